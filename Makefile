@@ -1,0 +1,57 @@
+# Every target makes .venv and installs what it needs by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+RUN := OMP_WAIT_POLICY=passive $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs pocket clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp per set of extras: `make demo` does not wait for linters, `make test` does not wait for mkdocs.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[llm,bench]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[llm,bench,test]"
+	@touch $@
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[data,llm,bench,docs,test]"
+	@touch $@
+
+demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
+	$(RUN) -m benchmarks.demo
+
+test: $(VENV)/.dev ## the test suite (minutes)
+	$(RUN) -m pytest -n 2 -m "not slow"
+
+check: $(VENV)/.dev ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## rewrite the code as `make check` wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
+	$(RUN) -m pytest -m slow
+	$(RUN) -m benchmarks.env_speed
+	$(RUN) -m benchmarks.tomato_salad
+
+docs: $(VENV)/.all ## build the site into site/
+	$(BIN)/mkdocs build --strict
+
+pocket: $(VENV)/.demo ## retrain the pocket model
+	$(RUN) -m poad_sb3.pocket.train
+
+clean: ## remove .venv and everything generated
+	rm -rf $(VENV) site runs build *.egg-info

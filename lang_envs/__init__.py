@@ -1,0 +1,31 @@
+"""Language environments for Gymnasium: sequential decision tasks in words.
+
+Importing this package registers its environments: `gym.make("Overcooked-TomatoSalad-v0")`.
+"""
+
+from lang_envs.core import LangEnv
+from lang_envs.errors import ActionError, EncodingError, LangEnvsError, MissingExtraError, TokenizerError
+from lang_envs.registration import ENV_ROWS, EnvRow, register_envs
+from lang_envs.spaces import TextSpace, TokenSequence
+from lang_envs.tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
+
+__all__ = [
+    "ENV_ROWS",
+    "ActionError",
+    "ByteTokenizer",
+    "EncodingError",
+    "EnvRow",
+    "HuggingFaceTokenizer",
+    "LangEnv",
+    "LangEnvsError",
+    "MissingExtraError",
+    "TextSpace",
+    "TokenSequence",
+    "Tokenizer",
+    "TokenizerError",
+    "register_envs",
+]
+
+__version__ = "0.1.0"
+
+register_envs()

@@ -1,0 +1,243 @@
+"""`LangEnv`: the one base class of every environment, and the contract it keeps.
+
+The base class turns tokens into text, guards the command set, builds `info`, and captures and restores state.
+A family implements the few methods under "What a family implements" and knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from lang_envs.errors import ActionError, LangEnvsError
+from lang_envs.spaces import TextSpace, TokenSequence
+from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
+
+__all__ = ["LangEnv", "Outcome", "RenderFrame", "Tokens"]
+
+Tokens = NDArray[np.integer[Any]]
+RenderFrame = str | NDArray[np.uint8]
+World = TypeVar("World")
+
+
+class Outcome(NamedTuple):
+    """What one action (or one unit of time passing) did to the world.
+
+    Attributes:
+        reward: Reward of the step, before `invalid_action_reward`.
+        terminated: The task ended by success or failure.
+        truncated: The task's time budget ran out.
+        success: The goal is reached.
+    """
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+
+
+class LangEnv(gym.Env[str, Tokens], Generic[World]):
+    """A sequential decision task in words: `str` observations, token-sequence actions.
+
+    Contract (design.md section 3, `docs/environments/contract.md`):
+
+    * `info` of every reset and step holds `admissible_actions` (a fresh `list[str]`, or None where the action space is
+      open), `invalid_action` and `success` (bool), and the fields of the family.
+    * A text outside the command set never raises and never becomes another action: the world does not change, one
+      unit of time passes with its ordinary reward plus `invalid_action_reward`, and `info["invalid_action"]` is True.
+    * A step after the end of an episode changes nothing: reward 0, the same observation and flags, one warning.
+    * `get_state` / `set_state` capture and restore world, counters and random generator.
+
+    Args:
+        tokenizer: `"byte"`, a Hugging Face id or folder, or a `Tokenizer`.
+        max_action_length: Largest number of action tokens, end token included.
+        max_observation_length: Largest number of characters of an observation.
+        invalid_action_reward: Added to the reward of a step whose text is outside the command set.
+        render_mode: One of `metadata["render_modes"]`, or None.
+
+    Raises:
+        TokenizerError: For an unknown tokenizer.
+        ValueError: For an unknown render mode.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
+
+    def __init__(
+        self,
+        *,
+        tokenizer: str | Tokenizer = "byte",
+        max_action_length: int,
+        max_observation_length: int,
+        invalid_action_reward: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(f"Expected render_mode to be None or one of {modes}; got {render_mode!r}.")
+        self.observation_space: TextSpace = TextSpace(max_observation_length)  # type: ignore[assignment]
+        self.action_space: TokenSequence = TokenSequence(  # type: ignore[assignment]
+            resolve_tokenizer(tokenizer), max_action_length
+        )
+        self.invalid_action_reward = float(invalid_action_reward)
+        self.render_mode = render_mode
+        self._last: Outcome | None = None  # None until the first reset
+        self.last_action: str | None = None
+        """Text of the last action; None after a reset or an unfinished sentence. For rendering."""
+        self.episode_return: float = 0.0
+        """Undiscounted sum of the rewards of this episode. For rendering."""
+
+    # ------------------------------------------------------------------ what a family implements
+
+    @abstractmethod
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        """Put the world into its start state; randomness from `self.np_random` only."""
+
+    @abstractmethod
+    def _describe(self) -> str:
+        """The observation: the current state in words."""
+
+    @abstractmethod
+    def admissible_actions(self) -> list[str] | None:
+        """The texts listed as possible now, a fresh list; None where the action space is open."""
+
+    @abstractmethod
+    def _execute(self, text: str) -> Outcome | None:
+        """Execute `text`, or return None, the world untouched, if it is outside the command set."""
+
+    @abstractmethod
+    def _pass_time(self) -> Outcome:
+        """Let one unit of time pass without an action: what an invalid action costs."""
+
+    @abstractmethod
+    def _family_info(self) -> dict[str, Any]:
+        """The family's own fields of `info`, fresh objects; it describes the last step, or the reset."""
+
+    @abstractmethod
+    def _get_world(self) -> World:
+        """Everything that distinguishes this world from a fresh one, as plain picklable data."""
+
+    @abstractmethod
+    def _set_world(self, world: World) -> None:
+        """Restore what `_get_world` returned."""
+
+    def oracle_action(self) -> str:
+        """The text an optimal policy would choose now.
+
+        Raises:
+            NotImplementedError: If the family has no oracle.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no oracle. Fix: use an id that has one.")
+
+    # ------------------------------------------------------------------ gymnasium's interface
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Seeds `self.np_random`; same seed and actions, same trajectory.
+            options: Options of the family; most have none.
+
+        Returns:
+            Observation and info.
+        """
+        super().reset(seed=seed)
+        self._restart(options or {})
+        self._last = Outcome(0.0, False, False, False)
+        self.last_action, self.episode_return = None, 0.0
+        return self._describe(), self._info(invalid=False)
+
+    def step(self, action: Tokens) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Execute a token sequence; see `step_text`.
+
+        Args:
+            action: Token ids of `self.action_space`, shape `(max_length,)`. An unfinished sentence is invalid.
+
+        Raises:
+            ActionError: If the action's type, shape or range is wrong.
+            ResetNeeded: Before the first reset.
+        """
+        return self.step_text(self.action_space.decode_finished(action))
+
+    def step_text(self, text: str | None) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Execute an action given as text; None stands for an unfinished sentence, which is invalid.
+
+        Returns:
+            Observation, reward, terminated, truncated, info.
+
+        Raises:
+            ActionError: If `text` is neither a `str` nor None.
+            ResetNeeded: Before the first reset.
+        """
+        if text is not None and not isinstance(text, str):
+            raise ActionError(f"Expected the action's text as a str; got {type(text).__name__}. Fix: pass a str.")
+        if self._last is None:
+            raise gym.error.ResetNeeded("Expected reset() before step(). Fix: obs, info = env.reset(seed=0).")
+        if self._last.terminated or self._last.truncated:
+            return self._stay_over(self._last)
+        outcome = None if text is None else self._execute(text)
+        invalid = outcome is None
+        if outcome is None:
+            outcome = self._pass_time()
+            outcome = outcome._replace(reward=outcome.reward + self.invalid_action_reward)
+        self._last = outcome
+        self.last_action = text
+        self.episode_return += outcome.reward
+        info = self._info(invalid=invalid)
+        return self._describe(), outcome.reward, outcome.terminated, outcome.truncated, info
+
+    def _stay_over(self, last: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        gym.logger.warn("step() after the end of the episode changes nothing. Fix: call reset() when it ends.")
+        return self._describe(), 0.0, last.terminated, last.truncated, self._info(invalid=False)
+
+    def _info(self, *, invalid: bool) -> dict[str, Any]:
+        last = self._last
+        return {
+            "admissible_actions": self.admissible_actions(),
+            "invalid_action": invalid,
+            "success": last is not None and last.success,
+            **self._family_info(),
+        }
+
+    # ------------------------------------------------------------------ state
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything needed to continue this episode elsewhere, as plain picklable data."""
+        return {
+            "env": self._identity(),
+            "last": None if self._last is None else tuple(self._last),
+            "last_action": self.last_action,
+            "episode_return": self.episode_return,
+            "np_random": copy.deepcopy(self.np_random.bit_generator.state),
+            "world": copy.deepcopy(self._get_world()),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `get_state` returned; on an error nothing changes.
+
+        Raises:
+            LangEnvsError: If the state is of another environment, or no state at all.
+        """
+        expected = {"env", "last", "last_action", "episode_return", "np_random", "world"}
+        if not isinstance(state, Mapping) or set(state) != expected:
+            got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+            raise LangEnvsError(f"Expected a state with keys {sorted(expected)}; got {got}. Fix: use get_state().")
+        if state["env"] != self._identity():
+            raise LangEnvsError(
+                f"Expected a state of {self._identity()!r}; got one of {state['env']!r}. "
+                "Fix: make the environment with the id and arguments it was saved with."
+            )
+        generator = np.random.default_rng()
+        generator.bit_generator.state = copy.deepcopy(state["np_random"])
+        self._set_world(copy.deepcopy(state["world"]))
+        self.np_random = generator
+        self._last = None if state["last"] is None else Outcome(*state["last"])
+        self.last_action, self.episode_return = state["last_action"], state["episode_return"]
+
+    def _identity(self) -> str:
+        return self.spec.id if self.spec is not None else type(self).__name__

@@ -1,0 +1,1 @@
+"""Overcooked: one cook, a kitchen, and phrases for actions."""

@@ -1,0 +1,122 @@
+"""The kitchen as data: the map, and the tasks played on it.
+
+Coordinates are `Cell(row, column)`, counted from 0 at the top left. The interior (rows and columns 1..5) is free floor;
+the ring around it is counters, boards and the serving hatch, so every target on the ring has exactly one floor cell
+beside it, its *stand cell*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+__all__ = ["CHOPS_NEEDED", "TASKS", "Cell", "KitchenTask"]
+
+CHOPS_NEEDED = 3
+"""Strokes of the knife until food counts as chopped."""
+
+_MAP = """\
+#####T#
+B...A.L
+B.....O
+S.....#
+#.....#
+#.....#
+#####P#
+"""
+_FOOD_LETTERS = {"tomato": "T", "lettuce": "L", "onion": "O"}
+
+
+class Cell(NamedTuple):
+    """A place on the map: row counted downward, column counted rightward, both from 0."""
+
+    row: int
+    column: int
+
+
+def _cells(letter: str) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(row, column)
+        for row, line in enumerate(_MAP.splitlines())
+        for column, found in enumerate(line)
+        if found == letter
+    )
+
+
+@dataclass(frozen=True)
+class KitchenTask:
+    """A recipe and the part of the map that it uses; whatever it does not use is plain counter.
+
+    Attributes:
+        name: Name of the dish in the original task list; a food named in it earns the chopping reward.
+        index: Position in that list of seven; one-hot at the end of the feature vector.
+        foods: Foods present, in the order of the feature vector.
+        goal: Foods that the served bowl must hold, no more and no less.
+        n_boards: Number of cutting boards, 1 or 2.
+        names_empty_bowl: Whether the phrase for taking the bowl says that it is empty.
+    """
+
+    name: str
+    index: int
+    foods: tuple[str, ...]
+    goal: frozenset[str]
+    n_boards: int
+    names_empty_bowl: bool
+
+    size = 7
+    n_tasks = 7
+
+    @cached_property
+    def food_homes(self) -> tuple[Cell, ...]:
+        """Where each food starts and returns to."""
+        return tuple(_cells(_FOOD_LETTERS[food])[0] for food in self.foods)
+
+    @cached_property
+    def bowl_home(self) -> Cell:
+        """Where the bowl starts and returns to."""
+        return _cells("P")[0]
+
+    @cached_property
+    def boards(self) -> tuple[Cell, ...]:
+        """The cutting boards, from the top."""
+        return _cells("B")[: self.n_boards]
+
+    @cached_property
+    def serving(self) -> Cell:
+        """The serving hatch."""
+        return _cells("S")[0]
+
+    @cached_property
+    def agent_start(self) -> Cell:
+        """Where the cook starts."""
+        return _cells("A")[0]
+
+    def is_floor(self, cell: Cell) -> bool:
+        """Whether the cook can stand on `cell`."""
+        return 0 < cell.row < self.size - 1 and 0 < cell.column < self.size - 1
+
+    def stand_cell(self, target: Cell) -> Cell:
+        """The floor cell from which a target on the ring is used."""
+        last = self.size - 2
+        return Cell(min(max(target.row, 1), last), min(max(target.column, 1), last))
+
+
+TASKS: dict[str, KitchenTask] = {
+    "tomato-salad": KitchenTask(
+        name="tomato salad",
+        index=0,
+        foods=("tomato",),
+        goal=frozenset({"tomato"}),
+        n_boards=1,
+        names_empty_bowl=False,
+    ),
+    "tomato-lettuce-salad": KitchenTask(
+        name="lettuce-tomato salad",
+        index=3,
+        foods=("tomato", "lettuce", "onion"),
+        goal=frozenset({"tomato", "lettuce"}),
+        n_boards=2,
+        names_empty_bowl=True,
+    ),
+}

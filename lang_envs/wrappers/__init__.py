@@ -1,0 +1,7 @@
+"""Wrappers that change how a language environment is seen, not what it does."""
+
+from lang_envs.wrappers.admissible import AdmissibleObservation
+from lang_envs.wrappers.byte_observation import ByteObservation
+from lang_envs.wrappers.text_action import TextAction
+
+__all__ = ["AdmissibleObservation", "ByteObservation", "TextAction"]
