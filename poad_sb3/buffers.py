@@ -1,0 +1,274 @@
+"""`TokenRolloutBuffer`: what was sampled, per token, without padding in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import RolloutBuffer
+from torch import Tensor
+
+from poad_sb3.candidates import Decision, TokenIds
+from poad_sb3.credit import next_state_values, token_gae
+
+__all__ = ["ActionStep", "TokenPath", "TokenRolloutBuffer", "TokenRolloutSamples", "TokenValues"]
+
+
+class TokenPath(NamedTuple):
+    """A prompt and the action that was sampled after it, as the token ids that were sampled.
+
+    Attributes:
+        prompt: Token ids of the prompt.
+        action: Token ids of the action, end token included.
+        decisions: The action's tokens at which there was a choice.
+    """
+
+    prompt: TokenIds
+    action: TokenIds
+    decisions: tuple[Decision, ...]
+
+
+class ActionStep(NamedTuple):
+    """One sampled action and everything the update needs of it.
+
+    Attributes:
+        env_action: The action in the environment's own tokens.
+        path: Prompt and action tokens.
+        log_probs: Log-probability of each action token under the distribution sampled from, `[n]`, 0 where forced.
+    """
+
+    env_action: NDArray[np.int64]
+    path: TokenPath
+    log_probs: NDArray[np.float32]
+
+
+class TokenValues(NamedTuple):
+    """Features and values of the tokens of some paths; equal paths share them.
+
+    Attributes:
+        features: Frozen-trunk features before each token, `[F, hidden]`.
+        values: Critic values of the features, `[F]`.
+        starts: Where in them the tokens of each path start, `[n_paths]`.
+    """
+
+    features: Tensor
+    values: Tensor
+    starts: NDArray[np.int64]
+
+
+class TokenRolloutSamples(NamedTuple):
+    """A minibatch of actions, their tokens laid end to end (N tokens in all, no padding).
+
+    Attributes:
+        paths: The actions.
+        is_decision: Whether the token was a choice, bool `[N]`.
+        old_log_prob: Log-probability at sampling, `[N]`.
+        old_values: Values at sampling, `[N]`.
+        advantages: Token advantages, `[N]`.
+        returns: Token returns, `[N]`.
+        feature_of: Row of `features` that belongs to each token, int64 `[N]`.
+        features: Distinct frozen-trunk features, `[F, hidden]`.
+    """
+
+    paths: list[TokenPath]
+    is_decision: Tensor
+    old_log_prob: Tensor
+    old_values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    feature_of: Tensor
+    features: Tensor
+
+
+class TokenRolloutBuffer(RolloutBuffer):
+    """Rollout storage with ragged tokens and token-level credit.
+
+    SB3's buffer stores dense arrays of fixed shape; this one keeps a list of `ActionStep` for each environment step,
+    so memory follows the tokens there are.
+
+    Args:
+        buffer_size: Steps per environment.
+        observation_space: Kept for SB3; observations themselves are stored as token ids.
+        action_space: Kept for SB3.
+        device: Where minibatches go.
+        gamma: Discount between actions.
+        gae_lambda: GAE lambda between actions.
+        n_envs: Parallel environments.
+        gamma_token: Discount inside an action.
+        gae_lambda_token: GAE lambda inside an action.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        gae_lambda: float = 1.0,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+        *,
+        gamma_token: float = 1.0,
+        gae_lambda_token: float = 1.0,
+    ) -> None:
+        # BaseBuffer.__init__ asks for numeric shapes, which text has not; its few attributes are set here.
+        self.buffer_size = buffer_size
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.device = torch.device(device)
+        self.n_envs = n_envs
+        self.gamma, self.gae_lambda = gamma, gae_lambda
+        self.gamma_token, self.gae_lambda_token = gamma_token, gae_lambda_token
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        shape = (self.buffer_size, self.n_envs)
+        self.steps: list[list[ActionStep]] = []
+        self.final_prompts: dict[tuple[int, int], TokenIds] = {}
+        self.rewards = np.zeros(shape, dtype=np.float64)
+        self.episode_ends = np.zeros(shape, dtype=bool)
+        self.pos, self.full = 0, False
+        self._flat: TokenRolloutSamples | None = None
+        self._offsets: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+
+    def add(  # type: ignore[override]  # SB3's signature holds dense observations and actions
+        self,
+        steps: list[ActionStep],
+        rewards: NDArray[np.floating],
+        episode_ends: NDArray[np.bool_],
+        final_prompts: Mapping[int, TokenIds],
+    ) -> None:
+        """Store one step of every environment.
+
+        Args:
+            steps: The sampled action of each environment.
+            rewards: `[n_envs]`.
+            episode_ends: Whether the step ended an episode, for any reason, `[n_envs]`.
+            final_prompts: For each environment whose episode a time limit cut, the prompt of the true final
+                observation, whose value the step bootstraps from.
+        """
+        self.steps.append(steps)
+        self.rewards[self.pos] = rewards
+        self.episode_ends[self.pos] = episode_ends
+        self.final_prompts.update({(self.pos, index): prompt for index, prompt in final_prompts.items()})
+        self.pos += 1
+        self.full = self.pos == self.buffer_size
+
+    def compute_returns_and_advantage(  # type: ignore[override]  # values come from one batched pass at the end
+        self, evaluate: Callable[[Sequence[TokenPath]], TokenValues], last_prompts: Sequence[TokenIds]
+    ) -> None:
+        """Values, token advantages and returns of the full rollout.
+
+        Acting needs no values, so they are computed here, for the whole rollout at once.
+
+        Args:
+            evaluate: The policy's `token_values`.
+            last_prompts: Prompt after the last step, of each environment.
+        """
+        actions = [step for row in self.steps for step in row]
+        ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
+        known = evaluate([*(step.path for step in actions), *ends])
+        lengths = np.array([[len(step.path.action) for step in row] for row in self.steps])
+        real = np.arange(lengths.max()) < lengths[..., None]
+        starts = known.starts[: len(actions)].reshape(lengths.shape)
+        feature_of = (starts[..., None] + np.arange(lengths.max()))[real]
+        flat_values = known.values.cpu().numpy()
+        values = np.zeros(real.shape, dtype=np.float64)
+        values[real] = flat_values[feature_of]
+        end_values = flat_values[known.starts[len(actions) :]]
+        final_values = np.zeros(lengths.shape, dtype=np.float64)
+        for place, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
+            final_values[place] = value
+        following = next_state_values(values[..., 0], end_values[: self.n_envs], self.episode_ends, final_values)
+        advantages = token_gae(
+            self.rewards,
+            values,
+            lengths,
+            following,
+            self.episode_ends,
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+            gamma_token=self.gamma_token,
+            gae_lambda_token=self.gae_lambda_token,
+        )
+        self._offsets = np.concatenate([[0], np.cumsum(lengths.ravel())]).astype(np.int64)
+        self._flat = TokenRolloutSamples(
+            paths=[step.path for step in actions],
+            is_decision=self._tensor(self._decisions(actions)),
+            old_log_prob=self._tensor(np.concatenate([step.log_probs for step in actions])),
+            old_values=self._tensor(values[real]),
+            advantages=self._tensor(advantages[real]),
+            returns=self._tensor((advantages + values)[real]),
+            feature_of=self._tensor(feature_of),
+            features=known.features.to(self.device),
+        )
+
+    def get(self, batch_size: int | None = None, rng: np.random.Generator | None = None) -> Generator[Any, None, None]:
+        """Minibatches of whole actions in random order.
+
+        Args:
+            batch_size: Actions in a minibatch; None for all at once. The last one may be smaller.
+            rng: Source of the order.
+
+        Yields:
+            `TokenRolloutSamples`.
+
+        Raises:
+            RuntimeError: Before `compute_returns_and_advantage`.
+        """
+        if self._flat is None:
+            raise RuntimeError("Expected compute_returns_and_advantage() before get(). Fix: fill the buffer first.")
+        n_actions = len(self._flat.paths)
+        order = (rng or np.random.default_rng()).permutation(n_actions)
+        size = n_actions if batch_size is None else batch_size
+        for start in range(0, n_actions, size):
+            yield self._minibatch(self._flat, order[start : start + size])
+
+    def values_and_returns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Values at sampling and returns of every token, `[N]` each."""
+        if self._flat is None:
+            raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
+        return self._flat.old_values.cpu().numpy(), self._flat.returns.cpu().numpy()
+
+    def get_state(self) -> dict[str, Any]:
+        """What an update needs of a full rollout, as plain picklable data."""
+        if self._flat is None:
+            raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
+        arrays = {name: getattr(self._flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
+        return {"paths": self._flat.paths, "offsets": self._offsets, **arrays}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore what `get_state` returned."""
+        tensors = {name: torch.from_numpy(state[name]).to(self.device) for name in TokenRolloutSamples._fields[1:]}
+        self._flat = TokenRolloutSamples(paths=state["paths"], **tensors)
+        self._offsets = state["offsets"]
+
+    def _minibatch(self, flat: TokenRolloutSamples, picks: NDArray[np.integer]) -> TokenRolloutSamples:
+        spans = [np.arange(self._offsets[pick], self._offsets[pick + 1]) for pick in picks]
+        tokens = torch.from_numpy(np.concatenate(spans)).to(self.device)
+        used, feature_of = torch.unique(flat.feature_of[tokens], return_inverse=True)
+        return TokenRolloutSamples(
+            paths=[flat.paths[pick] for pick in picks],
+            is_decision=flat.is_decision[tokens],
+            old_log_prob=flat.old_log_prob[tokens],
+            old_values=flat.old_values[tokens],
+            advantages=flat.advantages[tokens],
+            returns=flat.returns[tokens],
+            feature_of=feature_of,
+            features=flat.features[used],
+        )
+
+    def _decisions(self, actions: Sequence[ActionStep]) -> NDArray[np.bool_]:
+        chosen = np.zeros(self._offsets[-1], dtype=bool)
+        for start, step in zip(self._offsets, actions, strict=False):
+            chosen[[start + decision.position for decision in step.path.decisions]] = True
+        return chosen
+
+    def _tensor(self, values: NDArray[Any]) -> Tensor:
+        narrow = values.astype(np.float32) if values.dtype.kind == "f" else values
+        return torch.from_numpy(narrow).to(self.device)

@@ -1,0 +1,157 @@
+"""The token trie of admissible actions: which tokens are choices, and what an action's probability is.
+
+At each node of the trie the next-token distribution is the model's, restricted to the node's children and
+renormalised. A node with one child is *forced*: its token has log-probability 0. A node with several is a *decision*.
+Everything here is structure and numpy; no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ActionTrie", "Decision", "TokenTree", "build_trie", "path_log_probs", "sample_index"]
+
+TokenIds = tuple[int, ...]
+
+
+class Decision(NamedTuple):
+    """A token at which there is a choice, on the path of one action.
+
+    Attributes:
+        position: Index of the token in the action, from 0.
+        children: Token ids to choose from, ascending.
+        choice: Index in `children` of this action's token.
+    """
+
+    position: int
+    children: TokenIds
+    choice: int
+
+
+class TokenTree(NamedTuple):
+    """The tokens that must pass through the model to score every action, each shared prefix once.
+
+    Attributes:
+        tokens: Token of each tree position; the root (the prompt's end) is not among them.
+        parents: Position of each token's parent, -1 for children of the root. Parents come first.
+        queries: For each decision node, the position whose output distribution decides there (-1: the prompt's end),
+            and its children.
+    """
+
+    tokens: TokenIds
+    parents: tuple[int, ...]
+    queries: tuple[tuple[int, TokenIds], ...]
+
+
+class ActionTrie(NamedTuple):
+    """Admissible actions as token sequences, and their decisions.
+
+    Attributes:
+        sequences: Token ids of each action, its end token included.
+        decisions: The decisions on each action's path.
+        edges: For each decision of each action, its place in the flat vector of all decision nodes' children.
+        tree: What to run through the model.
+        segments: Decision node of each entry of that flat vector.
+    """
+
+    sequences: tuple[TokenIds, ...]
+    decisions: tuple[tuple[Decision, ...], ...]
+    edges: tuple[tuple[int, ...], ...]
+    tree: TokenTree
+    segments: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
+    """Trie of a list of actions.
+
+    Args:
+        sequences: Token ids of each action with its end token.
+
+    Raises:
+        ValueError: If the list is empty, or an action is empty, repeated, or the beginning of another.
+    """
+    _check_sequences(sequences)
+    children = _children_of(sequences)
+    nodes = {prefix: tokens for prefix, tokens in children.items() if len(tokens) > 1}
+    offsets, segments = {}, []
+    for number, (prefix, tokens) in enumerate(nodes.items()):
+        offsets[prefix] = len(segments)
+        segments += [number] * len(tokens)
+    decisions, edges = [], []
+    for sequence in sequences:
+        path = [(j, sequence[:j]) for j in range(len(sequence)) if sequence[:j] in nodes]
+        choices = [nodes[prefix].index(sequence[j]) for j, prefix in path]
+        decisions.append(tuple(Decision(j, nodes[p], c) for (j, p), c in zip(path, choices, strict=True)))
+        edges.append(tuple(offsets[p] + c for (_, p), c in zip(path, choices, strict=True)))
+    return ActionTrie(sequences, tuple(decisions), tuple(edges), _tree(nodes), tuple(segments))
+
+
+def path_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating], action: int) -> NDArray[np.float32]:
+    """Log-probability of each token of one action, `[n_tokens]`; 0 at forced tokens."""
+    log_probs = np.zeros(len(trie.sequences[action]), dtype=np.float32)
+    for decision, edge in zip(trie.decisions[action], trie.edges[action], strict=True):
+        log_probs[decision.position] = edge_log_probs[edge]
+    return log_probs
+
+
+def action_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Log-probability of every action, `[n_actions]`, float64; the probabilities sum to 1."""
+    wide = np.asarray(edge_log_probs, dtype=np.float64)
+    return np.array([wide[list(edges)].sum() for edges in trie.edges])
+
+
+def sample_index(log_probs: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """Index drawn with probability exp(log_probs), by inverting the cumulative distribution.
+
+    Raises:
+        FloatingPointError: If the probabilities are not finite.
+    """
+    cumulative = np.cumsum(np.exp(log_probs))
+    if not np.isfinite(cumulative[-1]) or cumulative[-1] <= 0:
+        raise FloatingPointError(
+            f"Expected finite log-probabilities of actions; got {log_probs}. "
+            "Fix: the model diverged; lower the learning rate and continue from a checkpoint."
+        )
+    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right").clip(max=len(log_probs) - 1))
+
+
+def _check_sequences(sequences: tuple[TokenIds, ...]) -> None:
+    if not sequences or not all(sequences):
+        raise ValueError(
+            f"Expected at least one admissible action, each of at least one token; got {sequences}. "
+            "Fix: check info['admissible_actions'] of the environment."
+        )
+    ordered = sorted(sequences)
+    for shorter, longer in zip(ordered, ordered[1:], strict=False):
+        if longer[: len(shorter)] == shorter:
+            raise ValueError(
+                f"Expected distinct actions, none the beginning of another; got token sequences {shorter} and "
+                f"{longer}. Fix: remove repeated actions, and let every action end with the end token."
+            )
+
+
+def _children_of(sequences: Sequence[TokenIds]) -> dict[TokenIds, TokenIds]:
+    children: dict[TokenIds, set[int]] = {}
+    for sequence in sequences:
+        for j, token in enumerate(sequence):
+            children.setdefault(sequence[:j], set()).add(token)
+    return {prefix: tuple(sorted(tokens)) for prefix, tokens in children.items()}
+
+
+def _tree(nodes: dict[TokenIds, TokenIds]) -> TokenTree:
+    """Positions for every prefix that leads to a decision; what lies behind the last decision is never run."""
+    needed = {prefix[:j] for prefix in nodes for j in range(1, len(prefix) + 1)}
+    positions = {prefix: number for number, prefix in enumerate(sorted(needed, key=lambda p: (len(p), p)))}
+    positions[()] = -1
+    ordered = [prefix for prefix in positions if prefix]
+    return TokenTree(
+        tokens=tuple(prefix[-1] for prefix in ordered),
+        parents=tuple(positions[prefix[:-1]] for prefix in ordered),
+        queries=tuple((positions[prefix], tokens) for prefix, tokens in nodes.items()),
+    )

@@ -1,0 +1,141 @@
+"""Checkpoints: what is beside SB3's own zip members, and how a file is written and verified."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import random
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.save_util import open_path
+from stable_baselines3.common.vec_env import VecEnv
+
+from poad_sb3.errors import CheckpointError
+
+__all__ = [
+    "Target",
+    "add_header",
+    "atomic_target",
+    "capture_envs",
+    "capture_rng",
+    "read_header",
+    "restore_envs",
+    "restore_rng",
+]
+
+Target = str | pathlib.Path | io.BufferedIOBase
+HEADER = "poad.json"
+_MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth", HEADER})
+_COUNTERS = ("rewards", "_elapsed_steps")
+"""Attributes of SB3's Monitor and Gymnasium's TimeLimit that belong to an episode in progress."""
+
+
+@contextlib.contextmanager
+def atomic_target(target: Target) -> Iterator[Target]:
+    """Where to write so that `target` is either the old file or the whole new one.
+
+    Adds `.zip` to a path without suffix and makes its folder, as SB3 does. A file object is passed through.
+    """
+    if not isinstance(target, str | pathlib.Path):
+        yield target
+        return
+    final = pathlib.Path(target)
+    final = final if final.suffix else final.with_name(f"{final.name}.zip")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    scratch = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        yield scratch
+        with scratch.open("rb") as file:
+            os.fsync(file.fileno())
+        scratch.replace(final)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def add_header(target: Target, header: dict[str, Any]) -> None:
+    """Append the header, a JSON member that can be read without unpickling anything."""
+    with zipfile.ZipFile(target, mode="a") as archive:  # type: ignore[arg-type]
+        archive.writestr(HEADER, json.dumps(header, indent=2))
+
+
+def read_header(target: Target) -> dict[str, Any]:
+    """Verify a checkpoint whole and return its header.
+
+    Raises:
+        CheckpointError: If it is truncated, corrupt or no checkpoint of this package.
+        FileNotFoundError: If there is no such file.
+    """
+    file = open_path(target, "r", verbose=0, suffix="zip")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+            missing = sorted(_MEMBERS - set(archive.namelist()))
+            if damaged or missing:
+                raise CheckpointError(
+                    f"Expected a whole checkpoint; in {target} member {damaged or missing[0]!r} is "
+                    f"{'damaged' if damaged else 'missing'}. Fix: use an earlier checkpoint."
+                )
+            header: dict[str, Any] = json.loads(archive.read(HEADER))
+            return header
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"Expected a checkpoint written by save(); {target} is truncated or corrupt ({error}). "
+            "Fix: use an earlier checkpoint."
+        ) from error
+    finally:
+        if isinstance(target, str | pathlib.Path):
+            file.close()
+        else:
+            file.seek(0)
+
+
+def capture_rng() -> dict[str, Any]:
+    """States of the process's global generators (callbacks and third-party code may use them)."""
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state().numpy()}
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Put the global generators back."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(torch.from_numpy(state["torch"]))
+
+
+def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
+    """State of every environment and of its wrappers' counters; None if an environment has no `get_state`."""
+    if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
+        return None
+    kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
+    return [
+        {"env": state, "counters": {name: values[index] for name, values in kept.items()}}
+        for index, state in enumerate(env.env_method("get_state"))
+    ]
+
+
+def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
+    """Put the environments where they were.
+
+    Returns:
+        False if that cannot be done: no states, another number of environments, or another kind. They need a reset then.
+    """
+    if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
+        return False
+    if env.env_method("get_state") and any(
+        state["env"].get("env") != now.get("env")
+        for state, now in zip(states, env.env_method("get_state"), strict=True)
+    ):
+        return False
+    env.reset()  # wrappers that insist on a reset before a step have had it
+    for index, state in enumerate(states):
+        env.env_method("set_state", state["env"], indices=[index])
+        for name, value in state["counters"].items():
+            env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
+    env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
+    return True

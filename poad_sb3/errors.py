@@ -1,0 +1,23 @@
+"""The exceptions of `poad_sb3`, one tree. Messages say what was expected, what came, and the fix."""
+
+__all__ = ["CheckpointError", "ModelError", "ObservationError", "PoadError", "UnsupportedEnvError"]
+
+
+class PoadError(Exception):
+    """Root of every error raised on purpose by this package."""
+
+
+class CheckpointError(PoadError, ValueError):
+    """A checkpoint that is damaged, or belongs to another base model."""
+
+
+class ModelError(PoadError, ValueError):
+    """A language model that cannot be loaded or adapted."""
+
+
+class ObservationError(PoadError, ValueError):
+    """An observation a policy cannot act on."""
+
+
+class UnsupportedEnvError(PoadError, TypeError):
+    """An environment that does not keep the contract of language environments."""

@@ -1,0 +1,272 @@
+"""`LanguageModel`: the only place that touches transformers and peft.
+
+It answers two questions about *token rows* (a prompt, and what follows it): what are the hidden states at given
+positions, with the LoRA adapter on or off; and what are the logits of a few child tokens there. No tensor of
+`[batch, tokens, vocabulary]` is ever made, and the language-model head sees only the rows that are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from poad_sb3.errors import ModelError
+from poad_sb3.pocket import POCKET_FOLDER
+
+__all__ = ["DEFAULT_LORA", "LanguageModel", "TokenRow"]
+
+TokenIds = tuple[int, ...]
+
+DEFAULT_LORA: Mapping[str, Any] = {
+    "r": 8,
+    "lora_alpha": 16,
+    "lora_dropout": 0.0,
+    "bias": "none",
+    "target_modules": ["q_proj", "v_proj"],
+}
+"""The paper's adapter."""
+
+_FINGERPRINT_ELEMENTS = 1 << 16
+
+
+class TokenRow(NamedTuple):
+    """Tokens for one pass through the model.
+
+    Attributes:
+        tokens: Token ids.
+        parents: Position each token follows; None for an ordinary sequence, where that is the one before it. With a
+            branching row, several continuations share one prefix: every token attends to its ancestors only.
+        reads: Positions whose hidden states are wanted.
+    """
+
+    tokens: TokenIds
+    parents: TokenIds | None
+    reads: TokenIds
+
+
+class LanguageModel(nn.Module):
+    """A causal language model with a LoRA adapter, and its tokenizer.
+
+    Args:
+        model: `"pocket"`, a folder, or an id of the Hugging Face hub.
+        revision: Commit, tag or branch on the hub.
+        lora: Arguments of `peft.LoraConfig` that replace those of `DEFAULT_LORA`. Dropout must stay 0: rollout
+            and update must see the same distribution.
+        max_tokens_per_forward: Bound on rows x padded length of one pass; memory follows it, results do not.
+
+    Raises:
+        ModelError: If the model cannot be loaded, has no end token, or the adapter does not fit it.
+    """
+
+    def __init__(
+        self,
+        model: str = "pocket",
+        *,
+        revision: str | None = None,
+        lora: Mapping[str, Any] | None = None,
+        max_tokens_per_forward: int = 4096,
+    ) -> None:
+        super().__init__()
+        if max_tokens_per_forward < 1:
+            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 4096.")
+        self.max_tokens_per_forward = max_tokens_per_forward
+        base, self.tokenizer = _load(model, revision)
+        self.fingerprint = _fingerprint(base, self.tokenizer)
+        config = base.config.get_text_config()
+        self.hidden_size = int(config.hidden_size)
+        self.max_length = int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
+        self.network = _adapt(base, lora)
+        self.network.eval()
+
+    # ------------------------------------------------------------------ text and tokens
+
+    def prompt_ids(self, text: str) -> TokenIds:
+        """Token ids of a prompt, with the start token where the tokenizer has one."""
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        bos = self.tokenizer.bos_token_id
+        return ids if bos is None else (int(bos), *ids)
+
+    def action_ids(self, text: str) -> TokenIds:
+        """Token ids of an action that continues a prompt: a space, the text, the end token.
+
+        Prompt and action are tokenised apart and their ids joined, so what is sampled is what is scored.
+        """
+        return (*self.tokenizer.encode(f" {text}", add_special_tokens=False), int(self.tokenizer.eos_token_id))
+
+    # ------------------------------------------------------------------ passes
+
+    def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
+        """Indices of rows that go through the model together: similar lengths, bounded padded size."""
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index].tokens), reverse=True)
+        start = 0
+        while start < len(order):
+            longest = len(rows[order[start]].tokens)
+            count = max(1, self.max_tokens_per_forward // longest)
+            yield order[start : start + count]
+            start += count
+
+    def hidden_states(self, rows: Sequence[TokenRow], *, adapter: bool) -> Tensor:
+        """Last hidden states at the positions that the rows read, one pass.
+
+        Args:
+            rows: One chunk; `chunks` makes them.
+            adapter: Whether the LoRA adapter takes part; without it the base model is frozen.
+
+        Returns:
+            `[total reads, hidden_size]` in the order of the rows and their reads.
+        """
+        ids, positions, mask = self._pack(rows)
+        with nullcontext() if adapter else self.network.disable_adapter():
+            decoder = self.network.get_base_model().get_decoder()
+            output = decoder(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+        batch = [number for number, row in enumerate(rows) for _ in row.reads]
+        place = [read for row in rows for read in row.reads]
+        hidden: Tensor = output.last_hidden_state[batch, place]
+        return hidden
+
+    def child_logits(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
+        """Logits of the child tokens of each hidden state.
+
+        Args:
+            hidden: `[n, hidden_size]`.
+            children: Token ids wanted of each of the n.
+
+        Returns:
+            Float32, flat, `[sum of the numbers of children]`.
+        """
+        logits = self.network.get_base_model().get_output_embeddings()(hidden).float()
+        row = [number for number, tokens in enumerate(children) for _ in tokens]
+        token = [token for tokens in children for token in tokens]
+        picked: Tensor = logits[row, token]
+        return picked
+
+    @torch.no_grad()
+    def frozen_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
+        """Hidden states of the base model (adapter off), float32, `[reads, hidden_size]` for each row."""
+        features: list[Tensor] = [torch.empty(0)] * len(rows)
+        for chunk in self.chunks(rows):
+            hidden = self.hidden_states([rows[index] for index in chunk], adapter=False).float()
+            parts = hidden.split([len(rows[index].reads) for index in chunk])
+            for index, part in zip(chunk, parts, strict=True):
+                features[index] = part
+        return features
+
+    def _pack(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Right-padded ids and positions, and a mask where one is needed.
+
+        Behind a causal mask right padding cannot be seen from any real position, so ordinary rows need none.
+        """
+        device = self.network.device
+        longest = max(len(row.tokens) for row in rows)
+        if longest > self.max_length:
+            raise ModelError(
+                f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {longest}. "
+                "Fix: shorten the observation, or use a model with a longer context."
+            )
+        ids = torch.tensor([[*row.tokens, *[0] * (longest - len(row.tokens))] for row in rows], device=device)
+        depths = [_depths(row, longest) for row in rows]
+        positions = torch.tensor(depths, device=device)
+        if all(row.parents is None for row in rows):
+            return ids, positions, None
+        seen = torch.stack([_ancestors(row, longest) for row in rows]).to(device)
+        dtype = self.network.dtype
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, torch.finfo(dtype).min)
+        return ids, positions, mask[:, None]
+
+
+def _depths(row: TokenRow, longest: int) -> list[int]:
+    if row.parents is None:
+        return list(range(longest))
+    depths: list[int] = []
+    for parent in row.parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+    return depths + [0] * (longest - len(depths))
+
+
+def _ancestors(row: TokenRow, longest: int) -> Tensor:
+    """Boolean `[longest, longest]`: which positions each position attends to (itself and what it follows)."""
+    if row.parents is None:
+        return torch.ones(longest, longest, dtype=torch.bool).tril()
+    seen = torch.eye(longest, dtype=torch.bool)
+    for position, parent in enumerate(row.parents):
+        if parent >= 0:
+            seen[position] |= seen[parent]
+    return seen
+
+
+def _load(model: str, revision: str | None) -> tuple[Any, Any]:
+    source = str(POCKET_FOLDER) if model == "pocket" else model
+    try:
+        with _no_progress_bars():
+            base = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got {model!r}, which "
+            f"could not be loaded ({type(error).__name__}: {str(error)[:300]}). "
+            "Fix: check the spelling; without a network, download the folder elsewhere and pass its path."
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"Expected a tokenizer with an end-of-sequence token; that of {model!r} has none. "
+            "Fix: set eos_token in its tokenizer_config.json."
+        )
+    return base, tokenizer
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Loading a small model is instant; its progress bar would only break into ours."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def _adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - transformers and peft have no types
+    settings = {**DEFAULT_LORA, **(lora or {})}
+    if settings["lora_dropout"]:
+        raise ModelError(
+            f"Expected lora_dropout 0; got {settings['lora_dropout']}. Fix: leave it out. Dropout would make the "
+            "update see another distribution than the one that was sampled from (|log ratio| 0.03 before any step)."
+        )
+    try:
+        with warnings.catch_warnings():
+            # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            return get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
+            f"({str(error)[:300]}). Fix: name target_modules that this architecture has."
+        ) from error
+
+
+def _fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above
+    """Digest of the base weights and the vocabulary.
+
+    Of each tensor at most 65,536 evenly spaced elements are read: all of the pocket model, and of a large one enough
+    that no fine-tuning passes for the original, in seconds.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(base.state_dict().items()):
+        flat = tensor.detach().flatten()
+        sample = flat[:: max(1, -(-flat.numel() // _FINGERPRINT_ELEMENTS))]
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(sample.to("cpu", torch.float32).numpy().tobytes())
+    digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
+    return digest.hexdigest()

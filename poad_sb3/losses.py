@@ -1,0 +1,71 @@
+"""Losses: pure functions on tensors, one entry per token, no reduction hidden inside.
+
+Callers divide sums by the number of *real* tokens of the minibatch, so splitting a minibatch into chunks changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "clipped_policy_loss",
+    "clipped_value_loss",
+    "kl_k3",
+    "normalize",
+    "segment_entropy",
+    "segment_log_softmax",
+]
+
+
+def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
+    """PPO's clipped surrogate, `[n]` each: -min(ratio A, clip(ratio, 1 - c, 1 + c) A)."""
+    ratio = torch.exp(log_prob - old_log_prob)
+    clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
+    return -torch.min(ratio * advantages, clipped * advantages)
+
+
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | None) -> Tensor:
+    """Squared error, `[n]` each; with a clip range, the larger of the error and that of the clipped prediction."""
+    loss = (values - returns).square()
+    if clip_range is None:
+        return loss
+    clipped = old_values + (values - old_values).clamp(-clip_range, clip_range)
+    return torch.max(loss, (clipped - returns).square())
+
+
+def kl_k3(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """Estimator of KL(old || new) from samples of old, `[n]`: (ratio - 1) - log ratio, never negative."""
+    log_ratio = log_prob - old_log_prob
+    return torch.expm1(log_ratio) - log_ratio
+
+
+def normalize(advantages: Tensor, eps: float = 1e-8) -> Tensor:
+    """Zero mean and unit standard deviation; fewer than two entries, or equal ones, are only centred or left."""
+    if advantages.numel() < 2:
+        return advantages
+    return (advantages - advantages.mean()) / (advantages.std() + eps)
+
+
+def segment_log_softmax(logits: Tensor, segments: Tensor, n_segments: int) -> Tensor:
+    """Log-softmax inside each segment of a flat vector.
+
+    Args:
+        logits: `[n]`.
+        segments: Segment of each entry, int64 `[n]`; every segment in `range(n_segments)` has an entry.
+        n_segments: Number of segments.
+
+    Returns:
+        `[n]`; exp of it sums to 1 in each segment.
+    """
+    # The maximum only shifts the exponent, so its gradient cancels and need not be computed.
+    peak = logits.new_full((n_segments,), -torch.inf).scatter_reduce(0, segments, logits.detach(), "amax")
+    shifted = logits - peak[segments]
+    total = logits.new_zeros(n_segments).index_add(0, segments, shifted.exp())
+    return shifted - total.log()[segments]
+
+
+def segment_entropy(log_probs: Tensor, segments: Tensor, n_segments: int) -> Tensor:
+    """Entropy of each segment's distribution in nats, `[n_segments]`."""
+    return log_probs.new_zeros(n_segments).index_add(0, segments, -log_probs.exp() * log_probs)

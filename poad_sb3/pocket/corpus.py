@@ -1,0 +1,93 @@
+"""The text the pocket model learns from, all of it generated here.
+
+Two sources. *Play*: observations of the training environments, each followed by an action drawn uniformly from the
+admissible list, so the model learns the language of the tasks and which phrases belong to which situation, but nothing
+about which of them is good. *Sentences*: small statements about kitchens and homes from a grammar, so that it is not
+only a parrot of prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+import lang_envs  # noqa: F401 - registers the environments
+
+__all__ = ["TRAINING_IDS", "Line", "household_sentences", "random_play"]
+
+TRAINING_IDS: tuple[str, ...] = ("Overcooked-TomatoSalad-v0",)
+"""Environments whose prompts the corpus may hold. Tasks called unseen must never be added (a test checks)."""
+
+_PEOPLE = ["Anna", "Ben", "Chen", "Dora", "Emil", "Fatima", "Grace", "Hugo", "Ines", "Jonas", "Kira", "Leo", "Mona", "Nils", "Olga", "Pavel"]
+_THINGS = ["plate", "cup", "glass", "spoon", "fork", "pan", "pot", "tray", "jar", "kettle", "towel", "apron", "basket", "candle", "blanket", "pillow", "lamp", "book", "tomato", "lettuce", "onion", "carrot", "potato", "pepper", "bowl", "knife", "cutting", "board", "milk", "bread", "egg", "apple", "salad", "soup"]
+_THINGS = [*(thing for thing in _THINGS if thing not in ("cutting", "board")), "cutting board"]
+_QUALITIES = ["small", "large", "clean", "old", "red", "green", "white", "wooden", "empty", "fresh", "ripe", "chopped", "sliced", "warm", "cold", "heavy"]
+_PLACES = ("table", "counter", "shelf", "window", "sink", "stove", "cupboard", "door", "chair", "garden wall")
+_ROOMS = ["kitchen", "bathroom", "bedroom", "hallway", "cellar", "garden"]
+_PAST = ["carried", "washed", "moved", "found", "bought", "painted", "dropped", "held", "noticed", "forgot", "dried", "wrapped", "borrowed"]
+_TIMES = ("in the morning", "after lunch", "before dinner", "at noon", "late in the evening", "on Sunday", "yesterday")
+_REASONS = (
+    "because the guests were hungry",
+    "because the room was dark",
+    "so that nobody would trip",
+    "while the water was boiling",
+    "while the radio played",
+    "although nobody had asked",
+)
+
+
+class Line(NamedTuple):
+    """A training text: a prompt, and the action that completes it (empty for a plain sentence)."""
+
+    prompt: str
+    action: str
+
+
+def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...] = TRAINING_IDS) -> Iterator[Line]:
+    """Prompts and uniformly random admissible actions, in equal numbers from each environment.
+
+    Args:
+        n_lines: How many lines to yield.
+        rng: Source of the actions and of the environments' seeds.
+        env_ids: Which environments to play.
+    """
+    for index, env_id in enumerate(env_ids):
+        env = gym.make(env_id, disable_env_checker=True)
+        _, info = observation_and_info = env.reset(seed=int(rng.integers(2**31)))
+        for _ in range(n_lines // len(env_ids) + (index < n_lines % len(env_ids))):
+            observation, info = observation_and_info
+            actions = info["admissible_actions"]
+            action = actions[int(rng.integers(len(actions)))]
+            yield Line(observation, action)
+            observation, _, terminated, truncated, info = env.step(env.action_space.encode(action))  # type: ignore[attr-defined]
+            observation_and_info = env.reset() if terminated or truncated else (observation, info)
+        env.close()
+
+
+def household_sentences(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
+    """Statements in the past tense about people, things and rooms; no commands and no goals."""
+
+    def pick(words: list[str] | tuple[str, ...]) -> str:
+        return words[int(rng.integers(len(words)))]
+
+    def thing() -> str:
+        quality = pick(_QUALITIES)
+        return f"the {quality} {pick(_THINGS)}" if rng.random() < 0.5 else f"the {pick(_THINGS)}"
+
+    def sentence() -> str:
+        form = int(rng.integers(5))
+        if form == 0:
+            return f"{pick(_PEOPLE)} {pick(_PAST)} {thing()} {pick(_TIMES)}."
+        if form == 1:
+            return f"There were {thing()[4:]}s and {thing()[4:]}s near the {pick(_PLACES)} in the {pick(_ROOMS)}."
+        if form == 2:
+            return f"{pick(_PEOPLE)} {pick(_PAST)} {thing()} {pick(_REASONS)}."
+        if form == 3:
+            return f"In the {pick(_ROOMS)}, {thing()} stood beside {thing()}, not far from the {pick(_PLACES)}."
+        return f"{pick(_TIMES).capitalize()}, {pick(_PEOPLE)} and {pick(_PEOPLE)} {pick(_PAST)} {thing()}."
+
+    for _ in range(n_lines):
+        yield Line(" ".join(sentence() for _ in range(int(rng.integers(1, 4)))), "")

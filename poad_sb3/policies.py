@@ -1,0 +1,353 @@
+"""`LLMPolicy`: a language model that chooses among admissible actions, with a token-level critic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from lang_envs import TokenSequence
+from poad_sb3.buffers import ActionStep, TokenPath, TokenValues
+from poad_sb3.candidates import ActionTrie, TokenIds, action_log_probs, build_trie, path_log_probs, sample_index
+from poad_sb3.critic import TokenCritic
+from poad_sb3.errors import ObservationError
+from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.losses import segment_entropy, segment_log_softmax
+from poad_sb3.observations import Question, merge_admissible, parse_observation
+
+__all__ = ["DecisionRow", "LLMPolicy"]
+
+
+class DecisionRow(NamedTuple):
+    """A row for the update: run `row`, and at each of its reads choose among `children`.
+
+    Paths that ask the model the same thing share a row, whatever was chosen.
+    """
+
+    row: TokenRow
+    children: tuple[TokenIds, ...]
+
+
+class _Prepared(NamedTuple):
+    """A question in tokens."""
+
+    prompt: TokenIds
+    trie: ActionTrie
+    row: DecisionRow
+
+
+class LLMPolicy(BasePolicy):
+    """Policy and critic around one language model.
+
+    *Policy*: at each node of the trie of admissible actions, the model's next-token distribution restricted to the
+    node's children. *Critic*: an MLP on the hidden states of the frozen base model before each action token.
+
+    Args:
+        observation_space: `Dict` of `text` and `admissible_actions`.
+        action_space: A `TokenSequence`.
+        lr_schedule: Learning rate of the adapter, as SB3 passes it.
+        use_sde: Accepted for SB3; must be False.
+        model: `"pocket"`, a folder or a hub id; see `LanguageModel`.
+        revision: Revision on the hub.
+        lora: Changes to the default LoRA settings.
+        critic_arch: Hidden widths of the critic (the paper's by default).
+        critic_lr_schedule: Learning rate of the critic; the adapter's if None.
+        max_tokens_per_forward: See `LanguageModel`.
+
+    Raises:
+        ModelError: If the model cannot be loaded or adapted.
+    """
+
+    observation_space: spaces.Dict
+    action_space: TokenSequence
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        use_sde: bool = False,
+        *,
+        model: str = "pocket",
+        revision: str | None = None,
+        lora: Mapping[str, Any] | None = None,
+        critic_arch: Sequence[int] = (1024, 512),
+        critic_lr_schedule: Schedule | None = None,
+        max_tokens_per_forward: int = 4096,
+    ) -> None:
+        if use_sde:
+            raise ValueError("Expected use_sde=False: token actions have no state-dependent noise. Fix: leave it out.")
+        super().__init__(observation_space, action_space)
+        self._settings = {
+            "model": model,
+            "revision": revision,
+            "lora": None if lora is None else dict(lora),
+            "critic_arch": tuple(critic_arch),
+            "max_tokens_per_forward": max_tokens_per_forward,
+        }
+        self.lm = LanguageModel(model, revision=revision, lora=lora, max_tokens_per_forward=max_tokens_per_forward)
+        self.critic = TokenCritic(self.lm.hidden_size, critic_arch)
+        self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
+        critic_schedule = critic_lr_schedule or lr_schedule
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
+        self._prepare = lru_cache(maxsize=4096)(self._prepare_question)
+        # Rollout and prediction keep apart, so that evaluating in mid-training never changes the training.
+        self._rollout_scores, self._predict_scores = _WeightCache(self), _WeightCache(self)
+        self.seed(int(torch.randint(2**62, ())))
+
+    # ------------------------------------------------------------------ what a trainer needs
+
+    def adapter_parameters(self) -> list[nn.Parameter]:
+        """The trainable weights of the language model."""
+        return [parameter for parameter in self.lm.parameters() if parameter.requires_grad]
+
+    def seed(self, seed: int) -> None:
+        """Seed the generators that sample actions: one for rollouts, one for `predict`."""
+        self.rollout_rng, self.predict_rng = (np.random.default_rng([seed, stream]) for stream in (0, 1))
+
+    def clear_caches(self) -> None:
+        """Forget the rollout's scores; called at every rollout boundary, so that resuming finds the same state."""
+        self._rollout_scores.clear()
+
+    @torch.no_grad()
+    def act(self, observation: Any, deterministic: bool = False) -> list[ActionStep]:  # noqa: ANN401 - see below
+        """Choose an action for each environment, with all that the update needs.
+
+        Args:
+            observation: Batch as in `parse_observation`.
+            deterministic: The most probable action instead of a sample.
+        """
+        questions = parse_observation(observation)[0]
+        prepared = [self._prepare(question) for question in questions]
+        scores = self._score(prepared, self._rollout_scores)
+        rng = None if deterministic else self.rollout_rng
+        picks = [_pick(one.trie, edges, rng) for one, edges in zip(prepared, scores, strict=True)]
+        return [
+            ActionStep(
+                env_action=self.action_space.encode((question.actions or ())[pick]),
+                path=TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick]),
+                log_probs=path_log_probs(one.trie, edges, pick),
+            )
+            for question, one, edges, pick in zip(questions, prepared, scores, picks, strict=True)
+        ]
+
+    @torch.no_grad()
+    def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
+        """Features and values before each action token of some paths; equal paths go through the model once.
+
+        Args:
+            paths: Prompts and actions.
+            observe: Let the critic take these features into its standardisation first.
+        """
+        starts: dict[TokenRow, int] = {}
+        total = 0
+        for row in (_value_row(path) for path in paths):
+            if row not in starts:
+                starts[row] = total
+                total += len(row.reads)
+        features = torch.cat(self.lm.frozen_features(list(starts)))
+        if observe:
+            self.critic.observe(features)
+        places = np.array([starts[_value_row(path)] for path in paths], dtype=np.int64)
+        return TokenValues(features, self.critic(features), places)
+
+    def prompts(self, observation: Any) -> list[TokenIds]:  # noqa: ANN401 - see parse_observation
+        """Token ids of the prompt of each observation."""
+        return [self.lm.prompt_ids(question.text) for question in parse_observation(observation)[0]]
+
+    def predict_values(self, observation: Any) -> Tensor:  # noqa: ANN401 - see parse_observation
+        """Value of each observation before any action token, `[n]`."""
+        return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
+
+    def evaluate_rows(self, rows: Sequence[DecisionRow]) -> tuple[Tensor, Tensor, Tensor]:
+        """Distributions at the decisions of some rows (one chunk), with gradient.
+
+        Returns:
+            Log-probabilities of all children, flat `[E]`; where each decision's children start, `[D]`; entropy of
+            each decision, `[D]`. Decisions are in the order of rows and reads.
+        """
+        hidden = self.lm.hidden_states([row.row for row in rows], adapter=True)
+        children = [tokens for row in rows for tokens in row.children]
+        logits = self.lm.child_logits(hidden, children)
+        counts = torch.tensor([len(tokens) for tokens in children], device=logits.device)
+        segments = torch.repeat_interleave(torch.arange(len(children), device=logits.device), counts)
+        log_probs = segment_log_softmax(logits, segments, len(children))
+        return log_probs, counts.cumsum(0) - counts, segment_entropy(log_probs, segments, len(children))
+
+    @staticmethod
+    def decision_row(path: TokenPath) -> DecisionRow | None:
+        """The shortest row that decides everything on a path; None where nothing is decided."""
+        if not path.decisions:
+            return None
+        start = len(path.prompt)
+        tokens = (*path.prompt, *path.action[: path.decisions[-1].position])
+        reads = tuple(start - 1 + decision.position for decision in path.decisions)
+        return DecisionRow(TokenRow(tokens, None, reads), tuple(decision.children for decision in path.decisions))
+
+    # ------------------------------------------------------------------ SB3's interface
+
+    def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+        """Actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""
+        steps = self.act(observation, deterministic)
+        actions = torch.from_numpy(np.stack([step.env_action for step in steps]))
+        values = self.predict_values(observation)
+        return actions, values, torch.tensor([float(step.log_probs.sum()) for step in steps])
+
+    def predict(  # type: ignore[override]  # one optional argument more than SB3's
+        self,
+        observation: Any,  # noqa: ANN401 - checked in parse_observation
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        admissible_actions: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
+        """Choose environment actions.
+
+        Args:
+            observation: Mapping of `text` and `admissible_actions`, single or batched; or a `str` (or several)
+                together with `admissible_actions`.
+            state: Passed through; the policy has no memory.
+            episode_start: Ignored, for the same reason.
+            deterministic: The most probable admissible action instead of a sample.
+            admissible_actions: The list beside a `str`, or one list for each of several.
+
+        Returns:
+            Action tokens `[max_length]` (or `[n, max_length]`), and `state`.
+
+        Raises:
+            ObservationError: If the admissible actions are missing or malformed.
+        """
+        observation = merge_admissible(observation, admissible_actions)
+        return super().predict(observation, state, episode_start, deterministic)
+
+    def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:  # noqa: ANN401 - text has no tensor
+        """The observation itself, and whether it is a batch."""
+        return parse_observation(observation)
+
+    def is_vectorized_observation(self, observation: Any) -> bool:  # noqa: ANN401 - signature of SB3
+        """Whether the observation is a batch."""
+        return parse_observation(observation)[1]
+
+    def action_probabilities(
+        self,
+        observation: Any,  # noqa: ANN401 - checked in parse_observation
+        admissible_actions: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Probability of every admissible action of one observation."""
+        question = parse_observation(merge_admissible(observation, admissible_actions))[0][0]
+        prepared = self._prepare(question)
+        log_probs = action_log_probs(prepared.trie, self._score([prepared], self._predict_scores)[0])
+        return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
+        """Adapter and critic. The base model is not among them; it is named, and checked by fingerprint."""
+        trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        full = super().state_dict(*args, **kwargs)
+        return {name: tensor for name, tensor in full.items() if name in trainable or name.startswith("critic.")}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:  # noqa: ANN401
+        """Load adapter and critic; on an error nothing has changed.
+
+        Raises:
+            RuntimeError: If names or shapes do not fit (with `strict`).
+        """
+        own = self.state_dict()
+        wrong = sorted(
+            name
+            for name in set(own) | set(state_dict)
+            if name not in own or name not in state_dict or own[name].shape != state_dict[name].shape
+        )
+        if strict and wrong:
+            raise RuntimeError(
+                f"Expected the trainable tensors of this policy; {len(wrong)} differ, first {wrong[0]!r}. "
+                "Fix: make the policy with the model, lora and critic_arch it was saved with."
+            )
+        return super().load_state_dict(state_dict, strict=False, assign=assign)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "lr_schedule": self._dummy_schedule,
+            **self._settings,
+        }
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:  # noqa: ANN401 - list of Question
+        prepared = [self._prepare(question) for question in observation]
+        scores = self._score(prepared, self._predict_scores)
+        rng = None if deterministic else self.predict_rng
+        texts = [
+            (question.actions or ())[_pick(one.trie, edges, rng)]
+            for question, one, edges in zip(observation, prepared, scores, strict=True)
+        ]
+        return torch.from_numpy(np.stack([self.action_space.encode(text) for text in texts]))
+
+    # ------------------------------------------------------------------ parts
+
+    def _prepare_question(self, question: Question) -> _Prepared:
+        if question.actions is None:
+            raise ObservationError(
+                "Expected a list of admissible actions; got none (an open action space), on which a trie policy "
+                "cannot act. Fix: use an environment that lists admissible actions."
+            )
+        prompt = self.lm.prompt_ids(question.text)
+        trie = build_trie(tuple(self.lm.action_ids(action) for action in question.actions))
+        start, tree = len(prompt), trie.tree
+        parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
+        reads = tuple(start + position for position, _ in tree.queries)
+        row = TokenRow((*prompt, *tree.tokens), parents if tree.tokens else None, reads)
+        return _Prepared(prompt, trie, DecisionRow(row, tuple(children for _, children in tree.queries)))
+
+    @torch.no_grad()
+    def _score(self, prepared: Sequence[_Prepared], cache: _WeightCache) -> list[NDArray[np.float32]]:
+        """Log-probabilities of all children of all decision nodes, for each question."""
+        known = cache.current()
+        missing = list(dict.fromkeys(one.row for one in prepared if one.row not in known))
+        for row in [row for row in missing if not row.children]:
+            known[row] = np.empty(0, dtype=np.float32)
+            missing.remove(row)
+        for chunk in self.lm.chunks([row.row for row in missing]):
+            rows = [missing[index] for index in chunk]
+            flat = self.evaluate_rows(rows)[0].cpu().numpy()
+            sizes = np.cumsum([sum(map(len, row.children)) for row in rows])[:-1]
+            known.update(zip(rows, np.split(flat, sizes), strict=True))
+        return [known[one.row] for one in prepared]
+
+
+class _WeightCache:
+    """What was computed with the present weights; forgets by itself when they change."""
+
+    def __init__(self, policy: LLMPolicy) -> None:
+        self._parameters = policy.adapter_parameters()
+        self._token: tuple[tuple[int, int], ...] = ()
+        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
+
+    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
+        token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
+        if token != self._token:
+            self._token = token
+            self._known.clear()
+        return self._known
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+def _pick(trie: ActionTrie, edges: NDArray[np.float32], rng: np.random.Generator | None) -> int:
+    """A sampled action, or without a generator the most probable one."""
+    log_probs = action_log_probs(trie, edges)
+    return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
+
+
+def _value_row(path: TokenPath) -> TokenRow:
+    """Row whose reads are the positions before each action token."""
+    start = len(path.prompt) - 1
+    return TokenRow((*path.prompt, *path.action[:-1]), None, tuple(range(start, start + len(path.action))))

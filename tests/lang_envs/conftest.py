@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from _walk import IDS
+
+
+@pytest.fixture(params=IDS)
+def env_id(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a byte-level BPE tokenizer with an end and a padding token."""
+    return save_tokenizer(tmp_path_factory.mktemp("tiny_tokenizer"), eos_token="</s>", pad_token="<pad>")
+
+
+def save_tokenizer(folder: Path, *, lowercase: bool = False, **special_tokens: str) -> Path:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    sentences = ["pick up the tomato", "put the tomato on the cutting board", "serve the dish", "chop nothing"]
+    tokenizer = ByteLevelBPETokenizer(lowercase=lowercase)
+    tokenizer.train_from_iterator(
+        sentences, vocab_size=320, special_tokens=list(special_tokens.values()), show_progress=False
+    )
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, **special_tokens).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer() -> object:
+    """`save_tokenizer`, for tests that need a peculiar one."""
+    return save_tokenizer

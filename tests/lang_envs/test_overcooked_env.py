@@ -1,0 +1,123 @@
+"""`OvercookedEnv`: its arguments, and the fields of its info."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lang_envs import LangEnvsError
+from lang_envs.overcooked.env import KitchenReward, OvercookedEnv
+from lang_envs.overcooked.kitchen import Event
+from lang_envs.overcooked.layout import TASKS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "fruit-salad"}, r"Expected task to be one of \[.*'tomato-salad'\]; got 'fruit-salad'. Fix: "),
+        ({"view_radius": -1}, "Expected view_radius >= 0 and max_primitives >= 1; got -1 and 200"),
+        ({"max_primitives": 0}, "Expected view_radius >= 0 and max_primitives >= 1; got 2 and 0"),
+        ({"render_mode": "hologram"}, "Expected render_mode to be None or one of .*; got 'hologram'"),
+        ({"max_action_length": 1}, "Expected max_length to be an integer of at least 2"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OvercookedEnv(**arguments)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_info(task: str) -> None:
+    env = OvercookedEnv(task)
+    _, info = env.reset()
+    assert set(info) == {"admissible_actions", "features", "primitive_steps", "success", "invalid_action"}
+    assert (info["features"].dtype, info["features"].shape) == (np.int64, (18 if task == "tomato-salad" else 26,))
+    assert info["features"][-7:].tolist() == [int(n == TASKS[task].index) for n in range(7)]
+    assert info["primitive_steps"] == 0
+    *_, info = env.step_text("pick up the tomato")
+    assert info["primitive_steps"] == 2
+    *_, info = env.step_text("chop nothing")
+    assert info["primitive_steps"] == 1
+    _, info = env.reset()
+    assert info["primitive_steps"] == 0
+
+
+def test_reward_folds_the_primitives_of_a_macro_action() -> None:
+    reward = KitchenReward(chop=8.0, deliver=16.0, misdeliver=-4.0, step=-1.0, discount=0.5)
+    assert reward.of_run((Event.NONE,)) == -1.0
+    assert reward.of_run((Event.NONE, Event.NONE, Event.CHOPPED)) == -1.0 - 0.5 + 0.25 * 7.0
+    assert reward.of_run((Event.NONE, Event.MISDELIVERED)) == -1.0 + 0.5 * -5.0
+    assert reward.of_run((Event.DELIVERED,)) == 15.0
+
+
+def test_reward_is_an_argument() -> None:
+    env = OvercookedEnv(reward=KitchenReward(step=-1.0, discount=1.0))
+    env.reset()
+    assert env.step_text("pick up the tomato")[1] == -2.0
+    assert env.step_text("nonsense")[1] == -1.0
+
+
+def test_view_radius_decides_what_is_told() -> None:
+    told = {radius: OvercookedEnv(view_radius=radius).reset() for radius in (0, 2, 6)}
+    assert [("tomato is" in text, "bowl are" in text) for text, _ in told.values()] == [
+        (False, False),
+        (True, False),
+        (False, True),  # "a tomato and a bowl are on separate tables"
+    ]
+    assert np.count_nonzero(told[0][1]["features"]) == 3  # the cook and the task
+
+
+def test_the_limit_is_an_argument() -> None:
+    env = OvercookedEnv(max_primitives=3)
+    env.reset()
+    assert env.step_text("pick up the tomato")[2:4] == (False, False)
+    *_, terminated, truncated, info = env.step_text("put the tomato on the cutting board")
+    assert (terminated, truncated, info["success"]) == (False, True, False)
+    assert env.elapsed_primitives == 7  # never cut
+    env.reset()
+    assert env.elapsed_primitives == 0
+
+
+def test_each_reset_starts_alike_whatever_the_seed() -> None:
+    env = OvercookedEnv()
+    starts = [env.reset(seed=seed)[0] for seed in (None, 0, 1)]
+    assert len(set(starts)) == 1
+
+
+def test_the_state_of_another_kitchen_is_refused() -> None:
+    small, large = OvercookedEnv("tomato-salad"), OvercookedEnv("tomato-lettuce-salad")
+    small.reset()
+    large.reset()
+    before = small.get_state()
+    with pytest.raises(LangEnvsError, match="Expected the state of a tomato salad kitchen; got"):
+        small.set_state(large.get_state())
+    assert small.get_state() == before
+
+
+@pytest.mark.parametrize("change", [{"state": None}, {"state": ((1, 4), (), (6, 5))}, {"primitives": None}], ids=str)
+def test_a_broken_world_is_refused(change: dict[str, Any]) -> None:
+    env = OvercookedEnv()
+    env.reset()
+    before = env.get_state()
+    with pytest.raises(LangEnvsError, match="Expected"):
+        env.set_state(before | {"world": before["world"]._replace(**change)})
+    assert env.get_state() == before
+
+
+def test_last_action_and_return_are_kept_for_rendering() -> None:
+    env = OvercookedEnv()
+    env.reset()
+    assert (env.last_action, env.episode_return) == (None, 0.0)
+    rewards = [env.step_text(text)[1] for text in ("pick up the tomato", "nonsense")]
+    assert (env.last_action, env.episode_return) == ("nonsense", sum(rewards))
+    env.step_text(None)
+    assert env.last_action is None
+
+
+def test_without_render_mode_nothing_is_drawn() -> None:
+    env = OvercookedEnv()
+    env.reset()
+    assert env.render() is None

@@ -1,0 +1,331 @@
+"""`TextSpace` and `TokenSequence`: membership, copies, encoding, and their way through shared memory."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+import pickletools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
+from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector.utils import (
+    create_empty_array,
+    create_shared_memory,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+from gymnasium.wrappers import FlattenObservation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lang_envs import ActionError, ByteTokenizer, EncodingError, HuggingFaceTokenizer, TextSpace, TokenSequence
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
+TRICKY_TEXTS = ["", "plain", "\0", "a\0", "\n\t ", "é漢字🍅", "🏳️‍🌈", "\U0010ffff", "\ud800", "0" * 40]
+
+
+# ---------------------------------------------------------------------- TextSpace
+
+
+@pytest.mark.parametrize("text", TRICKY_TEXTS)
+def test_text_space_contains_any_unicode_of_its_length(text: str) -> None:
+    assert text in TextSpace(40)
+    assert text in TextSpace(max(len(text), 1))
+    assert text + "x" not in TextSpace(max(len(text), 1)) or text == ""
+    assert np.str_(text) in TextSpace(40)
+    assert np.array(text, dtype=object) in TextSpace(40)
+
+
+@pytest.mark.parametrize("thing", [None, 3, b"bytes", ["a"], ("a",), np.array(["a"]), np.array(3)], ids=repr)
+def test_text_space_contains_nothing_else(thing: Any) -> None:
+    assert thing not in TextSpace(40)
+
+
+def test_text_space_tells_vector_environments_what_to_allocate() -> None:
+    space = TextSpace(40)
+    assert (space.shape, space.dtype) == ((), np.dtype(object))
+
+
+@pytest.mark.parametrize("max_length", [1, 5, 100_000])
+def test_text_space_samples_are_seeded_varied_and_short(max_length: int) -> None:
+    space, twin = TextSpace(max_length, seed=3), TextSpace(max_length)
+    twin.seed(3)
+    samples = [space.sample() for _ in range(50)]
+    assert samples == [twin.sample() for _ in range(50)]
+    assert all(sample in space for sample in samples)
+    assert max(map(len, samples)) <= 64
+    assert len(set(samples)) > 10
+
+
+def test_text_space_sample_takes_no_mask() -> None:
+    with pytest.raises(ValueError, match="Expected no mask"):
+        TextSpace(5).sample(mask=np.ones(3))
+
+
+@pytest.mark.parametrize("max_length", [0, -1, 2.0, "5", True, None])
+def test_text_space_refuses_bad_lengths(max_length: Any) -> None:
+    with pytest.raises(ValueError, match=r"Expected max_length to be a positive integer; got .* Fix: "):
+        TextSpace(max_length)
+
+
+def test_text_space_equality_and_repr() -> None:
+    assert TextSpace(5) == TextSpace(5, seed=1)
+    assert TextSpace(5) != TextSpace(6)
+    assert TextSpace(5) != gym.spaces.Text(5)
+    assert repr(TextSpace(5)) == "TextSpace(5)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(TextSpace(5))
+
+
+@pytest.mark.parametrize("duplicate", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy], ids=["pickle", "copy"])
+@pytest.mark.parametrize("space", [TextSpace(50, seed=1), TokenSequence(max_length=8, seed=1)], ids=repr)
+def test_copies_are_equal_and_sample_alike(space: gym.Space[Any], duplicate: Any) -> None:
+    twin = duplicate(space)
+    assert twin == space
+    assert (twin.shape, twin.dtype) == (space.shape, space.dtype)
+    assert [list(twin.sample()) for _ in range(5)] == [list(space.sample()) for _ in range(5)]
+
+
+@given(text=ANY_TEXT)
+def test_text_survives_flattening(text: str) -> None:
+    space = TextSpace(40)
+    flat = flatten(space, text)
+    assert flat in flatten_space(space)
+    assert flat.shape == (flatdim(space),)
+    assert unflatten(space, flat) == text
+
+
+def test_flatten_observation_wrapper() -> None:
+    env = gym.make("Overcooked-TomatoSalad-v0")
+    flat, _ = FlattenObservation(env).reset(seed=0)
+    text, _ = env.reset(seed=0)
+    assert "".join(map(chr, flat[flat >= 0])) == text
+
+
+# ---------------------------------------------------------------------- shared memory
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts=st.lists(ANY_TEXT, min_size=3, max_size=3))
+def test_text_survives_shared_memory(texts: list[str]) -> None:
+    space = TextSpace(40)
+    memory = create_shared_memory(space, n=3)
+    live = read_from_shared_memory(space, memory, n=3)
+    assert copy.deepcopy(live) == create_empty_array(space, n=3) == ("", "", "")
+    for index in (2, 0, 1):
+        write_to_shared_memory(space, index, texts[index], memory)
+    assert copy.deepcopy(live) == tuple(live) == live[:] == tuple(texts)
+    assert (len(live), live[1], repr(live)) == (3, texts[1], repr(tuple(texts)))
+    snapshot = copy.deepcopy(live)
+    write_to_shared_memory(space, 1, "another", memory)
+    assert (snapshot[1], live[1], live[0], live[2]) == (texts[1], "another", texts[0], texts[2])
+
+
+@pytest.mark.parametrize("value", ["x" * 41, 3, None], ids=["long", "int", "None"])
+def test_shared_memory_refuses_what_it_cannot_hold(value: Any) -> None:
+    space = TextSpace(40)
+    memory = create_shared_memory(space, n=2, ctx=multiprocessing.get_context("spawn"))
+    with pytest.raises(ValueError, match=r"Expected a str of at most 40 characters; got .* Fix: "):
+        write_to_shared_memory(space, 0, value, memory)
+    assert tuple(read_from_shared_memory(space, memory, n=2)) == ("", "")
+
+
+class Echo(gym.Env[str, Any]):
+    """Its texts are handed to it, one at each reset and step."""
+
+    observation_space = TextSpace(40)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = iter(texts)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        return next(self._texts), {}
+
+    def step(self, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return next(self._texts), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_text_crosses_processes_with_default_settings(context: str) -> None:
+    """Spawned workers know the space only because unpickling it imports its registrations."""
+    texts = [TRICKY_TEXTS, TRICKY_TEXTS[::-1]]
+    envs = AsyncVectorEnv([partial(Echo, column) for column in texts], context=context)
+    try:
+        seen = [envs.reset()[0]]
+        seen += [envs.step(np.zeros(2, dtype=np.int64))[0] for _ in TRICKY_TEXTS[1:]]
+    finally:
+        envs.close()
+    assert seen == list(zip(*texts, strict=True))
+    assert {type(text) for row in seen for text in row} == {str}
+
+
+def test_spawned_workers_make_registered_environments() -> None:
+    make = partial(gym.make, "lang_envs:Overcooked-TomatoSalad-v0")
+    single = make()
+    envs = AsyncVectorEnv([make], context="spawn")
+    try:
+        assert envs.reset(seed=0)[0] == (single.reset(seed=0)[0],)
+        action = single.action_space.encode("pick up the tomato")
+        assert envs.step(action[None])[0] == (single.step(action)[0],)
+    finally:
+        envs.close()
+
+
+# ---------------------------------------------------------------------- TokenSequence
+
+
+class OtherTokenizer(ByteTokenizer):
+    """Equal in everything but its type."""
+
+
+@pytest.fixture(params=["byte", "hugging face"])
+def tokens(request: pytest.FixtureRequest, tiny_tokenizer: Path) -> TokenSequence:
+    tokenizer = ByteTokenizer() if request.param == "byte" else HuggingFaceTokenizer(str(tiny_tokenizer))
+    return TokenSequence(tokenizer, 170)
+
+
+def test_any_text_survives_encoding(tokens: TokenSequence) -> None:
+    @settings(deadline=None)
+    @given(st.text(max_size=40))
+    def check(text: str) -> None:
+        array = tokens.encode(text)
+        assert (array.dtype, array.shape) == (np.int64, (170,))
+        assert array in tokens
+        assert tokens.decode(array) == tokens.decode_finished(array) == text
+
+    check()
+
+
+def test_any_array_of_the_space_has_a_text_or_is_unfinished(tokens: TokenSequence) -> None:
+    stops = {tokens.tokenizer.end_token_id, tokens.tokenizer.pad_token_id}
+    for seed in range(100):
+        tokens.seed(seed)
+        array = tokens.sample()
+        assert array in tokens
+        assert type(tokens.decode(array)) is str
+        assert (tokens.decode_finished(array) is None) is not bool(stops & set(array.tolist()))
+
+
+def test_layout_is_text_end_padding(tokens: TokenSequence) -> None:
+    array, ids = tokens.encode("serve the dish").tolist(), tokens.tokenizer.encode("serve the dish")
+    assert array[: len(ids)] == ids
+    assert array[len(ids)] == tokens.tokenizer.end_token_id
+    assert set(array[len(ids) + 1 :]) == {tokens.tokenizer.pad_token_id}
+
+
+def test_the_text_ends_at_the_first_end_or_padding(tokens: TokenSequence) -> None:
+    for stop in (tokens.tokenizer.end_token_id, tokens.tokenizer.pad_token_id):
+        array = tokens.encode("chop nothing")
+        array[len(tokens.tokenizer.encode("chop"))] = stop
+        assert tokens.decode(array) == tokens.decode_finished(array) == "chop"
+
+
+def test_encoding_gives_a_fresh_array(tokens: TokenSequence) -> None:
+    first = tokens.encode("chop nothing")
+    first[:] = 0
+    assert tokens.decode(tokens.encode("chop nothing")) == "chop nothing"
+
+
+def test_a_text_that_just_fits_and_one_that_does_not() -> None:
+    space = TokenSequence(max_length=8)
+    assert space.decode_finished(space.encode("1234567")) == "1234567"
+    for text in ("12345678", "ééééé", "x" * 100_000):
+        with pytest.raises(
+            EncodingError, match=r"Expected a text of at most 7 tokens; got \d+ .* Fix: .*max_action_length"
+        ):
+            space.encode(text)
+
+
+def test_a_text_without_an_encoding_is_refused(tokens: TokenSequence) -> None:
+    with pytest.raises(EncodingError, match=r"Expected a text that the tokenizer can hold; .* Fix: "):
+        tokens.encode("lone \ud800 surrogate")
+
+
+@pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"]], ids=repr)
+def test_only_a_str_is_encoded(tokens: TokenSequence, text: Any) -> None:
+    with pytest.raises(ActionError, match=r"Expected a str to encode; got .* Fix: "):
+        tokens.encode(text)
+
+
+def test_a_numpy_str_is_encoded_like_a_str(tokens: TokenSequence) -> None:
+    assert tokens.encode(np.str_("serve")).tolist() == tokens.encode("serve").tolist()
+
+
+def test_an_unfinished_sentence_is_in_the_space_and_has_no_text(tokens: TokenSequence) -> None:
+    array = tokens.unfinished()
+    assert array in tokens
+    assert tokens.decode_finished(array) is None
+    array[0] = -1
+    assert tokens.unfinished() in tokens
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.uint64])
+def test_other_integer_types_are_understood(dtype: Any) -> None:
+    space = TokenSequence(max_length=8)
+    array = np.array([104, 105, 0, 0, 0, 0, 0, 0], dtype=dtype)
+    assert array in space
+    assert space.decode(array) == space.decode(array.tolist()) == "hi" + "\0" * 6
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(8), "dtype float64"),
+        (np.zeros(7, dtype=int), r"shape \(8,\); got ndarray .* shape \(7,\)"),
+        (np.zeros((1, 8), dtype=int), r"shape \(1, 8\)"),
+        (np.full(8, 258), "Expected token ids from 0 to 257; got ids from 258 to 258"),
+        (np.full(8, -1), "got ids from -1 to -1"),
+        ("serve", "got str"),
+        ([[1], [1, 2]], "got list"),
+    ],
+    ids=["float", "short", "batch", "large", "negative", "str", "ragged"],
+)
+def test_a_wrong_array_is_refused(array: Any, message: str) -> None:
+    space = TokenSequence(max_length=8)
+    assert array not in space
+    for decode in (space.decode, space.decode_finished):
+        with pytest.raises(ActionError, match=message):
+            decode(array)
+
+
+@pytest.mark.parametrize("max_length", [0, 1, 2.0, "5", True, None])
+def test_token_sequence_refuses_bad_lengths(max_length: Any) -> None:
+    with pytest.raises(ValueError, match=r"Expected max_length to be an integer of at least 2 .*; got .* Fix: "):
+        TokenSequence(max_length=max_length)
+
+
+def test_token_sequence_equality_and_repr(tokens: TokenSequence) -> None:
+    assert tokens == TokenSequence(tokens.tokenizer, 170, seed=5)
+    assert tokens != TokenSequence(tokens.tokenizer, 171)
+    assert tokens != TokenSequence(OtherTokenizer(), 170)
+    assert tokens != gym.spaces.MultiDiscrete(tokens.nvec)
+    assert repr(tokens) == f"TokenSequence({tokens.tokenizer!r}, max_length=170)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(tokens)
+
+
+def test_token_sequence_pickles_small_and_without_its_tokenizer(tokens: TokenSequence) -> None:
+    expected = tokens.encode("serve the dish").tolist()  # loads the tokenizer
+    tokens.seed(1)
+    data = pickle.dumps(tokens)
+    twin = pickle.loads(data)
+    assert len(data) < 4096
+    names = {argument.split(".")[0] for _, argument, _ in pickletools.genops(data) if isinstance(argument, str)}
+    assert "lang_envs" in names
+    assert names & {"transformers", "tokenizers"} == set()
+    assert twin == tokens
+    assert twin.encode("serve the dish").tolist() == expected
+    assert (twin.nvec.tolist(), twin.start.tolist()) == (tokens.nvec.tolist(), tokens.start.tolist())
+    assert np.array_equal(twin.sample(), tokens.sample())
+
+
+def test_token_sequence_pickle_does_not_grow_with_its_length() -> None:
+    assert len(pickle.dumps(TokenSequence(max_length=4096))) < 4096

@@ -1,0 +1,192 @@
+"""Tokenizers of action spaces, and what `tokenizer=` accepts."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from _walk import oracle_policy, walk_from_reset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lang_envs import (
+    ByteTokenizer,
+    EncodingError,
+    HuggingFaceTokenizer,
+    LangEnvsError,
+    MissingExtraError,
+    Tokenizer,
+    TokenizerError,
+)
+from lang_envs.tokenizers import resolve_tokenizer
+from lang_envs.wrappers import TextAction
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No look-up on the hub: the constant was read from the environment when huggingface_hub was imported."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
+# ---------------------------------------------------------------------- bytes
+
+
+@given(text=st.text())
+def test_bytes_lose_nothing(text: str) -> None:
+    tokenizer = ByteTokenizer()
+    ids = tokenizer.encode(text)
+    assert bytes(ids) == text.encode()
+    assert tokenizer.decode(ids) == text
+
+
+@given(ids=st.lists(st.integers(0, 255)))
+def test_all_bytes_have_a_text(ids: list[int]) -> None:
+    text = ByteTokenizer().decode(ids)
+    assert ("\ufffd" in text) or text.encode() == bytes(ids)
+
+
+def test_byte_tokenizer_ids() -> None:
+    tokenizer = ByteTokenizer()
+    assert (tokenizer.vocab_size, tokenizer.pad_token_id, tokenizer.end_token_id) == (258, 256, 257)
+    assert isinstance(tokenizer, Tokenizer)
+    assert tokenizer == ByteTokenizer()
+    assert hash(tokenizer) == hash(ByteTokenizer())
+
+
+# ---------------------------------------------------------------------- hugging face
+
+
+def test_environment_with_a_tokenizer_folder(env_id: str, tiny_tokenizer: Path) -> None:
+    env = gym.make(env_id, tokenizer=str(tiny_tokenizer))
+    assert env.action_space.tokenizer == HuggingFaceTokenizer(str(tiny_tokenizer))
+    _, steps = walk_from_reset(env, oracle_policy, 30, seed=0)
+    _, expected = walk_from_reset(gym.make(env_id), oracle_policy, 30, seed=0)
+    assert any(step.terminated for step in steps)
+    assert [step[1:5] for step in steps] == [step[1:5] for step in expected]
+    phrase = oracle_policy(env, {})
+    assert len(env.action_space.tokenizer.encode(phrase)) < len(ByteTokenizer().encode(phrase))
+
+
+def test_a_path_object_names_a_folder(tiny_tokenizer: Path) -> None:
+    assert resolve_tokenizer(tiny_tokenizer) == HuggingFaceTokenizer(str(tiny_tokenizer))
+
+
+def test_a_tokenizer_is_taken_as_it_is(tiny_tokenizer: Path) -> None:
+    for tokenizer in (ByteTokenizer(), HuggingFaceTokenizer(str(tiny_tokenizer))):
+        assert resolve_tokenizer(tokenizer) is tokenizer
+
+
+def test_hugging_face_ids(tiny_tokenizer: Path) -> None:
+    from transformers import AutoTokenizer
+
+    live, spec = AutoTokenizer.from_pretrained(tiny_tokenizer), HuggingFaceTokenizer(str(tiny_tokenizer))
+    assert (spec.vocab_size, spec.end_token_id, spec.pad_token_id) == (len(live), live.eos_token_id, live.pad_token_id)
+    assert spec.encode("serve the dish") == live("serve the dish", add_special_tokens=False)["input_ids"]
+    assert isinstance(spec, Tokenizer)
+
+
+def test_the_spec_stays_small_after_loading(tiny_tokenizer: Path) -> None:
+    spec = HuggingFaceTokenizer(str(tiny_tokenizer))
+    spec.encode("serve the dish")
+    data = pickle.dumps(spec)
+    assert len(data) < 512
+    assert pickle.loads(data) == spec
+
+
+def test_a_text_with_a_special_token_is_not_encoded(tiny_tokenizer: Path) -> None:
+    space = gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(tiny_tokenizer)).action_space
+    for special in ("</s>", "<pad>"):
+        with pytest.raises(EncodingError, match="Expected a text that the tokenizer can hold"):
+            space.encode(f"serve nothing{special}")
+
+
+def test_without_padding_token_the_end_token_pads(make_tokenizer: Callable[..., Path], tmp_path: Path) -> None:
+    spec = HuggingFaceTokenizer(str(make_tokenizer(tmp_path, eos_token="</s>")))
+    assert spec.pad_token_id == spec.end_token_id
+    space = gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(tmp_path)).action_space
+    assert space.decode_finished(space.encode("serve the dish")) == "serve the dish"
+    assert space.decode_finished(space.unfinished()) is None
+
+
+def test_a_tokenizer_without_end_token_is_refused(make_tokenizer: Callable[..., Path], tmp_path: Path) -> None:
+    make_tokenizer(tmp_path, pad_token="<pad>")
+    with pytest.raises(
+        TokenizerError, match=r"Expected a tokenizer with an end-of-sequence token; .* Fix: set eos_token"
+    ):
+        resolve_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_that_changes_texts_makes_no_action_out_of_another(
+    make_tokenizer: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_tokenizer(tmp_path, lowercase=True, eos_token="</s>", pad_token="<pad>")
+    env = gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(tmp_path))
+    with pytest.raises(EncodingError, match="comes back as 'serve nothing'"):
+        env.action_space.encode("Serve Nothing")
+    talking = TextAction(env)
+    talking.reset(seed=0)
+    assert talking.step("Serve Nothing")[-1]["invalid_action"] is True
+    assert talking.step("serve nothing")[-1]["invalid_action"] is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\ud800", "chop nothing</s>", "x" * 100_000, "\0", ""],
+    ids=["surrogate", "special", "long", "nul", "empty"],
+)
+def test_strange_texts_are_invalid_with_any_tokenizer(tiny_tokenizer: Path, text: str) -> None:
+    env = TextAction(gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(tiny_tokenizer)))
+    env.reset(seed=0)
+    _, reward, *_, info = env.step(text)
+    assert (reward, info["invalid_action"], info["primitive_steps"]) == (-0.001, True, 1)
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", ["no-such/tokenizer", "bytes", "", "/nowhere/at/all"])
+def test_an_unknown_tokenizer_is_refused(name: str) -> None:
+    with pytest.raises(TokenizerError, match=r"(?s)Expected 'byte', a folder .*; got .* could not be loaded .* Fix: "):
+        gym.make("Overcooked-TomatoSalad-v0", tokenizer=name)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"tokenizer.json": "{"}, {"tokenizer.json": "{}"}, {"tokenizer_config.json": "[]"}],
+    ids=["empty", "cut", "hollow", "wrong"],
+)
+def test_a_folder_without_a_whole_tokenizer_is_refused(tmp_path: Path, content: dict[str, str]) -> None:
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(TokenizerError, match="could not be loaded"):
+        resolve_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "thing", [None, 3, ByteTokenizer, ["byte"], object()], ids=["None", "int", "type", "list", "obj"]
+)
+def test_what_is_no_tokenizer_is_refused(env_id: str, thing: Any) -> None:
+    with pytest.raises(TokenizerError, match=r"Expected 'byte', a Hugging Face id or folder, or .*; got \w+. Fix: "):
+        gym.make(env_id, tokenizer=thing)
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # import raises ImportError
+    folder = tmp_path / "never loaded before"  # loading is cached by name
+    with pytest.raises(
+        MissingExtraError, match=r'needs the transformers package.* pip install "lang-envs\[llm\]"'
+    ) as got:
+        gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(folder))
+    assert isinstance(got.value, LangEnvsError)
+    assert isinstance(got.value, ImportError)
+    gym.make("Overcooked-TomatoSalad-v0").reset()  # bytes need nothing

@@ -1,0 +1,235 @@
+"""Wrappers change how an environment is seen, not what it does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from _walk import IDS, oracle_policy, random_policy, same, walk_from_reset
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+
+from lang_envs import ActionError, TextSpace
+from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
+from lang_envs.wrappers.admissible import admissible_observation, admissible_space
+
+WRAPPERS = [AdmissibleObservation, ByteObservation, TextAction]
+KITCHEN = "Overcooked-TomatoSalad-v0"
+
+
+@pytest.fixture(params=WRAPPERS, ids=lambda wrapper: wrapper.__name__)
+def wrapper(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+@pytest.mark.filterwarnings("ignore:.*different from the unwrapped version:UserWarning")
+def test_gymnasium_check_env(env_id: str, wrapper: Any) -> None:
+    check_env(wrapper(gym.make(env_id)))
+
+
+def test_the_spec_records_the_wrapper(env_id: str, wrapper: Any) -> None:
+    env = wrapper(gym.make(env_id))
+    rebuilt = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert type(rebuilt) is wrapper
+    assert (rebuilt.observation_space, rebuilt.action_space) == (env.observation_space, env.action_space)
+    assert same(rebuilt.reset(seed=1), env.reset(seed=1))
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        (AdmissibleObservation, r"Expected an environment with TextSpace observations; got Box.* Fix: "),
+        (ByteObservation, r"Expected an environment with TextSpace observations; got Box.* Fix: "),
+        (TextAction, r"Expected an environment with a TokenSequence action space; got Discrete.* Fix: "),
+    ],
+)
+def test_other_environments_are_refused(wrapper: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        wrapper(gym.make("CartPole-v1"))
+
+
+# ---------------------------------------------------------------------- AdmissibleObservation
+
+
+def test_admissible_observation_holds_text_and_list(env_id: str) -> None:
+    plain, wrapped = gym.make(env_id), AdmissibleObservation(gym.make(env_id))
+    (text, info), (seen, info_too) = plain.reset(seed=3), wrapped.reset(seed=3)
+    choose = random_policy(3)
+    for _ in range(20):
+        assert seen in wrapped.observation_space
+        assert seen["text"] == text
+        assert json.loads(seen["admissible_actions"]) == info["admissible_actions"]
+        assert same(info_too, info)
+        action = plain.action_space.encode(choose(plain, info))
+        text, *outcome, info = plain.step(action)
+        seen, *outcome_too, info_too = wrapped.step(action)
+        assert outcome_too == outcome
+        if outcome[1] or outcome[2]:
+            break
+    assert list(seen) == ["text", "admissible_actions"]
+
+
+@pytest.mark.parametrize("actions", [["a, b", 'say "c"', "d\ne", "é\u2028"], [], None], ids=["tricky", "none", "open"])
+def test_any_list_survives(actions: list[str] | None) -> None:
+    seen = admissible_observation(np.str_("text"), actions)
+    assert seen in admissible_space(TextSpace(10))
+    assert {type(value) for value in seen.values()} == {str}
+    assert json.loads(seen["admissible_actions"]) == actions
+
+
+def test_the_bound_of_the_list_is_an_argument() -> None:
+    env = AdmissibleObservation(gym.make(KITCHEN), max_list_length=500)
+    assert env.observation_space["admissible_actions"] == TextSpace(500)
+
+
+class Silent(gym.Env[str, int]):
+    """Text observations, no list in info."""
+
+    observation_space = TextSpace(10)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        return "x", {"other": 1}
+
+
+def test_an_info_without_list_is_refused() -> None:
+    with pytest.raises(KeyError, match=r"Expected info to hold 'admissible_actions' .*; got keys \['other'\]. Fix: "):
+        AdmissibleObservation(Silent()).reset()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_vectors_of_admissible_observations(env_id: str, mode: str) -> None:
+    envs = gym.make_vec(env_id, num_envs=2, vectorization_mode=mode, wrappers=[AdmissibleObservation])
+    single = AdmissibleObservation(gym.make(env_id))
+    try:
+        seen, _ = envs.reset(seed=[5, 5])
+        expected, info = single.reset(seed=5)
+        for _ in range(3):
+            assert seen == {key: (text, text) for key, text in expected.items()}
+            action = single.action_space.encode(oracle_policy(single, info))
+            seen, *_ = envs.step(np.stack([action, action]))
+            expected, *_, info = single.step(action)
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
+def test_sb3_vectors_keep_text_and_list(env_id: str, kind: str) -> None:
+    from stable_baselines3.common import vec_env
+    from stable_baselines3.common.env_util import make_vec_env
+
+    settings = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
+    cls = getattr(vec_env, kind)
+    envs = make_vec_env(env_id, 2, 5, wrapper_class=AdmissibleObservation, vec_env_cls=cls, vec_env_kwargs=settings)
+    singles = [AdmissibleObservation(gym.make(env_id)) for _ in range(2)]
+    policies = [oracle_policy, random_policy(2)]
+    try:
+        seen, expected = envs.reset(), [env.reset(seed=5 + n) for n, env in enumerate(singles)]
+        ended = False
+        for _ in range(30):
+            for key in ("text", "admissible_actions"):
+                assert [str(text) for text in seen[key]] == [obs[key] for obs, _ in expected]
+            actions = [
+                env.action_space.encode(policy(env, info))
+                for env, policy, (_, info) in zip(singles, policies, expected, strict=True)
+            ]
+            seen, _, dones, _ = envs.step(np.stack(actions))
+            expected = []
+            for env, action in zip(singles, actions, strict=True):
+                obs, _, terminated, truncated, info = env.step(action)
+                expected.append(env.reset() if terminated or truncated else (obs, info))
+            ended = ended or dones.any()
+        assert ended
+    finally:
+        envs.close()
+
+
+# ---------------------------------------------------------------------- TextAction
+
+
+def test_text_actions_are_token_actions(env_id: str) -> None:
+    plain, talking = gym.make(env_id), TextAction(gym.make(env_id))
+    _, steps = walk_from_reset(plain, random_policy(0), 20, seed=0)
+    talking.reset(seed=0)
+    for step in steps:
+        text = plain.action_space.decode(step.action)
+        assert text in talking.action_space
+        seen, reward, terminated, truncated, info = talking.step(text)
+        assert (reward, terminated, truncated) == (step.reward, step.terminated, step.truncated)
+        if step.final_text is not None:
+            assert seen == step.final_text
+            talking.reset()
+        else:
+            assert (seen, info["admissible_actions"]) == (step.text, step.info["admissible_actions"])
+
+
+@pytest.mark.parametrize(
+    "action", [3, None, b"chop nothing", np.zeros(48, dtype=np.int64)], ids=["int", "None", "bytes", "tokens"]
+)
+def test_text_action_takes_text_only(env_id: str, action: Any) -> None:
+    env = TextAction(gym.make(env_id))
+    env.reset(seed=0)
+    state = env.unwrapped.get_state()
+    with pytest.raises(ActionError, match=r"Expected the action's text as a str; got \w+. Fix: pass a str."):
+        env.step(action)
+    assert same(env.unwrapped.get_state(), state)
+
+
+def test_a_numpy_str_is_a_text() -> None:
+    env = TextAction(gym.make(KITCHEN))
+    env.reset(seed=0)
+    assert env.step(np.str_("serve nothing"))[-1]["invalid_action"] is False
+    assert env.unwrapped.last_action == "serve nothing"
+
+
+# ---------------------------------------------------------------------- ByteObservation
+
+
+def test_bytes_are_the_text(env_id: str) -> None:
+    plain, wrapped = gym.make(env_id), ByteObservation(gym.make(env_id))
+    (text, info), (seen, _) = plain.reset(seed=0), wrapped.reset(seed=0)
+    for _ in range(3):
+        assert seen in wrapped.observation_space
+        assert bytes(seen).rstrip(b"\0").decode() == text
+        action = plain.action_space.encode(oracle_policy(plain, info))
+        text, *_, info = plain.step(action)
+        seen, *_ = wrapped.step(action)
+
+
+def test_the_longest_text_fits_by_default() -> None:
+    env = ByteObservation(gym.make(KITCHEN))
+    longest = "🍅" * env.env.observation_space.max_length
+    assert bytes(env.observation(longest)).decode() == longest
+
+
+def test_a_text_that_does_not_fit_is_refused() -> None:
+    env = ByteObservation(gym.make(KITCHEN), max_bytes=20)
+    assert env.observation_space.shape == (20,)
+    with pytest.raises(ValueError, match=r"at most 20 bytes; got (\d+). Fix: ByteObservation\(env, max_bytes=\1\)"):
+        env.reset(seed=0)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_sb3_check_env(env_id: str) -> None:
+    from stable_baselines3.common.env_checker import check_env as sb3_check_env
+
+    sb3_check_env(ByteObservation(gym.make(env_id)))
+
+
+def test_stock_ppo_learns() -> None:
+    from stable_baselines3 import PPO
+
+    env = ByteObservation(gym.make(KITCHEN, max_action_length=40), max_bytes=512)
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
+    before = model.policy.state_dict()["value_net.weight"].clone()
+    model.learn(64)
+    assert model.num_timesteps == 64
+    assert not before.equal(model.policy.state_dict()["value_net.weight"])
+    action, _ = model.predict(env.reset(seed=0)[0])
+    assert action in env.action_space
