@@ -19,10 +19,9 @@ from lang_envs.errors import ActionError, LangEnvsError
 from lang_envs.spaces import TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
-__all__ = ["LangEnv", "Outcome", "RenderFrame", "Tokens"]
+__all__ = ["LangEnv", "Outcome", "Tokens"]
 
 Tokens = NDArray[np.integer[Any]]
-RenderFrame = str | NDArray[np.uint8]
 World = TypeVar("World")
 
 
@@ -80,10 +79,8 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         modes = self.metadata["render_modes"]
         if render_mode is not None and render_mode not in modes:
             raise ValueError(f"Expected render_mode to be None or one of {modes}; got {render_mode!r}.")
-        self.observation_space: TextSpace = TextSpace(max_observation_length)  # type: ignore[assignment]
-        self.action_space: TokenSequence = TokenSequence(  # type: ignore[assignment]
-            resolve_tokenizer(tokenizer), max_action_length
-        )
+        self.observation_space: TextSpace = TextSpace(max_observation_length)
+        self.action_space: TokenSequence = TokenSequence(resolve_tokenizer(tokenizer), max_action_length)
         self.invalid_action_reward = float(invalid_action_reward)
         self.render_mode = render_mode
         self._last: Outcome | None = None  # None until the first reset

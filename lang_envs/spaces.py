@@ -56,7 +56,7 @@ class TextSpace(Text):
         self._shape = ()
         self.dtype = np.dtype(object)
 
-    def sample(self, mask: None = None, probability: None = None) -> str:
+    def sample(self, mask: Any = None, probability: Any = None) -> str:  # noqa: ANN401 - signature of gymnasium.Text
         """A random short text of letters, digits, punctuation and white space.
 
         Raises:
@@ -276,7 +276,7 @@ def _create_text_memory(space: TextSpace, n: int = 1, ctx: ModuleType | None = N
 
 
 @read_from_shared_memory.register
-def _read_text_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> _SharedTexts:  # noqa: ANN401
+def _read_text_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> Any:  # noqa: ANN401
     return _SharedTexts(shared_memory, n, space.max_length)
 
 
@@ -310,12 +310,12 @@ def _flatten_text_space(space: TextSpace) -> Box:
 
 
 @flatten.register
-def _flatten_text(space: TextSpace, x: str) -> NDArray[np.int32]:
+def _flatten_text(space: TextSpace, x: str) -> NDArray[np.int32]:  # type: ignore[misc]  # generic fallback
     codes = np.full(space.max_length, -1, dtype=np.int32)
     codes[: len(x)] = [ord(character) for character in x]
     return codes
 
 
 @unflatten.register
-def _unflatten_text(space: TextSpace, x: NDArray[np.int32]) -> str:
+def _unflatten_text(space: TextSpace, x: NDArray[np.int32]) -> str:  # type: ignore[misc]  # generic fallback
     return "".join(chr(code) for code in x if code >= 0)

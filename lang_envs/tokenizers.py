@@ -21,6 +21,9 @@ __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "Tokenizer", "resolve_tokeni
 class Tokenizer(Protocol):
     """What an action space needs to know of a tokenizer. Implementations are hashable and pickle small."""
 
+    def __hash__(self) -> int:
+        """Specs are hashable: they key caches."""
+
     @property
     def vocab_size(self) -> int:
         """Number of token ids; valid ids are `0 .. vocab_size - 1`."""

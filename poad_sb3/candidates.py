@@ -7,6 +7,7 @@ Everything here is structure and numpy; no model.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -79,7 +80,8 @@ def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
     _check_sequences(sequences)
     children = _children_of(sequences)
     nodes = {prefix: tokens for prefix, tokens in children.items() if len(tokens) > 1}
-    offsets, segments = {}, []
+    offsets: dict[TokenIds, int] = {}
+    segments: list[int] = []
     for number, (prefix, tokens) in enumerate(nodes.items()):
         offsets[prefix] = len(segments)
         segments += [number] * len(tokens)
@@ -128,7 +130,7 @@ def _check_sequences(sequences: tuple[TokenIds, ...]) -> None:
             "Fix: check info['admissible_actions'] of the environment."
         )
     ordered = sorted(sequences)
-    for shorter, longer in zip(ordered, ordered[1:], strict=False):
+    for shorter, longer in itertools.pairwise(ordered):
         if longer[: len(shorter)] == shorter:
             raise ValueError(
                 f"Expected distinct actions, none the beginning of another; got token sequences {shorter} and "

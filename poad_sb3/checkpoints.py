@@ -61,7 +61,7 @@ def atomic_target(target: Target) -> Iterator[Target]:
 
 def add_header(target: Target, header: dict[str, Any]) -> None:
     """Append the header, a JSON member that can be read without unpickling anything."""
-    with zipfile.ZipFile(target, mode="a") as archive:  # type: ignore[arg-type]
+    with zipfile.ZipFile(target, mode="a") as archive:
         archive.writestr(HEADER, json.dumps(header, indent=2))
 
 
@@ -123,7 +123,7 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     """Put the environments where they were.
 
     Returns:
-        False if that cannot be done: no states, another number of environments, or another kind. They need a reset then.
+        False if that cannot be done: no states, or another number or kind of environments. They need a reset then.
     """
     if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
         return False

@@ -102,7 +102,7 @@ def _checked_tokens(rewards: Floats, values: Floats, lengths: NDArray[np.integer
             "Expected values [steps, envs, tokens] with rewards and lengths [steps, envs]; got "
             f"{values.shape}, {rewards.shape} and {lengths.shape}. Fix: pad the tokens of each action."
         )
-    n_tokens = values.shape[2]
+    n_tokens = int(values.shape[2])
     if lengths.size and (lengths.min() < 1 or lengths.max() > n_tokens):
         raise ValueError(
             f"Expected every action to have 1 to {n_tokens} tokens; got {lengths.min()} to {lengths.max()}. "

@@ -157,7 +157,7 @@ class LanguageModel(nn.Module):
         features: list[Tensor] = [torch.empty(0)] * len(rows)
         for chunk in self.chunks(rows):
             hidden = self.hidden_states([rows[index] for index in chunk], adapter=False).float()
-            parts = hidden.split([len(rows[index].reads) for index in chunk])
+            parts = torch.split(hidden, [len(rows[index].reads) for index in chunk])
             for index, part in zip(chunk, parts, strict=True):
                 features[index] = part
         return features

@@ -43,8 +43,8 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"LLMPolicy": LLMPolicy}
-    policy: LLMPolicy
-    rollout_buffer: TokenRolloutBuffer  # type: ignore[assignment]  # its own signatures, see there
+    policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
+    rollout_buffer: TokenRolloutBuffer
     env: VecEnv | None
 
     def __init__(
@@ -140,7 +140,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         unknown = sorted(set(self.policy_kwargs) - known)
         if unknown:
             raise ValueError(f"Expected policy_kwargs among {sorted(known - {'self'})}; got {unknown[0]!r}.")
-        self.policy = self.policy_class(
+        self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space,
             self.action_space,
             self.lr_schedule,
@@ -294,7 +294,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         for name, value in logged.items():
             self.logger.record(f"train/{name}", value)
 
-    def predict(  # type: ignore[override]  # one optional argument more than SB3's
+    def predict(
         self,
         observation: Any,  # noqa: ANN401 - checked by the policy
         state: tuple[NDArray[Any], ...] | None = None,
@@ -382,7 +382,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         super().set_parameters(load_path_or_dict, exact_match, device)
 
     @classmethod
-    def load(  # type: ignore[override]  # force_reset has another default, see below
+    def load(
         cls: type[Self],
         path: checkpoints.Target,
         env: gym.Env[Any, Any] | VecEnv | str | None = None,

@@ -201,7 +201,7 @@ class LLMPolicy(BasePolicy):
         values = self.predict_values(observation)
         return actions, values, torch.tensor([float(step.log_probs.sum()) for step in steps])
 
-    def predict(  # type: ignore[override]  # one optional argument more than SB3's
+    def predict(
         self,
         observation: Any,  # noqa: ANN401 - checked in parse_observation
         state: tuple[NDArray[Any], ...] | None = None,

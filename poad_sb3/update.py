@@ -150,7 +150,7 @@ def _value_step(policy: LLMPolicy, batch: TokenRolloutSamples, settings: UpdateS
     values = policy.critic(batch.features)[batch.feature_of]
     loss = clipped_value_loss(values, batch.old_values, batch.returns, settings.clip_range_vf).mean()
     policy.critic_optimizer.zero_grad()
-    (settings.vf_coef * loss).backward()
+    (settings.vf_coef * loss).backward()  # type: ignore[no-untyped-call]
     norm = _step(policy.critic_optimizer, list(policy.critic.parameters()), settings.max_grad_norm, "critic")
     log.add(value_loss=float(loss.detach()), critic_grad_norm=norm)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lang_envs.core import LangEnv, Outcome, RenderFrame
+from lang_envs.core import LangEnv, Outcome
 from lang_envs.errors import LangEnvsError
 from lang_envs.overcooked import describe
 from lang_envs.overcooked.kitchen import Event, KitchenState, Move, Rules
@@ -144,14 +144,13 @@ class OvercookedEnv(LangEnv[_World]):
         plan = shortest_plan(self.rules, self._world.state, self.view_radius)
         return self._view().phrases[plan[0]]
 
-    def render(self) -> RenderFrame | None:  # type: ignore[override]
+    def render(self) -> Any:  # noqa: ANN401 - text or image, by render_mode
         """A text drawing (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
         from lang_envs.overcooked import render
 
         if self.render_mode is None:
             return None
-        draw = render.ansi if self.render_mode == "ansi" else render.rgb_array
-        return draw(self)
+        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._world = _World(self.rules.start(), 0, 0)

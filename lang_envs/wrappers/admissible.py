@@ -28,7 +28,7 @@ def admissible_observation(text: str, actions: Sequence[str] | None) -> dict[str
     return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False)}
 
 
-class AdmissibleObservation(gym.Wrapper[dict[str, str], Tokens, str, Tokens], gym.utils.RecordConstructorArgs):
+class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.RecordConstructorArgs):
     """Observation becomes `{"text": str, "admissible_actions": JSON list of str}`.
 
     Stock tools (SB3's `evaluate_policy`, `EvalCallback`) hand a policy observations without `info`. A `str` subclass
@@ -44,7 +44,7 @@ class AdmissibleObservation(gym.Wrapper[dict[str, str], Tokens, str, Tokens], gy
         KeyError: At reset, if `info` has no `admissible_actions`.
     """
 
-    def __init__(self, env: gym.Env[str, Tokens], max_list_length: int = MAX_LIST_LENGTH) -> None:
+    def __init__(self, env: gym.Env[Any, Tokens], max_list_length: int = MAX_LIST_LENGTH) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, max_list_length=max_list_length)
         gym.Wrapper.__init__(self, env)
         if not isinstance(env.observation_space, TextSpace):

@@ -37,7 +37,7 @@ class TextAction(gym.ActionWrapper[str, str, Tokens], gym.utils.RecordConstructo
                 "Fix: wrap a lang_envs environment, before any wrapper that changes its actions."
             )
         self.tokens: TokenSequence = env.action_space
-        self.action_space = TextSpace(self.tokens.max_length * MAX_BYTES_PER_CHARACTER)  # type: ignore[assignment]
+        self.action_space = TextSpace(self.tokens.max_length * MAX_BYTES_PER_CHARACTER)
 
     def action(self, action: str) -> Tokens:
         """Token array of a text."""

@@ -21,14 +21,23 @@ __all__ = ["TRAINING_IDS", "Line", "household_sentences", "random_play"]
 TRAINING_IDS: tuple[str, ...] = ("Overcooked-TomatoSalad-v0",)
 """Environments whose prompts the corpus may hold. Tasks called unseen must never be added (a test checks)."""
 
-_PEOPLE = ["Anna", "Ben", "Chen", "Dora", "Emil", "Fatima", "Grace", "Hugo", "Ines", "Jonas", "Kira", "Leo", "Mona", "Nils", "Olga", "Pavel"]
-_THINGS = ["plate", "cup", "glass", "spoon", "fork", "pan", "pot", "tray", "jar", "kettle", "towel", "apron", "basket", "candle", "blanket", "pillow", "lamp", "book", "tomato", "lettuce", "onion", "carrot", "potato", "pepper", "bowl", "knife", "cutting", "board", "milk", "bread", "egg", "apple", "salad", "soup"]
-_THINGS = [*(thing for thing in _THINGS if thing not in ("cutting", "board")), "cutting board"]
-_QUALITIES = ["small", "large", "clean", "old", "red", "green", "white", "wooden", "empty", "fresh", "ripe", "chopped", "sliced", "warm", "cold", "heavy"]
-_PLACES = ("table", "counter", "shelf", "window", "sink", "stove", "cupboard", "door", "chair", "garden wall")
-_ROOMS = ["kitchen", "bathroom", "bedroom", "hallway", "cellar", "garden"]
-_PAST = ["carried", "washed", "moved", "found", "bought", "painted", "dropped", "held", "noticed", "forgot", "dried", "wrapped", "borrowed"]
-_TIMES = ("in the morning", "after lunch", "before dinner", "at noon", "late in the evening", "on Sunday", "yesterday")
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.replace("_", " ") for word in text.split())
+
+
+_PEOPLE = _words("Anna Ben Chen Dora Emil Fatima Grace Hugo Ines Jonas Kira Leo Mona Nils Olga Pavel")
+_THINGS = _words(
+    "plate cup glass spoon fork pan pot tray jar kettle towel apron basket candle blanket pillow lamp book tomato "
+    "lettuce onion carrot potato pepper bowl knife milk bread egg apple salad soup cutting_board"
+)
+_QUALITIES = _words(
+    "small large clean old red green white wooden empty fresh ripe chopped sliced warm cold heavy unchopped"
+)
+_PLACES = _words("table counter shelf window sink stove cupboard door chair garden_wall")
+_ROOMS = _words("kitchen bathroom bedroom hallway cellar garden")
+_PAST = _words("carried washed moved found bought painted dropped held noticed forgot dried wrapped borrowed")
+_TIMES = _words("in_the_morning after_lunch before_dinner at_noon late_in_the_evening on_Sunday yesterday")
 _REASONS = (
     "because the guests were hungry",
     "because the room was dark",
@@ -69,25 +78,22 @@ def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...]
 
 def household_sentences(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
     """Statements in the past tense about people, things and rooms; no commands and no goals."""
+    for _ in range(n_lines):
+        yield Line(" ".join(_sentence(rng) for _ in range(int(rng.integers(1, 4)))), "")
 
-    def pick(words: list[str] | tuple[str, ...]) -> str:
+
+def _sentence(rng: np.random.Generator) -> str:
+    def pick(words: tuple[str, ...]) -> str:
         return words[int(rng.integers(len(words)))]
 
-    def thing() -> str:
-        quality = pick(_QUALITIES)
-        return f"the {quality} {pick(_THINGS)}" if rng.random() < 0.5 else f"the {pick(_THINGS)}"
+    def noun() -> str:
+        return f"{pick(_QUALITIES)} {pick(_THINGS)}" if rng.random() < 0.5 else pick(_THINGS)
 
-    def sentence() -> str:
-        form = int(rng.integers(5))
-        if form == 0:
-            return f"{pick(_PEOPLE)} {pick(_PAST)} {thing()} {pick(_TIMES)}."
-        if form == 1:
-            return f"There were {thing()[4:]}s and {thing()[4:]}s near the {pick(_PLACES)} in the {pick(_ROOMS)}."
-        if form == 2:
-            return f"{pick(_PEOPLE)} {pick(_PAST)} {thing()} {pick(_REASONS)}."
-        if form == 3:
-            return f"In the {pick(_ROOMS)}, {thing()} stood beside {thing()}, not far from the {pick(_PLACES)}."
-        return f"{pick(_TIMES).capitalize()}, {pick(_PEOPLE)} and {pick(_PEOPLE)} {pick(_PAST)} {thing()}."
-
-    for _ in range(n_lines):
-        yield Line(" ".join(sentence() for _ in range(int(rng.integers(1, 4)))), "")
+    forms = (
+        f"{pick(_PEOPLE)} {pick(_PAST)} the {noun()} {pick(_TIMES)}.",
+        f"There were {noun()}s and {noun()}s near the {pick(_PLACES)} in the {pick(_ROOMS)}.",
+        f"{pick(_PEOPLE)} {pick(_PAST)} the {noun()} {pick(_REASONS)}.",
+        f"In the {pick(_ROOMS)}, the {noun()} stood beside the {noun()}, not far from the {pick(_PLACES)}.",
+        f"{pick(_TIMES).capitalize()}, {pick(_PEOPLE)} and {pick(_PEOPLE)} {pick(_PAST)} the {noun()}.",
+    )
+    return pick(forms)

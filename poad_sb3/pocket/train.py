@@ -156,7 +156,7 @@ def _fit(model: LlamaForCausalLM, encoded: list[list[int]], config: PocketConfig
         logits = model(input_ids=ids.clamp(min=0)).logits
         loss = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), ignore_index=-100)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -173,6 +173,7 @@ def _write(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
         (Path(scratch) / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
         (Path(scratch) / "generation_config.json").unlink(missing_ok=True)
         for path in Path(scratch).iterdir():
+            path.chmod(0o644)  # safetensors writes files that only their owner can read
             path.replace(folder / path.name)
 
 
