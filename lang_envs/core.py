@@ -112,8 +112,12 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         """Let one unit of time pass without an action: what an invalid action costs."""
 
     @abstractmethod
-    def _family_info(self) -> dict[str, Any]:
-        """The family's own fields of `info`, fresh objects; it describes the last step, or the reset."""
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        """The family's own fields of `info`, fresh objects.
+
+        Args:
+            acted: Whether it describes an action; False at a reset and after the end of an episode.
+        """
 
     @abstractmethod
     def _get_world(self) -> World:
@@ -121,7 +125,15 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
 
     @abstractmethod
     def _set_world(self, world: World) -> None:
-        """Restore what `_get_world` returned."""
+        """Restore what `_get_world` returned.
+
+        Raises:
+            LangEnvsError: If it is not a world of this environment; then nothing has changed.
+        """
+
+    def _configuration(self) -> dict[str, Any]:
+        """The constructor arguments that shape the world; a state fits only an environment with equal ones."""
+        return {}
 
     def oracle_action(self) -> str:
         """The text an optimal policy would choose now.
@@ -147,7 +159,7 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         self._restart(options or {})
         self._last = Outcome(0.0, False, False, False)
         self.last_action, self.episode_return = None, 0.0
-        return self._describe(), self._info(invalid=False)
+        return self._describe(), self._info(invalid=False, acted=False)
 
     def step(self, action: Tokens) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Execute a token sequence; see `step_text`.
@@ -185,20 +197,20 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         self._last = outcome
         self.last_action = text
         self.episode_return += outcome.reward
-        info = self._info(invalid=invalid)
+        info = self._info(invalid=invalid, acted=True)
         return self._describe(), outcome.reward, outcome.terminated, outcome.truncated, info
 
     def _stay_over(self, last: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
         gym.logger.warn("step() after the end of the episode changes nothing. Fix: call reset() when it ends.")
-        return self._describe(), 0.0, last.terminated, last.truncated, self._info(invalid=False)
+        return self._describe(), 0.0, last.terminated, last.truncated, self._info(invalid=False, acted=False)
 
-    def _info(self, *, invalid: bool) -> dict[str, Any]:
+    def _info(self, *, invalid: bool, acted: bool) -> dict[str, Any]:
         last = self._last
         return {
             "admissible_actions": self.admissible_actions(),
             "invalid_action": invalid,
             "success": last is not None and last.success,
-            **self._family_info(),
+            **self._family_info(acted=acted),
         }
 
     # ------------------------------------------------------------------ state
@@ -230,11 +242,18 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
                 "Fix: make the environment with the id and arguments it was saved with."
             )
         generator = np.random.default_rng()
-        generator.bit_generator.state = copy.deepcopy(state["np_random"])
+        try:
+            generator.bit_generator.state = copy.deepcopy(state["np_random"])
+            last = None if state["last"] is None else Outcome(*state["last"])
+            episode_return = float(state["episode_return"])
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise LangEnvsError(
+                f"Expected an intact state; got a damaged one ({error}). Fix: use get_state()."
+            ) from error
         self._set_world(copy.deepcopy(state["world"]))
         self.np_random = generator
-        self._last = None if state["last"] is None else Outcome(*state["last"])
-        self.last_action, self.episode_return = state["last_action"], state["episode_return"]
+        self._last, self.last_action, self.episode_return = last, state["last_action"], episode_return
 
     def _identity(self) -> str:
-        return self.spec.id if self.spec is not None else type(self).__name__
+        name = self.spec.id if self.spec is not None else type(self).__name__
+        return f"{name} {self._configuration()}"

@@ -134,7 +134,8 @@ class TokenSequence(MultiDiscrete):
         """
         if not isinstance(text, str):
             raise ActionError(f"Expected a str to encode; got {type(text).__name__}. Fix: pass the action's text.")
-        tokens = _encode_checked(self.tokenizer, str(text))
+        encode = _encode_cached if len(text) <= _CACHED_LENGTH else _encode_checked
+        tokens = encode(self.tokenizer, str(text))
         if len(tokens) >= self.max_length:
             raise EncodingError(
                 f"Expected a text of at most {self.max_length - 1} tokens; got {len(tokens)} ({text[:40]!r}...). "
@@ -226,9 +227,12 @@ class TokenSequence(MultiDiscrete):
     __hash__ = None  # type: ignore[assignment]  # mutable (holds a random generator), like every gymnasium space
 
 
-@lru_cache(maxsize=4096)
 def _encode_checked(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    """Token ids of a text that survive the way back; admissible phrases repeat, so the cache hits."""
+    """Token ids of a text that survive the way back."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise EncodingError(f"Expected valid Unicode; got {text[:80]!r} ({error.reason}). Fix: remove it.") from error
     tokens = tuple(tokenizer.encode(text))
     lost = tokenizer.decode(tokens) != text
     if lost or tokenizer.end_token_id in tokens or tokenizer.pad_token_id in tokens:
@@ -237,6 +241,11 @@ def _encode_checked(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
             f"{tokenizer.decode(tokens)[:80]!r}. Fix: use tokenizer='byte', which loses no valid Unicode."
         )
     return tokens
+
+
+_CACHED_LENGTH = 256
+_encode_cached = lru_cache(maxsize=4096)(_encode_checked)
+"""Admissible phrases repeat; long texts do not, and would only fill memory."""
 
 
 class _SharedTexts(Sequence[str]):

@@ -6,7 +6,6 @@ An action space is pickled with every checkpoint and sent to every worker proces
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,10 +107,8 @@ class HuggingFaceTokenizer:
         return [int(token) for token in _load_hugging_face(self).encode(text, add_special_tokens=False)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`, spaces as they are."""
-        return str(
-            _load_hugging_face(self).decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        """Text of `tokens`, spaces as they are; special tokens show as their text, so they never vanish."""
+        return str(_load_hugging_face(self).decode(list(tokens), clean_up_tokenization_spaces=False))
 
 
 @lru_cache(maxsize=16)
@@ -125,7 +122,7 @@ def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:  # noqa: ANN401 - tra
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name_or_path, revision=spec.revision)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever a damaged folder causes
         raise TokenizerError(
             f"Expected 'byte', a folder holding a Hugging Face tokenizer, or an id of the Hugging Face hub; "
             f"got {spec.name_or_path!r}, which could not be loaded ({type(error).__name__}: {str(error)[:200]}). "
@@ -139,7 +136,7 @@ def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:  # noqa: ANN401 - tra
     return tokenizer
 
 
-def resolve_tokenizer(tokenizer: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
+def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     """Turn the `tokenizer=` argument of an environment into a spec.
 
     Args:
@@ -148,11 +145,10 @@ def resolve_tokenizer(tokenizer: str | os.PathLike[str] | Tokenizer) -> Tokenize
     Raises:
         TokenizerError: For anything else, or where the named tokenizer cannot be loaded.
     """
-    if isinstance(tokenizer, str | os.PathLike):
-        name = os.fspath(tokenizer)
-        if name == "byte":
+    if isinstance(tokenizer, str):
+        if tokenizer == "byte":
             return ByteTokenizer()
-        spec = HuggingFaceTokenizer(name)
+        spec = HuggingFaceTokenizer(tokenizer)
         _load_hugging_face(spec)  # a wrong name should fail here, not in the middle of an episode
         return spec
     if isinstance(tokenizer, Tokenizer) and not isinstance(tokenizer, type):

@@ -177,6 +177,19 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
             self.policy.seed(seed)
             self._shuffle_rng = np.random.default_rng([seed, 2])
 
+    def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
+        """Replace the environment.
+
+        Args:
+            env: The new one; spaces and number must be as before.
+            force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
+                where the state in the checkpoint is put back.
+        """
+        reset = self._resume is None if force_reset is None else force_reset
+        super().set_env(env, reset)  # type: ignore[arg-type]
+        if reset:
+            self._resume = None
+
     # ------------------------------------------------------------------ learning
 
     def _setup_learn(

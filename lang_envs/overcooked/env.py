@@ -11,8 +11,8 @@ import numpy as np
 from lang_envs.core import LangEnv, Outcome
 from lang_envs.errors import LangEnvsError
 from lang_envs.overcooked import describe
-from lang_envs.overcooked.kitchen import Event, KitchenState, Move, Rules
-from lang_envs.overcooked.layout import TASKS
+from lang_envs.overcooked.kitchen import Event, Food, KitchenState, Move, Rules
+from lang_envs.overcooked.layout import TASKS, Cell
 from lang_envs.overcooked.macro_actions import MacroRun, execute, macros_of
 from lang_envs.overcooked.oracle import shortest_plan
 from lang_envs.tokenizers import Tokenizer
@@ -175,18 +175,28 @@ class OvercookedEnv(LangEnv[_World]):
         delivered = events[-1] is Event.DELIVERED
         return Outcome(reward, delivered, primitives >= self.max_primitives and not delivered, delivered)
 
-    def _family_info(self) -> dict[str, Any]:
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
         return {
             "features": np.array(self._view().features, dtype=np.int64),
-            "primitive_steps": self._world.last_primitives,
+            "primitive_steps": self._world.last_primitives if acted else 0,
+        }
+
+    def _configuration(self) -> dict[str, Any]:
+        return {
+            "task": self.task.name,
+            "view_radius": self.view_radius,
+            "max_primitives": self.max_primitives,
+            "reward": self.reward,
         }
 
     def _get_world(self) -> _World:
         return self._world
 
     def _set_world(self, world: _World) -> None:
-        if not isinstance(world, _World) or len(world.state.foods) != len(self.task.foods):
-            raise LangEnvsError(f"Expected the state of a {self.task.name} kitchen; got {world!r}.")
+        if not _is_world(world, len(self.task.foods)):
+            raise LangEnvsError(
+                f"Expected the world of a {self.task.name} kitchen; got {world!r}. Fix: use get_state()."
+            )
         self._world = world
 
     def _view(self) -> _View:
@@ -205,3 +215,17 @@ class OvercookedEnv(LangEnv[_World]):
             run = execute(self.rules, self._world.state, self._macros[index], self.view_radius)
             effect = self._effects[key] = _Effect(run, self.reward.of_run(run.events))
         return effect
+
+
+def _is_world(world: object, n_foods: int) -> bool:
+    """Whether an object that claims to be a captured world is one, down to its cells."""
+    if not isinstance(world, _World) or not isinstance(world.state, KitchenState):
+        return False
+    agent, foods, bowl = world.state
+    cells = [agent, bowl, *(food.place for food in foods if isinstance(food, Food))]
+    counters = (world.primitives, world.last_primitives)
+    return (
+        len(foods) == n_foods == len(cells) - 2
+        and all(isinstance(cell, Cell) for cell in cells)
+        and all(isinstance(counter, int) and counter >= 0 for counter in counters)
+    )

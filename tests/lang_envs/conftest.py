@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import multiprocessing
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from _walk import IDS
@@ -9,6 +13,25 @@ from _walk import IDS
 @pytest.fixture(params=IDS)
 def env_id(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+@pytest.fixture
+def workers_end() -> Iterator[None]:
+    """Turn a wait for a dead worker into a failure.
+
+    SB3's `SubprocVecEnv` waits for ever when one of several workers dies: the others keep its pipe open.
+    """
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        raise TimeoutError("a worker process did not answer; its error is on stderr")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

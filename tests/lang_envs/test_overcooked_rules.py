@@ -14,7 +14,7 @@ from _macro_graph import DISCOUNT, LIMIT, VIEW_RADIUS, MacroGraph, macro_graph
 
 from lang_envs.overcooked import describe
 from lang_envs.overcooked.env import OvercookedEnv
-from lang_envs.overcooked.kitchen import BOWL, HAND, IN_BOWL, Event, Food, KitchenState, Move, Rules
+from lang_envs.overcooked.kitchen import HAND, IN_BOWL, Event, Food, KitchenState, Move, Rules
 from lang_envs.overcooked.layout import TASKS, Cell, KitchenTask
 from lang_envs.overcooked.oracle import shortest_plan
 
@@ -477,11 +477,3 @@ def test_chopping_can_be_interrupted() -> None:
         events.append(event)
     assert state.foods[0].chopped
     assert events == [Event.NONE] * 4 + [Event.CHOPPED]
-
-
-def test_a_wrong_delivery_overwrites_what_was_put_on_the_home_cell() -> None:
-    rules, state = Rules(TASKS[LARGE]), kitchen(BEFORE_HATCH, HAND, 3, bowl=TOMATO_HOME)
-    state, event = rules.step(state, Move.LEFT)
-    assert event is Event.MISDELIVERED
-    state, _ = rules.step(state._replace(agent=Cell(1, 5)), Move.UP)
-    assert state.item_at(HAND) == 0 != BOWL  # the tomato that came back, not the bowl that stood there

@@ -427,6 +427,7 @@ def sb3_rows(env_id: str, vec_env_cls: str, actions: list[np.ndarray]) -> Vector
         envs.close()
 
 
+@pytest.mark.usefixtures("workers_end")
 @pytest.mark.parametrize(
     ("play", "kind", "tolerance"),
     [
@@ -450,6 +451,7 @@ def test_vector_environments_show_what_single_ones_show(env_id: str, play: Any, 
             assert seen[1] == pytest.approx(wanted[1], rel=0, abs=tolerance)
 
 
+@pytest.mark.usefixtures("workers_end")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_vector_environments_with_default_autoreset(env_id: str, mode: str) -> None:
     """By default the step after an end ignores its action and returns the next episode's first text."""

@@ -153,6 +153,7 @@ class Echo(gym.Env[str, Any]):
         return next(self._texts), 0.0, False, False, {}
 
 
+@pytest.mark.usefixtures("workers_end")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_text_crosses_processes_with_default_settings(context: str) -> None:
     """Spawned workers know the space only because unpickling it imports its registrations."""
@@ -167,6 +168,7 @@ def test_text_crosses_processes_with_default_settings(context: str) -> None:
     assert {type(text) for row in seen for text in row} == {str}
 
 
+@pytest.mark.usefixtures("workers_end")
 def test_spawned_workers_make_registered_environments() -> None:
     make = partial(gym.make, "lang_envs:Overcooked-TomatoSalad-v0")
     single = make()
@@ -245,7 +247,7 @@ def test_a_text_that_just_fits_and_one_that_does_not() -> None:
 
 
 def test_a_text_without_an_encoding_is_refused(tokens: TokenSequence) -> None:
-    with pytest.raises(EncodingError, match=r"Expected a text that the tokenizer can hold; .* Fix: "):
+    with pytest.raises(EncodingError, match=r"Expected valid Unicode; got .* Fix: "):
         tokens.encode("lone \ud800 surrogate")
 
 

@@ -75,8 +75,10 @@ def test_environment_with_a_tokenizer_folder(env_id: str, tiny_tokenizer: Path) 
     assert len(env.action_space.tokenizer.encode(phrase)) < len(ByteTokenizer().encode(phrase))
 
 
-def test_a_path_object_names_a_folder(tiny_tokenizer: Path) -> None:
-    assert resolve_tokenizer(tiny_tokenizer) == HuggingFaceTokenizer(str(tiny_tokenizer))
+def test_a_path_object_is_refused(tiny_tokenizer: Path) -> None:
+    """It could not be part of an environment's JSON spec."""
+    with pytest.raises(TokenizerError, match=r"got PosixPath\. Fix: pass a string"):
+        resolve_tokenizer(tiny_tokenizer)  # type: ignore[arg-type]
 
 
 def test_a_tokenizer_is_taken_as_it_is(tiny_tokenizer: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_tokenizer_without_end_token_is_refused(make_tokenizer: Callable[..., 
     with pytest.raises(
         TokenizerError, match=r"Expected a tokenizer with an end-of-sequence token; .* Fix: set eos_token"
     ):
-        resolve_tokenizer(tmp_path)
+        resolve_tokenizer(str(tmp_path))
 
 
 def test_a_tokenizer_that_changes_texts_makes_no_action_out_of_another(
@@ -169,7 +171,7 @@ def test_a_folder_without_a_whole_tokenizer_is_refused(tmp_path: Path, content: 
     for name, text in content.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(TokenizerError, match="could not be loaded"):
-        resolve_tokenizer(tmp_path)
+        resolve_tokenizer(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -103,6 +104,7 @@ def test_an_info_without_list_is_refused() -> None:
         AdmissibleObservation(Silent()).reset()
 
 
+@pytest.mark.usefixtures("workers_end")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_vectors_of_admissible_observations(env_id: str, mode: str) -> None:
     envs = gym.make_vec(env_id, num_envs=2, vectorization_mode=mode, wrappers=[AdmissibleObservation])
@@ -119,6 +121,7 @@ def test_vectors_of_admissible_observations(env_id: str, mode: str) -> None:
         envs.close()
 
 
+@pytest.mark.usefixtures("workers_end")
 @pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
 def test_sb3_vectors_keep_text_and_list(env_id: str, kind: str) -> None:
     from stable_baselines3.common import vec_env
@@ -222,11 +225,13 @@ def test_sb3_check_env(env_id: str) -> None:
     sb3_check_env(ByteObservation(gym.make(env_id)))
 
 
-def test_stock_ppo_learns() -> None:
+def test_stock_ppo_learns(tmp_path: Path) -> None:
     from stable_baselines3 import PPO
+    from stable_baselines3.common.logger import configure
 
     env = ByteObservation(gym.make(KITCHEN, max_action_length=40), max_bytes=512)
     model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
+    model.set_logger(configure(str(tmp_path), []))
     before = model.policy.state_dict()["value_net.weight"].clone()
     model.learn(64)
     assert model.num_timesteps == 64

@@ -1,0 +1,191 @@
+"""POAD as a Stable-Baselines3 algorithm: environments it takes, stock tools, refusals."""
+
+import csv
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+
+from lang_envs.wrappers import AdmissibleObservation
+from poad_sb3 import POAD, UnsupportedEnvError
+from poad_sb3.observations import VecAdmissibleObservation
+
+ENV_ID = "Overcooked-TomatoSalad-v0"
+SMALL = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "policy_kwargs": {"critic_arch": (32,)}}
+
+
+def weights(model):
+    return {name: tensor.clone() for name, tensor in model.policy.state_dict().items()}
+
+
+def changed(before, after):
+    return {name for name in before if not np.array_equal(before[name].numpy(), after[name].numpy())}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ENV_ID,
+        lambda: gym.make(ENV_ID),
+        lambda: AdmissibleObservation(gym.make(ENV_ID)),
+        lambda: make_vec_env(ENV_ID, 2),
+        lambda: VecMonitor(DummyVecEnv([lambda: gym.make(ENV_ID)] * 2)),
+        lambda: make_vec_env(ENV_ID, 2, wrapper_class=AdmissibleObservation),
+        lambda: make_vec_env(ENV_ID, 2, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"}),
+    ],
+    ids=["id", "env", "wrapped", "vec", "vec-monitor", "vec-wrapped", "subproc"],
+)
+def test_learns_in_any_form_of_the_environment(make):
+    model = POAD("LLMPolicy", make(), seed=0, **SMALL)
+    before = weights(model)
+    model.learn(model.n_envs * model.n_steps + 1)  # two rollouts
+    assert model.num_timesteps == 2 * model.n_envs * model.n_steps
+    moved = changed(before, weights(model))
+    assert any("lora_B" in name for name in moved)
+    assert any(name.startswith("critic") for name in moved)
+    assert len(model.ep_info_buffer) == 0 or "r" in model.ep_info_buffer[0]
+    model.env.close()
+
+
+def test_vector_wrapper_equals_single_wrapper():
+    wrapped = make_vec_env(ENV_ID, 2, wrapper_class=AdmissibleObservation)
+    outside = VecAdmissibleObservation(make_vec_env(ENV_ID, 2))
+    assert wrapped.observation_space == outside.observation_space
+    space, rng = wrapped.action_space, np.random.default_rng(3)
+    pair = [env.reset() for env in (wrapped, outside)]
+    ended = 0
+    for _ in range(150):
+        for key in ("text", "admissible_actions"):
+            assert list(map(str, pair[0][key])) == list(map(str, pair[1][key]))
+        lists = [json.loads(str(item)) for item in pair[0]["admissible_actions"]]
+        actions = np.stack([space.encode(listed[rng.integers(len(listed))]) for listed in lists])
+        results = [env.step(actions) for env in (wrapped, outside)]
+        pair = [result[0] for result in results]
+        for mine, theirs in zip(results[0][3], results[1][3], strict=True):
+            if "terminal_observation" in mine:
+                ended += 1
+                assert mine["terminal_observation"] == theirs["terminal_observation"]
+    assert ended > 0
+
+
+@pytest.mark.filterwarnings("ignore:rich is experimental")
+def test_stock_tools_work(tmp_path):
+    model = POAD("LLMPolicy", gym.make(ENV_ID), seed=0, **SMALL)
+    eval_env = DummyVecEnv([lambda: Monitor(AdmissibleObservation(gym.make(ENV_ID)))])
+    callbacks = [
+        EvalCallback(eval_env, eval_freq=16, n_eval_episodes=2, best_model_save_path=str(tmp_path), verbose=0),
+        CheckpointCallback(save_freq=16, save_path=str(tmp_path), name_prefix="step"),
+    ]
+    model.set_logger(configure(str(tmp_path), ["csv", "tensorboard"]))
+    model.learn(32, callback=callbacks, progress_bar=True)
+    model.logger.close()
+    assert (tmp_path / "best_model.zip").exists()
+    assert (tmp_path / "step_16_steps.zip").exists()
+    assert list(tmp_path.glob("events.out.tfevents*"))
+    with (tmp_path / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for name in ("train/first_ratio_error", "train/approx_kl", "train/entropy", "train/value_loss", "eval/mean_reward"):
+        assert any(row[name] for row in rows), name
+    mean, _ = evaluate_policy(model, model.get_env(), n_eval_episodes=2)
+    assert np.isfinite(mean)
+    best = POAD.load(tmp_path / "best_model.zip", env=ENV_ID)
+    assert np.isfinite(evaluate_policy(best, best.get_env(), n_eval_episodes=1)[0])
+
+
+def test_evaluating_in_mid_training_changes_nothing():
+    plain = POAD("LLMPolicy", ENV_ID, seed=3, **SMALL).learn(48)
+    watched = POAD("LLMPolicy", ENV_ID, seed=3, **SMALL)
+    eval_env = DummyVecEnv([lambda: Monitor(AdmissibleObservation(gym.make(ENV_ID)))])
+    watched.learn(48, callback=EvalCallback(eval_env, eval_freq=5, n_eval_episodes=1, deterministic=False, verbose=0))
+    assert changed(weights(plain), weights(watched)) == set()
+
+
+def test_first_ratio_is_one_in_every_update():
+    model = POAD("LLMPolicy", ENV_ID, seed=1, **SMALL)
+    errors = []
+    train = model.train
+
+    def train_and_note():
+        train()
+        errors.append(model.logger.name_to_value["train/first_ratio_error"])
+
+    model.train = train_and_note
+    model.learn(16 * 6)
+    assert len(errors) == 6
+    assert max(errors) < 1e-4
+
+
+def test_success_rate_is_logged():
+    env = gym.make(ENV_ID)
+    model = POAD("LLMPolicy", env, seed=0, **{**SMALL, "n_steps": 256, "n_epochs": 1})
+    model.learn(256)
+    assert len(model.ep_success_buffer) == len(model.ep_info_buffer) > 0
+
+
+def test_nonfinite_reward_stops_before_anything_is_learned():
+    class Broken(gym.Wrapper):
+        def step(self, action):
+            observation, _, *rest = self.env.step(action)
+            return observation, float("nan"), *rest
+
+    model = POAD("LLMPolicy", Broken(AdmissibleObservation(gym.make(ENV_ID))), seed=0, **SMALL)
+    before = weights(model)
+    with pytest.raises(FloatingPointError, match=r"Expected finite rewards; got .*Fix: mend the environment"):
+        model.learn(16)
+    assert changed(before, weights(model)) == set()
+
+
+def test_critic_has_its_own_learning_rate_schedule():
+    model = POAD("LLMPolicy", ENV_ID, learning_rate=lambda left: left * 1e-3, critic_learning_rate=5e-4, **SMALL)
+    model.learn(32)
+    assert model.policy.optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
+    assert model.policy.critic_optimizer.param_groups[0]["lr"] == pytest.approx(5e-4)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "match"),
+    [
+        (lambda: POAD("MlpPolicy", ENV_ID), ValueError, r"Expected policy to be one of .*got 'MlpPolicy'\. Fix"),
+        (
+            lambda: POAD("LLMPolicy", "CartPole-v1"),
+            UnsupportedEnvError,
+            r"TokenSequence action space; got Discrete.*Fix",
+        ),
+        (lambda: POAD("LLMPolicy", "NoSuchEnv-v0"), gym.error.NameNotFound, "NoSuchEnv"),
+        (lambda: POAD("LLMPolicy", ENV_ID, gamma=1.5), ValueError, "Expected gamma between 0 and 1; got 1.5"),
+        (lambda: POAD("LLMPolicy", ENV_ID, n_steps=0), ValueError, "Expected n_steps to be a positive integer; got 0"),
+        (lambda: POAD("LLMPolicy", ENV_ID, policy_kwargs={"modle": "x"}), ValueError, "policy_kwargs among .*'modle'"),
+    ],
+    ids=["policy", "env", "id", "gamma", "n_steps", "policy_kwargs"],
+)
+def test_wrong_arguments_say_what_to_do(build, error, match):
+    with pytest.raises(error, match=match):
+        build()
+
+
+def test_an_environment_without_text_is_refused():
+    class Numbers(gym.ObservationWrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.observation_space = gym.spaces.Box(0, 1, (1,))
+
+        def observation(self, observation):
+            return np.zeros(1, dtype=np.float32)
+
+    with pytest.raises(UnsupportedEnvError, match=r"text observations .*got Box.*Fix"):
+        POAD("LLMPolicy", Numbers(gym.make(ENV_ID)))
+
+
+def test_learning_without_an_environment_is_refused(tmp_path):
+    POAD("LLMPolicy", ENV_ID, seed=0, **SMALL).save(tmp_path / "model.zip")
+    with pytest.raises(
+        UnsupportedEnvError, match=r"Expected an environment to learn in; got None\. Fix: model.set_env"
+    ):
+        POAD.load(tmp_path / "model.zip").learn(1)

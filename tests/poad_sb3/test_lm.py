@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toy import randomise_adapter
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from poad_sb3 import ModelError, PoadError
+from poad_sb3.candidates import build_trie
+from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.pocket import POCKET_FOLDER
+
+PROMPT = "The lamp is red. The tomato is on the table."
+ACTIONS = (
+    "press the red button",
+    "press the red lever",
+    "press it",
+    "wait",
+    "put the tomato on the board",
+    "wait here",
+)
+TEXTS = ("You are in the kitchen.", PROMPT, "The lamp is green.", PROMPT * 3, "Go.")
+
+
+@pytest.fixture(scope="session")
+def base() -> Any:
+    """The pocket model as transformers loads it, untouched by us."""
+    return AutoModelForCausalLM.from_pretrained(POCKET_FOLDER, dtype=torch.float32).eval()
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def chain(tokens: Sequence[int], reads: Sequence[int] | None = None) -> TokenRow:
+    return TokenRow(tuple(tokens), None, tuple(range(len(tokens))) if reads is None else tuple(reads))
+
+
+def tree_row(lm: LanguageModel, text: str = PROMPT) -> tuple[TokenRow, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """The packed row of the candidates, and for each of its reads the prefix it stands for and its children."""
+    prompt = lm.prompt_ids(text)
+    trie = build_trie(tuple(lm.action_ids(action) for action in ACTIONS))
+    start, tree = len(prompt), trie.tree
+    parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
+    row = TokenRow((*prompt, *tree.tokens), parents, tuple(start + position for position, _ in tree.queries))
+    queries = []
+    for position, children in tree.queries:
+        prefix: tuple[int, ...] = ()
+        while position >= 0:
+            prefix, position = (tree.tokens[position], *prefix), tree.parents[position]
+        queries.append(((*prompt, *prefix), children))
+    return row, queries
+
+
+# ------------------------------------------------------------------ one pass, many candidates
+
+
+@pytest.mark.parametrize("adapter", [True, False])
+def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, base: Any, adapter: bool) -> None:
+    row, queries = tree_row(lm)
+    children = [some for _, some in queries]
+    packed = lm.child_logits(lm.hidden_states([row], adapter=adapter), children)
+    rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
+    apart = torch.cat([lm.hidden_states([one], adapter=adapter) for one in rows])
+    torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
+    plain = lm.network if adapter else base
+    full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
+    torch.testing.assert_close(packed, torch.cat(full), rtol=0, atol=1e-4)
+    assert len(queries) >= 4, "the candidates branch in mid-action too"
+
+
+@pytest.mark.parametrize("kind", ["chain", "tree"])
+def test_neighbours_and_padding_change_nothing(lm: LanguageModel, kind: str) -> None:
+    row = chain(lm.prompt_ids("The lamp is green.")) if kind == "chain" else tree_row(lm, "The lamp is green.")[0]
+    chains = [chain(lm.prompt_ids(text)) for text in TEXTS]
+    alone = lm.hidden_states([row], adapter=True)
+    for neighbours in (chains, [tree_row(lm, PROMPT * 3)[0]], [*chains, tree_row(lm)[0]]):
+        together = lm.hidden_states([row, *neighbours], adapter=True)[: len(row.reads)]
+        torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+        last = lm.hidden_states([*neighbours, row], adapter=True)[-len(row.reads) :]
+        torch.testing.assert_close(last, alone, rtol=0, atol=1e-5)
+
+
+def test_siblings_do_not_see_each_other(lm: LanguageModel) -> None:
+    """Other candidates may come and go; the logits of one branch stay."""
+    row, queries = tree_row(lm)
+    number = max(range(len(queries)), key=lambda index: len(queries[index][0]))
+    (prefix, _), start = queries[number], len(lm.prompt_ids(PROMPT))
+    expected = lm.hidden_states([row], adapter=True)[number]
+    path, position = [], row.reads[number]
+    while position >= 0:
+        path.append(position)
+        position = row.parents[position]
+    others = [place for place in range(start, len(row.tokens)) if place not in path]
+    assert others
+    tokens = tuple(7 if place in others else token for place, token in enumerate(row.tokens))
+    changed = lm.hidden_states([row._replace(tokens=tokens)], adapter=True)[number]
+    torch.testing.assert_close(changed, expected, rtol=0, atol=0)
+    assert tuple(row.tokens[place] for place in reversed(path)) == prefix
+
+
+# ------------------------------------------------------------------ chunks
+
+
+@pytest.mark.parametrize("bound", [1, 7, 40, 4096])
+def test_chunks_cover_every_row_once_and_keep_the_bound(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+    for seed in range(20):
+        lengths = np.random.default_rng(seed).integers(1, 30, size=seed)
+        rows = [chain([5] * int(length)) for length in lengths]
+        chunks = list(lm.chunks(rows))
+        assert sorted(index for chunk in chunks for index in chunk) == list(range(len(rows)))
+        for chunk in chunks:
+            assert len(chunk) == 1 or len(chunk) * max(lengths[chunk]) <= bound
+        assert len(chunks) <= 1 or bound < 4096, "what fits goes together"
+
+
+@pytest.mark.parametrize("bound", [1, 50, 100])
+def test_the_bound_changes_no_result(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    rows = [chain(lm.prompt_ids(text)) for text in TEXTS]
+    together = lm.frozen_features(rows)
+    monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+    assert len(list(lm.chunks(rows))) > 1
+    for one, other in zip(lm.frozen_features(rows), together, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+# ------------------------------------------------------------------ the frozen trunk
+
+
+def test_without_the_adapter_it_is_the_base_model(lm: LanguageModel, base: Any) -> None:
+    tokens = lm.prompt_ids(PROMPT)
+    every = [tuple(range(len(lm.tokenizer)))] * len(tokens)
+    expected = base(input_ids=torch.tensor([tokens])).logits[0].flatten()
+    off = lm.child_logits(lm.hidden_states([chain(tokens)], adapter=False), every)
+    torch.testing.assert_close(off, expected, rtol=0, atol=1e-5)
+    on = lm.child_logits(lm.hidden_states([chain(tokens)], adapter=True), every)
+    assert (on - expected).abs().max() > 0.1, "the adapter of this fixture is not the identity"
+
+
+def test_frozen_features_are_hidden_states_before_each_token(lm: LanguageModel, base: Any) -> None:
+    rows, expected = [], []
+    for text, action in zip(TEXTS, ACTIONS, strict=False):
+        prompt, tokens = lm.prompt_ids(text), lm.action_ids(action)
+        sequence = (*prompt, *tokens)
+        states = base(input_ids=torch.tensor([sequence]), output_hidden_states=True).hidden_states[-1][0]
+        before = range(len(prompt) - 1, len(sequence) - 1)
+        rows.append(chain(sequence[:-1], before))
+        expected.append(states[list(before)])
+    for feature, states in zip(lm.frozen_features(rows), expected, strict=True):
+        assert feature.dtype == torch.float32
+        torch.testing.assert_close(feature, states, rtol=0, atol=1e-5)
+
+
+# ------------------------------------------------------------------ text and tokens
+
+
+def test_prompts_start_and_actions_end(lm: LanguageModel) -> None:
+    assert lm.prompt_ids(PROMPT)[0] == lm.tokenizer.bos_token_id
+    assert lm.action_ids("wait")[-1] == lm.tokenizer.eos_token_id
+    together = lm.tokenizer.decode([*lm.prompt_ids("The lamp is red."), *lm.action_ids("wait, é\n")])
+    assert together == f"{lm.tokenizer.bos_token}The lamp is red. wait, é\n{lm.tokenizer.eos_token}"
+
+
+# ------------------------------------------------------------------ models from a folder, and wrong ones
+
+WORDS = ("<unk>", "</s>", "press", "the", "red", "green", "button", "wait")
+
+
+def save_tiny_llama(folder: Path, *, words: Sequence[str] = WORDS, eos_token: str | None = "</s>") -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token=eos_token).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=12,
+        eos_token_id=1,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return save_tiny_llama(tmp_path / "tiny")
+
+
+def test_a_model_from_a_folder(tiny: Path) -> None:
+    model = LanguageModel(str(tiny))
+    assert model.prompt_ids("press the red button") == (2, 3, 4, 6), "no start token where the tokenizer has none"
+    assert model.action_ids("wait") == (7, 1)
+    assert (model.hidden_size, model.max_length) == (16, 12)
+    adapted = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert len(adapted) == 4
+    assert all("q_proj.lora_" in name or "v_proj.lora_" in name for name in adapted)
+
+
+def test_the_fingerprint_knows_the_model(tiny: Path) -> None:
+    fingerprint = LanguageModel(str(tiny)).fingerprint
+    torch.manual_seed(123)
+    twin = LanguageModel(str(tiny), lora={"r": 4})
+    randomise_adapter(twin)
+    assert twin.fingerprint == fingerprint, "the adapter is no part of it"
+    weights = load_file(tiny / "model.safetensors")
+    name = next(name for name in weights if "k_proj" in name)
+    weights[name][3, 5] += 1e-3
+    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
+    assert LanguageModel(str(tiny)).fingerprint != fingerprint
+
+
+def test_the_fingerprint_reads_every_weight_of_the_pocket_model(lm: LanguageModel, tmp_path: Path) -> None:
+    """Its embedding is its largest tensor; no change of a single element may pass."""
+    folder = shutil.copytree(POCKET_FOLDER, tmp_path / "pocket")
+    weights = load_file(folder / "model.safetensors")
+    for place in (0, 1):
+        largest = max(weights.values(), key=torch.numel).view(-1)
+        largest[place] += 1.0
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        largest[place] -= 1.0
+        assert LanguageModel(str(folder)).fingerprint != lm.fingerprint
+
+
+def test_the_fingerprint_knows_the_vocabulary(tiny: Path) -> None:
+    fingerprint = LanguageModel(str(tiny)).fingerprint
+    file = tiny / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["red"], vocabulary["green"] = vocabulary["green"], vocabulary["red"]
+    file.write_text(json.dumps(tokenizer))
+    assert LanguageModel(str(tiny)).fingerprint != fingerprint
+
+
+def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny_llama(tmp_path, eos_token=None)
+    with pytest.raises(ModelError, match=r"Expected a tokenizer with an end-of-sequence token.*Fix: set eos_token"):
+        LanguageModel(str(folder))
+
+
+@pytest.mark.parametrize("name", ["pokcet", "./no/such/folder"])
+def test_an_unknown_model_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        ModelError, match=rf"(?s)Expected model='pocket', a folder .*got '{name}'.*Fix: check the spelling"
+    ):
+        LanguageModel(name)
+
+
+def test_a_damaged_folder_is_refused(tiny: Path) -> None:
+    weights = tiny / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"Expected model='pocket', a folder .*could not be loaded"):
+        LanguageModel(str(tiny))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lora_dropout": 0.1}, "Expected lora_dropout 0; got 0.1"),
+        ({"target_modules": ["query_key_value"]}, r"fit LlamaForCausalLM.*query_key_value.*Fix: name target_modules"),
+        ({"rank": 8}, r"Expected arguments of peft.LoraConfig.*rank"),
+        ({"r": 0}, r"Expected arguments of peft.LoraConfig.*'r': 0"),
+    ],
+)
+def test_adapters_that_do_not_fit_are_refused(tiny: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        LanguageModel(str(tiny), lora=settings)
+
+
+def test_an_empty_prompt_without_a_start_token_is_refused(tiny: Path) -> None:
+    """No position precedes its first action token; position -1 would be the last one of whichever row is longest."""
+    model = LanguageModel(str(tiny))
+    with pytest.raises(PoadError, match="Expected"):
+        model.prompt_ids("")
+
+
+def test_an_impossible_bound_is_refused() -> None:
+    with pytest.raises(ModelError, match="Expected max_tokens_per_forward >= 1; got 0"):
+        LanguageModel(max_tokens_per_forward=0)
+
+
+def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
+    model = LanguageModel(str(tiny))
+    fits = chain(model.prompt_ids("press " * 12))
+    assert model.hidden_states([fits], adapter=True).shape == (12, 16)
+    with pytest.raises(ModelError, match=r"Expected at most 12 tokens of prompt and action.*got 13.*Fix: shorten"):
+        model.hidden_states([fits, chain(model.prompt_ids("press " * 13))], adapter=True)
