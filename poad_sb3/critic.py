@@ -1,4 +1,4 @@
-"""The token critic: an MLP on standardised hidden states of the frozen base model."""
+"""The token critic: an MLP on whitened hidden states of the frozen base model."""
 
 from __future__ import annotations
 
@@ -7,52 +7,74 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FeatureNorm", "TokenCritic"]
+__all__ = ["FeatureWhitening", "TokenCritic"]
 
 _CLIP = 10.0
+_RIDGE = 1e-3
+"""Directions with less than this share of the largest variance are noise and are not blown up."""
 
 
-class FeatureNorm(nn.Module):
-    """Standardises each feature by the running mean and variance of what it was shown.
+class FeatureWhitening(nn.Module):
+    """Maps features to zero mean and unit covariance (ZCA), by running statistics.
 
-    Hidden states share a large common direction: for the pocket model each feature's mean is 2.3 times its standard
-    deviation between situations. An MLP without biases then learns the common part first; standardised, it reached
-    R^2 0.18 after 50 steps where it had 0.03 (docs/decisions.md).
+    A language model's last hidden states vary mostly with the position in the sentence; what tells one situation from
+    another lies in directions of a thousandth of that variance, which an MLP behind raw or standardised features
+    learns last. Measured on the pocket model (docs/decisions.md): after 300 steps the explained variance of state
+    values was 0.03 standardised and 0.37 whitened, of 0.40 possible.
+
+    The map is renewed whenever the number of features seen has doubled, so it settles down and costs
+    O(log n) eigendecompositions. ZCA, unlike PCA, keeps the axes, so a renewal moves the critic's input little.
 
     Args:
         width: Number of features.
     """
 
     mean: Tensor
-    variance: Tensor
+    covariance: Tensor
     count: Tensor
+    renewed_at: Tensor
+    center: Tensor
+    transform: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("variance", torch.ones(width))
+        self.register_buffer("covariance", torch.eye(width))
         self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("renewed_at", torch.zeros(()))
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("transform", torch.eye(width))
 
     @torch.no_grad()
     def observe(self, features: Tensor) -> None:
-        """Take `[n, width]` features into the statistics (parallel variance of Chan et al.)."""
+        """Take `[n, width]` features into the statistics (Chan et al.'s parallel update), and renew the map if due."""
         n = len(features)
         total = self.count + n
         mean = features.mean(0)
         delta = mean - self.mean
-        squares = self.variance * self.count + features.var(0, correction=0) * n + delta**2 * self.count * n / total
+        scatter = (features - mean).T @ (features - mean)
+        between = torch.outer(delta, delta) * self.count * n / total
+        self.covariance.copy_((self.covariance * self.count + scatter + between) / total)
         self.mean.add_(delta * n / total)
-        self.variance.copy_(squares / total)
         self.count.copy_(total)
+        if total >= 2 * self.renewed_at:
+            self._renew()
+
+    def _renew(self) -> None:
+        variance, axes = torch.linalg.eigh(self.covariance.cpu().double())
+        variance = variance.clamp(min=0)
+        scale = torch.rsqrt(variance + _RIDGE * variance.max() + torch.finfo(torch.float32).tiny)
+        self.transform.copy_((axes * scale) @ axes.T)
+        self.center.copy_(self.mean)
+        self.renewed_at.copy_(self.count)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Standardised features, clipped to 10 standard deviations."""
-        scaled = (features - self.mean) * torch.rsqrt(self.variance + 1e-5)
-        return scaled.clamp(-_CLIP, _CLIP)
+        """Whitened features `[n, width]`, clipped to 10 standard deviations."""
+        return ((features - self.center) @ self.transform).clamp(-_CLIP, _CLIP)
 
 
-class TokenCritic(nn.Sequential):
-    """Value of a token prefix: hidden -> 1024 -> 512 -> 1, ReLU, no bias (the paper's), behind a `FeatureNorm`.
+class TokenCritic(nn.Module):
+    """Value of a token prefix: hidden -> 1024 -> 512 -> 1, ReLU, no bias (the paper's), behind a `FeatureWhitening`.
 
     Args:
         width: Hidden size of the language model.
@@ -60,14 +82,19 @@ class TokenCritic(nn.Sequential):
     """
 
     def __init__(self, width: int, hidden: Sequence[int] = (1024, 512)) -> None:
-        layers: list[nn.Module] = [FeatureNorm(width)]
+        super().__init__()
+        self.whitening = FeatureWhitening(width)
+        layers: list[nn.Module] = []
         for wide in hidden:
             layers += [nn.Linear(width, wide, bias=False), nn.ReLU()]
             width = wide
-        super().__init__(*layers, nn.Linear(width, 1, bias=False), nn.Flatten(0))
+        self.mlp = nn.Sequential(*layers, nn.Linear(width, 1, bias=False), nn.Flatten(0))
 
     def observe(self, features: Tensor) -> None:
-        """Take features into the statistics of the standardisation; once for each rollout, before it is valued."""
-        norm = self[0]
-        assert isinstance(norm, FeatureNorm)
-        norm.observe(features)
+        """Take features into the statistics of the whitening; once for each rollout, before it is valued."""
+        self.whitening.observe(features)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Values `[n]` of features `[n, width]`."""
+        values: Tensor = self.mlp(self.whitening(features))
+        return values

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,25 +12,21 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
-from poad_sb3 import checkpoints
 from poad_sb3.buffers import TokenRolloutBuffer
-from poad_sb3.errors import CheckpointError, UnsupportedEnvError
 from poad_sb3.observations import wrap_language_env
+from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.update import UpdateSettings, update
 
 __all__ = ["LLMOnPolicyAlgorithm"]
 
-Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
 
-
-class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
+class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     """PPO on the tokens of a language model's actions, in SB3's manner.
 
     The methods of this package are this class with different credit; see `POAD` for the arguments.
@@ -43,9 +37,6 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"LLMPolicy": LLMPolicy}
-    policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
-    rollout_buffer: TokenRolloutBuffer
-    env: VecEnv | None
 
     def __init__(
         self,
@@ -57,6 +48,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         n_steps: int,
         batch_size: int,
         n_epochs: int,
+        n_critic_epochs: int,
         gamma: float,
         gae_lambda: float,
         gamma_token: float,
@@ -77,18 +69,13 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         _init_setup_model: bool = True,
     ) -> None:
         self.critic_learning_rate = critic_learning_rate
-        self.batch_size, self.n_epochs = batch_size, n_epochs
+        self.batch_size, self.n_epochs, self.n_critic_epochs = batch_size, n_epochs, n_critic_epochs
         self.gamma_token, self.gae_lambda_token = gamma_token, gae_lambda_token
         self.clip_range, self.clip_range_vf = clip_range, clip_range_vf
         self.target_kl, self.normalize_advantage = target_kl, normalize_advantage
-        self.base_fingerprint: str | None = None
-        self._collecting = False
-        self._waiting_saves: list[tuple[checkpoints.Target, Any, Any]] = []
-        self._resume: dict[str, Any] | None = None
-        self._update_is_due = False
         super().__init__(
-            policy,  # type: ignore[arg-type]
-            env,  # type: ignore[arg-type]
+            policy,
+            env,
             learning_rate=learning_rate,
             n_steps=n_steps,
             gamma=gamma,
@@ -116,7 +103,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         for name in ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"Expected {name} between 0 and 1; got {getattr(self, name)}.")
-        for name in ("n_steps", "batch_size", "n_epochs"):
+        for name in ("n_steps", "batch_size", "n_epochs", "n_critic_epochs"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
@@ -150,14 +137,6 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         self._check_fingerprint(self.base_fingerprint)
         self.base_fingerprint = self.policy.lm.fingerprint
 
-    def _check_fingerprint(self, saved: str | None) -> None:
-        if saved not in (None, self.policy.lm.fingerprint):
-            raise CheckpointError(
-                f"Expected the base model the checkpoint was written with (fingerprint {str(saved)[:12]}); got "
-                f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary changed. "
-                "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
-            )
-
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:  # noqa: ANN401 - checked here
         return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
@@ -177,42 +156,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
             self.policy.seed(seed)
             self._shuffle_rng = np.random.default_rng([seed, 2])
 
-    def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
-        """Replace the environment.
-
-        Args:
-            env: The new one; spaces and number must be as before.
-            force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
-                where the state in the checkpoint is put back.
-        """
-        reset = self._resume is None if force_reset is None else force_reset
-        super().set_env(env, reset)  # type: ignore[arg-type]
-        if reset:
-            self._resume = None
-
     # ------------------------------------------------------------------ learning
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        reset_num_timesteps: bool = True,
-        tb_log_name: str = "run",
-        progress_bar: bool = False,
-    ) -> tuple[int, BaseCallback]:
-        if self.env is None:
-            raise UnsupportedEnvError("Expected an environment to learn in; got None. Fix: model.set_env(env) first.")
-        resume, self._resume = self._resume, None
-        if resume is not None:
-            if not checkpoints.restore_envs(self.env, resume["envs"]):
-                self._last_obs = None
-                warnings.warn(
-                    "The environments could not be put back where the checkpoint left them; training goes on from a "
-                    "reset (exact_resume=False). Fix: pass the same kind and number of environments.",
-                    stacklevel=3,
-                )
-            checkpoints.restore_rng(resume["rng"])
-        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
 
     def collect_rollouts(
         self,
@@ -281,7 +225,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
         }
 
     def train(self) -> None:
-        """One update: `n_epochs` over the rollout, or fewer where `target_kl` stops it."""
+        """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""
         self._update_is_due = False
         # Evaluation mode: a base model's own dropout would make old and new log-probabilities differ.
         self.policy.set_training_mode(False)
@@ -291,6 +235,7 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
             group["lr"] = critic_rate
         settings = UpdateSettings(
             n_epochs=self.n_epochs,
+            n_critic_epochs=self.n_critic_epochs,
             batch_size=self.batch_size,
             clip_range=self.clip_range,
             clip_range_vf=self.clip_range_vf,
@@ -317,119 +262,3 @@ class LLMOnPolicyAlgorithm(OnPolicyAlgorithm):
     ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
         """Choose environment actions; see `LLMPolicy.predict`."""
         return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
-
-    # ------------------------------------------------------------------ saving and loading
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_collecting", "_waiting_saves", "_shuffle_rng", "critic_lr_schedule"]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "policy.optimizer", "policy.critic_optimizer"], []
-
-    def save(
-        self,
-        path: checkpoints.Target,
-        exclude: Iterable[str] | None = None,
-        include: Iterable[str] | None = None,
-    ) -> None:
-        """Write a checkpoint from which training continues as if it had never stopped.
-
-        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
-        in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
-        those of the call, and the update on the rollout is the first thing the resumed training does.
-
-        Args:
-            path: Path (`.zip` is added) or binary file object.
-            exclude: Attributes to leave out, as in SB3.
-            include: Attributes to keep although they are left out by default, as in SB3.
-        """
-        if self._collecting:
-            self._waiting_saves.append((path, exclude, include))
-        else:
-            self._write(path, exclude, include, envs_are_sound=True)
-
-    def _commit_saves(self, *, envs_are_sound: bool = True) -> None:
-        self._collecting = False
-        waiting, self._waiting_saves = self._waiting_saves, []
-        for path, exclude, include in waiting:
-            self._write(path, exclude, include, envs_are_sound=envs_are_sound)
-
-    def _write(self, path: checkpoints.Target, exclude: Any, include: Any, *, envs_are_sound: bool) -> None:  # noqa: ANN401
-        envs = checkpoints.capture_envs(self.env) if envs_are_sound and self.env is not None else None
-        kept, self._resume = (
-            self._resume,
-            self._resume
-            or {
-                "envs": envs,
-                "rng": checkpoints.capture_rng(),
-                "rollout_rng": self.policy.rollout_rng.bit_generator.state,
-                "predict_rng": self.policy.predict_rng.bit_generator.state,
-                "shuffle_rng": self._shuffle_rng.bit_generator.state,
-                "rollout": self.rollout_buffer.get_state() if self._update_is_due else None,
-            },
-        )
-        header = {
-            "format": 1,
-            "algorithm": type(self).__name__,
-            "num_timesteps": self.num_timesteps,
-            "model": self.policy_kwargs.get("model", "pocket"),
-            "base_fingerprint": self.base_fingerprint,
-            "exact_resume": self._resume["envs"] is not None,
-        }
-        try:
-            with checkpoints.atomic_target(path) as target:
-                super().save(target, exclude, include)
-                checkpoints.add_header(target, header)
-        finally:
-            self._resume = kept
-
-    def set_parameters(
-        self,
-        load_path_or_dict: Any,  # noqa: ANN401 - a path, a file or SB3's nested dict
-        exact_match: bool = True,
-        device: torch.device | str = "auto",
-    ) -> None:
-        """Load weights and optimiser states in place; a damaged file or another base model changes nothing."""
-        if not isinstance(load_path_or_dict, dict):
-            self._check_fingerprint(checkpoints.read_header(load_path_or_dict)["base_fingerprint"])
-        super().set_parameters(load_path_or_dict, exact_match, device)
-
-    @classmethod
-    def load(
-        cls: type[Self],
-        path: checkpoints.Target,
-        env: gym.Env[Any, Any] | VecEnv | str | None = None,
-        device: torch.device | str = "auto",
-        custom_objects: dict[str, Any] | None = None,
-        print_system_info: bool = False,
-        force_reset: bool = False,
-        **kwargs: Any,  # noqa: ANN401 - attributes to replace, as in SB3
-    ) -> Self:
-        """Load a checkpoint.
-
-        Args:
-            path: Path or binary file object.
-            env: Environment to go on in; its state is put back where the checkpoint left it at the next `learn`.
-            device: Device to load to.
-            custom_objects: See SB3.
-            print_system_info: See SB3.
-            force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
-            **kwargs: Attributes to replace.
-
-        Raises:
-            CheckpointError: If the file is damaged, or the base model is not the one it was written with.
-        """
-        checkpoints.read_header(path)
-        wrapped = None if env is None else cls._wrap_env(env)
-        model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
-        resume = model._resume
-        if resume is None:
-            return model
-        model.policy.rollout_rng.bit_generator.state = resume["rollout_rng"]
-        model.policy.predict_rng.bit_generator.state = resume["predict_rng"]
-        model._shuffle_rng.bit_generator.state = resume["shuffle_rng"]
-        if resume["rollout"] is not None:
-            model.rollout_buffer.set_state(resume["rollout"])
-        if force_reset:
-            model._resume = None
-        return model

@@ -145,7 +145,7 @@ class LLMPolicy(BasePolicy):
 
         Args:
             paths: Prompts and actions.
-            observe: Let the critic take these features into its standardisation first.
+            observe: Let the critic take these features into its whitening first.
         """
         starts: dict[TokenRow, int] = {}
         total = 0

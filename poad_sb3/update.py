@@ -22,6 +22,7 @@ class UpdateSettings:
     """Numbers of the update; see `POAD` for their meaning."""
 
     n_epochs: int
+    n_critic_epochs: int
     batch_size: int
     clip_range: float
     clip_range_vf: float | None
@@ -64,23 +65,26 @@ class _Slots(NamedTuple):
 def update(
     policy: LLMPolicy, buffer: TokenRolloutBuffer, settings: UpdateSettings, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Improve policy and critic on one rollout.
+    """Improve critic and policy on one rollout.
 
-    The first minibatch whose KL estimate exceeds `target_kl` (or is not finite) ends the whole update, before any
-    step is taken on it.
+    The critic goes first: its loss does not involve the policy, so a KL bound that ends the policy's epochs early must
+    not leave it untrained. The first minibatch whose KL estimate exceeds `target_kl` (or is not finite) ends the whole
+    update, before any step is taken on it.
 
     Returns:
         What to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
     """
     log = _Log()
-    once: dict[str, float] = {"early_stop": 0.0}
+    once = {"early_stop": 0.0, **_fit_of_values(buffer)}
+    for _ in range(settings.n_critic_epochs):
+        for batch in buffer.get(settings.batch_size, rng):
+            _value_step(policy, batch, settings, log)
     for _ in range(settings.n_epochs):
         for batch in buffer.get(settings.batch_size, rng):
             if not _policy_step(policy, batch, settings, log, once):
                 once["early_stop"] = 1.0
-                return {**log.means(), **once, **_fit_of_values(buffer)}
-            _value_step(policy, batch, settings, log)
-    return {**log.means(), **once, **_fit_of_values(buffer)}
+                return {**log.means(), **once}
+    return {**log.means(), **once}
 
 
 def _policy_step(

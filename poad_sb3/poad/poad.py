@@ -33,7 +33,8 @@ class POAD(LLMOnPolicyAlgorithm):
         critic_learning_rate: Rate of the critic's Adam (eps 1e-5), or a schedule.
         n_steps: Steps of each environment in a rollout.
         batch_size: Actions in a minibatch.
-        n_epochs: Passes over a rollout.
+        n_epochs: Passes of the policy over a rollout; `target_kl` may end them early.
+        n_critic_epochs: Passes of the critic over a rollout, before the policy's.
         gamma: Discount between actions.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action; 1 is BAD.
@@ -58,18 +59,19 @@ class POAD(LLMOnPolicyAlgorithm):
         self,
         policy: str | type[LLMPolicy],
         env: gym.Env[Any, Any] | VecEnv | str | None,
-        learning_rate: float | Schedule = 1e-3,
+        learning_rate: float | Schedule = 2e-3,
         critic_learning_rate: float | Schedule = 1e-3,
         n_steps: int = 128,
         batch_size: int = 64,
         n_epochs: int = 5,
+        n_critic_epochs: int = 5,
         gamma: float = 0.95,
         gae_lambda: float = 0.95,
         gamma_token: float = 1.0,
         gae_lambda_token: float = 1.0,
         clip_range: float = 0.2,
         clip_range_vf: float | None = 0.2,
-        ent_coef: float = 0.01,
+        ent_coef: float = 0.02,
         vf_coef: float = 0.5,
         max_grad_norm: float = 0.5,
         target_kl: float | None = 0.02,

@@ -53,8 +53,10 @@ def gradient(parameters: Any) -> torch.Tensor:
 
 
 def assert_same_gradient(ours: torch.Tensor, expected: torch.Tensor) -> None:
-    assert expected.norm() > 1e-4
-    assert (ours - expected).norm() / expected.norm() < 1e-5
+    """To float32's accuracy, summed in another order."""
+    assert expected.abs().max() > 1e-3
+    assert (ours - expected).abs().max() < 1e-5
+    assert (ours - expected).norm() / expected.norm() < 1e-4
 
 
 # ------------------------------------------------------------------ the gradient, the slow way
@@ -85,14 +87,15 @@ def naive_policy_loss(policy: LLMPolicy, state: dict[str, Any], settings: Update
 
 
 def naive_value_loss(policy: LLMPolicy, state: dict[str, Any], settings: UpdateSettings) -> torch.Tensor:
-    """Every token of every action, forced ones too, its features taken from a pass of the base model of its own."""
+    """Every token of every action, forced ones too, its features from a pass of the base model of its own."""
     losses = []
     for path, start in zip(state["paths"], state["offsets"], strict=False):
+        ids = torch.tensor([[*path.prompt, *path.action]])
+        with torch.no_grad(), policy.lm.network.disable_adapter():
+            states = policy.lm.network(input_ids=ids, output_hidden_states=True).hidden_states[-1][0]
         for j in range(len(path.action)):
-            ids = torch.tensor([[*path.prompt, *path.action[:j]]])
-            with torch.no_grad(), policy.lm.network.disable_adapter():
-                states = policy.lm.network(input_ids=ids, output_hidden_states=True).hidden_states[-1]
-            value = policy.critic(states[0, -1:])[0]
+            before = len(path.prompt) + j - 1
+            value = policy.critic(states[before : before + 1])[0]
             target, old = float(state["returns"][start + j]), float(state["old_values"][start + j])
             clipped = old + torch.clamp(value - old, -settings.clip_range_vf, settings.clip_range_vf)
             losses.append(torch.max((value - target) ** 2, (clipped - target) ** 2))

@@ -1,0 +1,115 @@
+"""Train a model and watch it: the loop that the demo and the learning study share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium as gym
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
+from stable_baselines3.common.callbacks import BaseCallback
+
+from benchmarks.evaluation import Agent, Summary, model_agent, play, summarize
+from lang_envs import LangEnv
+from poad_sb3 import POAD
+
+__all__ = ["Curve", "plot_curves", "train", "write_gif"]
+
+
+class Curve(NamedTuple):
+    """Evaluations during one training run: steps, and a summary at each."""
+
+    seed: int
+    steps: list[int]
+    summaries: list[Summary]
+    train_seconds: float
+    first_ratio_error: float
+
+
+class _Watch(BaseCallback):
+    """Evaluates at rollout boundaries and keeps the largest first-minibatch ratio error."""
+
+    def __init__(self, env_id: str, every: int, n_episodes: int) -> None:
+        super().__init__()
+        self.env_id, self.every, self.n_episodes = env_id, every, n_episodes
+        self.steps: list[int] = []
+        self.summaries: list[Summary] = []
+        self.ratio_error = 0.0
+        self.evaluation_seconds = 0.0
+
+    def _on_rollout_start(self) -> None:
+        logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
+        self.ratio_error = max(self.ratio_error, float(logged))
+        if not self.steps or self.num_timesteps - self.steps[-1] >= self.every:
+            self.evaluate()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self.evaluate()
+
+    def evaluate(self) -> None:
+        started = time.perf_counter()
+        assert isinstance(self.model, POAD)
+        episodes = play(self.env_id, model_agent(self.model), self.n_episodes, seed=10_000)
+        self.steps.append(self.num_timesteps)
+        self.summaries.append(summarize(episodes))
+        self.evaluation_seconds += time.perf_counter() - started
+
+
+def train(
+    env_id: str, steps: int, seed: int, *, eval_every: int, eval_episodes: int, progress_bar: bool = False
+) -> tuple[POAD, Curve]:
+    """Train POAD with its defaults (the pocket setting).
+
+    Returns:
+        The model and its curve; `train_seconds` excludes the evaluations.
+    """
+    model = POAD("LLMPolicy", gym.make(env_id), seed=seed)
+    watch = _Watch(env_id, eval_every, eval_episodes)
+    started = time.perf_counter()
+    model.learn(steps, callback=watch, progress_bar=progress_bar)
+    seconds = time.perf_counter() - started - watch.evaluation_seconds
+    return model, Curve(seed, watch.steps, watch.summaries, seconds, watch.ratio_error)
+
+
+def plot_curves(curves: list[Curve], lines: dict[str, float], title: str, path: Path) -> None:
+    """Mean discounted return against environment steps, a line and a 95% band for each run."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), dpi=120)
+    for curve in curves:
+        low, high = np.array([summary.return_interval for summary in curve.summaries]).T
+        means = [summary.mean_return for summary in curve.summaries]
+        axes.plot(curve.steps, means, label=f"POAD, seed {curve.seed}")
+        axes.fill_between(curve.steps, low, high, alpha=0.18)
+    for (name, value), style in zip(lines.items(), ("--", ":", "-."), strict=False):
+        axes.axhline(value, color="0.35", linestyle=style, linewidth=1.2, label=f"{name} ({value:.2f})")
+    axes.set(xlabel="environment steps (actions)", ylabel="return, discounted 0.99 per primitive move", title=title)
+    axes.legend(loc="lower right", fontsize=8)
+    axes.grid(alpha=0.25)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def write_gif(env_id: str, agent: Agent, path: Path, *, seed: int = 0, max_frames: int = 60) -> None:
+    """One episode as an animated GIF, a frame for each action; the first and last stay longer."""
+    env = gym.make(env_id, render_mode="rgb_array", disable_env_checker=True)
+    inner = env.unwrapped
+    assert isinstance(inner, LangEnv)
+    text, info = env.reset(seed=seed)
+    frames, over = [Image.fromarray(env.render())], False
+    while not over and len(frames) < max_frames:
+        action = agent(inner, text, info["admissible_actions"])
+        text, _, terminated, truncated, info = env.step(inner.action_space.encode(action))
+        frames.append(Image.fromarray(env.render()))
+        over = terminated or truncated
+    env.close()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    small = [frame.quantize(64) for frame in frames]
+    durations = [1400, *[900] * (len(small) - 2), 2600]
+    small[0].save(path, save_all=True, append_images=small[1:], duration=durations, loop=0, optimize=True)

@@ -1,0 +1,202 @@
+"""`ResumableAlgorithm`: checkpoints from which training continues as if it had never stopped."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from poad_sb3 import checkpoints
+from poad_sb3.buffers import TokenRolloutBuffer
+from poad_sb3.errors import CheckpointError, UnsupportedEnvError
+from poad_sb3.policies import LLMPolicy
+
+__all__ = ["ResumableAlgorithm"]
+
+Self = TypeVar("Self", bound="ResumableAlgorithm")
+
+
+class ResumableAlgorithm(OnPolicyAlgorithm):
+    """SB3's `save`, `load`, `set_env` and `set_parameters`, made exact and safe.
+
+    A checkpoint holds, beside SB3's members, the states of environments and random generators, and the rollout if it
+    was taken between a rollout and its update.
+    """
+
+    policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
+    rollout_buffer: TokenRolloutBuffer
+    env: VecEnv | None
+    _shuffle_rng: np.random.Generator
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SB3's own arguments
+        self.base_fingerprint: str | None = None
+        self._collecting = False
+        self._waiting_saves: list[tuple[checkpoints.Target, Any, Any]] = []
+        self._resume: dict[str, Any] | None = None
+        self._update_is_due = False
+        super().__init__(*args, **kwargs)
+
+    def _check_fingerprint(self, saved: str | None) -> None:
+        if saved not in (None, self.policy.lm.fingerprint):
+            raise CheckpointError(
+                f"Expected the base model the checkpoint was written with (fingerprint {str(saved)[:12]}); got "
+                f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary changed. "
+                "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
+            )
+
+    def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
+        """Replace the environment.
+
+        Args:
+            env: The new one; spaces and number must be as before.
+            force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
+                where the state in the checkpoint is put back.
+        """
+        reset = self._resume is None if force_reset is None else force_reset
+        super().set_env(env, reset)  # type: ignore[arg-type]
+        if reset:
+            self._resume = None
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        if self.env is None:
+            raise UnsupportedEnvError("Expected an environment to learn in; got None. Fix: model.set_env(env) first.")
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            if not checkpoints.restore_envs(self.env, resume["envs"]):
+                self._last_obs = None
+                warnings.warn(
+                    "The environments could not be put back where the checkpoint left them; training goes on from a "
+                    "reset (exact_resume=False). Fix: pass the same kind and number of environments.",
+                    stacklevel=3,
+                )
+            checkpoints.restore_rng(resume["rng"])
+        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_collecting", "_waiting_saves", "_shuffle_rng", "critic_lr_schedule"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer", "policy.critic_optimizer"], []
+
+    def save(
+        self,
+        path: checkpoints.Target,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """Write a checkpoint from which training continues as if it had never stopped.
+
+        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
+        in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
+        those of the call, and the update on the rollout is the first thing the resumed training does.
+
+        Args:
+            path: Path (`.zip` is added) or binary file object.
+            exclude: Attributes to leave out, as in SB3.
+            include: Attributes to keep although they are left out by default, as in SB3.
+        """
+        if self._collecting:
+            self._waiting_saves.append((path, exclude, include))
+        else:
+            self._write(path, exclude, include, envs_are_sound=True)
+
+    def _commit_saves(self, *, envs_are_sound: bool = True) -> None:
+        self._collecting = False
+        waiting, self._waiting_saves = self._waiting_saves, []
+        for path, exclude, include in waiting:
+            self._write(path, exclude, include, envs_are_sound=envs_are_sound)
+
+    def _write(self, path: checkpoints.Target, exclude: Any, include: Any, *, envs_are_sound: bool) -> None:  # noqa: ANN401
+        envs = checkpoints.capture_envs(self.env) if envs_are_sound and self.env is not None else None
+        kept, self._resume = (
+            self._resume,
+            self._resume
+            or {
+                "envs": envs,
+                "rng": checkpoints.capture_rng(),
+                "rollout_rng": self.policy.rollout_rng.bit_generator.state,
+                "predict_rng": self.policy.predict_rng.bit_generator.state,
+                "shuffle_rng": self._shuffle_rng.bit_generator.state,
+                "rollout": self.rollout_buffer.get_state() if self._update_is_due else None,
+            },
+        )
+        header = {
+            "format": 1,
+            "algorithm": type(self).__name__,
+            "num_timesteps": self.num_timesteps,
+            "model": self.policy_kwargs.get("model", "pocket"),
+            "base_fingerprint": self.base_fingerprint,
+            "exact_resume": self._resume["envs"] is not None,
+        }
+        try:
+            with checkpoints.atomic_target(path) as target:
+                super().save(target, exclude, include)
+                checkpoints.add_header(target, header)
+        finally:
+            self._resume = kept
+
+    def set_parameters(
+        self,
+        load_path_or_dict: Any,  # noqa: ANN401 - a path, a file or SB3's nested dict
+        exact_match: bool = True,
+        device: torch.device | str = "auto",
+    ) -> None:
+        """Load weights and optimiser states in place; a damaged file or another base model changes nothing."""
+        if not isinstance(load_path_or_dict, dict):
+            self._check_fingerprint(checkpoints.read_header(load_path_or_dict)["base_fingerprint"])
+        super().set_parameters(load_path_or_dict, exact_match, device)
+
+    @classmethod
+    def load(
+        cls: type[Self],
+        path: checkpoints.Target,
+        env: gym.Env[Any, Any] | VecEnv | str | None = None,
+        device: torch.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = False,
+        **kwargs: Any,  # noqa: ANN401 - attributes to replace, as in SB3
+    ) -> Self:
+        """Load a checkpoint.
+
+        Args:
+            path: Path or binary file object.
+            env: Environment to go on in; its state is put back where the checkpoint left it at the next `learn`.
+            device: Device to load to.
+            custom_objects: See SB3.
+            print_system_info: See SB3.
+            force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
+            **kwargs: Attributes to replace.
+
+        Raises:
+            CheckpointError: If the file is damaged, or the base model is not the one it was written with.
+        """
+        checkpoints.read_header(path)
+        wrapped = None if env is None else cls._wrap_env(env)  # type: ignore[arg-type]  # ours takes an id too
+        model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
+        resume = model._resume
+        if resume is None:
+            return model
+        model.policy.rollout_rng.bit_generator.state = resume["rollout_rng"]
+        model.policy.predict_rng.bit_generator.state = resume["predict_rng"]
+        model._shuffle_rng.bit_generator.state = resume["shuffle_rng"]
+        if resume["rollout"] is not None:
+            model.rollout_buffer.set_state(resume["rollout"])
+        if force_reset:
+            model._resume = None
+        return model
