@@ -28,14 +28,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for curve, GIF and checkpoint")
     options = parser.parse_args()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)  # a log file has no width of its own
     console.print(f"Training POAD on {ENV_ID}: {options.steps} steps with the pocket model (0.9 M parameters).")
 
     untrained = POAD("LLMPolicy", ENV_ID, seed=options.seed)
     model, curve = train(ENV_ID, options.steps, options.seed, eval_every=640, eval_episodes=30, progress_bar=True)
     agents: dict[str, Agent] = {
         "random": random_agent(np.random.default_rng(options.seed)),
-        "untrained pocket model": model_agent(untrained),
-        "POAD, sampling": model_agent(model),
+        "untrained": model_agent(untrained),
+        "POAD, sampled": model_agent(model),
         "POAD, greedy": model_agent(model, deterministic=True),
         "oracle": oracle_agent(),
     }
@@ -53,20 +55,22 @@ def main() -> None:
 
 def _table(results: dict[str, Summary]) -> Table:
     first = next(iter(results.values()))
-    table = Table(title=f"{ENV_ID}, {first.n_episodes} episodes each; return discounted 0.99 per primitive move")
-    table.add_column("agent")
+    table = Table(title=f"{ENV_ID}: {first.n_episodes} episodes, return discounted 0.99 per move")
+    table.add_column("agent", no_wrap=True)
     for heading in ("mean return", "95% interval", "success", "95% interval", "actions"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, one in results.items():
+        low, high = one.return_interval
+        varies = low < high
         table.add_row(
             name,
             f"{one.mean_return:.3f}",
-            "[{:.3f}, {:.3f}]".format(*one.return_interval),
+            f"[{low:.3f}, {high:.3f}]" if varies else "-",
             f"{one.success_rate:.0%}",
-            "[{:.0%}, {:.0%}]".format(*one.success_interval),
+            "[{:.0%}, {:.0%}]".format(*one.success_interval) if varies else "-",
             f"{one.mean_actions:.1f}",
         )
-    table.caption = "Greedy and oracle play the same episode every time: nothing in this task is random."
+    table.caption = "- : greedy and oracle play the same episode every time; nothing in this task is random."
     return table
 
 

@@ -127,10 +127,8 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     """
     if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
         return False
-    if env.env_method("get_state") and any(
-        state["env"].get("env") != now.get("env")
-        for state, now in zip(states, env.env_method("get_state"), strict=True)
-    ):
+    present = env.env_method("get_state")
+    if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
     for index, state in enumerate(states):
@@ -139,3 +137,8 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
             env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
     env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
     return True
+
+
+def _identity(state: Any) -> Any:  # noqa: ANN401 - third-party environments choose what their state is
+    """Which environment a state belongs to, where it says so (`LangEnv` does)."""
+    return state.get("env") if isinstance(state, dict) else None

@@ -160,7 +160,7 @@ def _fit(model: LlamaForCausalLM, encoded: list[list[int]], config: PocketConfig
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     return losses
 
 
