@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from poad_sb3.errors import ModelError
+from poad_sb3.errors import ModelError, ObservationError
 from poad_sb3.pocket import POCKET_FOLDER
 
 __all__ = ["DEFAULT_LORA", "LanguageModel", "TokenRow"]
@@ -37,7 +38,7 @@ DEFAULT_LORA: Mapping[str, Any] = {
 }
 """The paper's adapter."""
 
-_FINGERPRINT_ELEMENTS = 1 << 16
+_FINGERPRINT_ELEMENTS = 1 << 18
 
 
 class TokenRow(NamedTuple):
@@ -92,10 +93,20 @@ class LanguageModel(nn.Module):
     # ------------------------------------------------------------------ text and tokens
 
     def prompt_ids(self, text: str) -> TokenIds:
-        """Token ids of a prompt, with the start token where the tokenizer has one."""
+        """Token ids of a prompt, with the start token where the tokenizer has one.
+
+        Raises:
+            ObservationError: If there is no token: the first action token would have nothing to follow.
+        """
         ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
-        bos = self.tokenizer.bos_token_id
-        return ids if bos is None else (int(bos), *ids)
+        if self.tokenizer.bos_token_id is not None:
+            ids = (int(self.tokenizer.bos_token_id), *ids)
+        if not ids:
+            raise ObservationError(
+                f"Expected an observation of at least one token; got {text!r}, and this tokenizer has no start token. "
+                "Fix: let the environment describe its state in words."
+            )
+        return ids
 
     def action_ids(self, text: str) -> TokenIds:
         """Token ids of an action that continues a prompt: a space, the text, the end token.
@@ -211,7 +222,7 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
         with _no_progress_bars():
             base = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise ModelError(
             f"Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got {model!r}, which "
             f"could not be loaded ({type(error).__name__}: {str(error)[:300]}). "
@@ -259,7 +270,7 @@ def _adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - 
 def _fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above
     """Digest of the base weights and the vocabulary.
 
-    Of each tensor at most 65,536 evenly spaced elements are read: all of the pocket model, and of a large one enough
+    Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
     that no fine-tuning passes for the original, in seconds.
     """
     digest = hashlib.sha256()

@@ -45,7 +45,9 @@ def normalize(advantages: Tensor, eps: float = 1e-8) -> Tensor:
     """Zero mean and unit standard deviation; fewer than two entries, or equal ones, are only centred or left."""
     if advantages.numel() < 2:
         return advantages
-    return (advantages - advantages.mean()) / (advantages.std() + eps)
+    centred = advantages - advantages.mean()
+    centred = centred - centred.mean()  # in float32 the mean of equal numbers is not quite that number
+    return centred / (centred.std() + eps)
 
 
 def segment_log_softmax(logits: Tensor, segments: Tensor, n_segments: int) -> Tensor:
@@ -68,4 +70,5 @@ def segment_log_softmax(logits: Tensor, segments: Tensor, n_segments: int) -> Te
 
 def segment_entropy(log_probs: Tensor, segments: Tensor, n_segments: int) -> Tensor:
     """Entropy of each segment's distribution in nats, `[n_segments]`."""
-    return log_probs.new_zeros(n_segments).index_add(0, segments, -log_probs.exp() * log_probs)
+    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # probability 0 times -inf is 0 here
+    return log_probs.new_zeros(n_segments).index_add(0, segments, -log_probs.exp() * finite)

@@ -64,6 +64,10 @@ def merge_admissible(
     """Put a list given beside a text (or lists beside texts) into the observation."""
     if admissible_actions is None:
         return observation
+    if isinstance(admissible_actions, str):
+        raise ObservationError(
+            f"Expected a list of admissible actions; got the str {admissible_actions[:80]!r}. Fix: pass a list of str."
+        )
     if isinstance(observation, str):
         return admissible_observation(observation, [str(action) for action in admissible_actions])
     if isinstance(observation, Mapping) or len(observation) != len(admissible_actions):

@@ -257,15 +257,13 @@ class LLMPolicy(BasePolicy):
         """Load adapter and critic; on an error nothing has changed.
 
         Raises:
-            RuntimeError: If names or shapes do not fit (with `strict`).
+            RuntimeError: If a shape does not fit or, with `strict`, a name.
         """
         own = self.state_dict()
-        wrong = sorted(
-            name
-            for name in set(own) | set(state_dict)
-            if name not in own or name not in state_dict or own[name].shape != state_dict[name].shape
-        )
-        if strict and wrong:
+        unmatched = set(own) ^ set(state_dict) if strict else set()
+        misshapen = {name for name in set(own) & set(state_dict) if own[name].shape != state_dict[name].shape}
+        wrong = sorted(unmatched | misshapen)
+        if wrong:
             raise RuntimeError(
                 f"Expected the trainable tensors of this policy; {len(wrong)} differ, first {wrong[0]!r}. "
                 "Fix: make the policy with the model, lora and critic_arch it was saved with."

@@ -9,10 +9,11 @@ from toy import properties
 
 from poad_sb3.candidates import ActionTrie, action_log_probs, build_trie, path_log_probs, sample_index
 
-END, VOCABULARY = 4, 5
+END, VOCABULARY = 4, 18
+TOKENS = (0, 8, 1, 17)  # a Python set of these does not iterate in their order
 Sequences = tuple[tuple[int, ...], ...]
 
-texts = st.lists(st.lists(st.integers(0, END - 1), max_size=4).map(tuple), min_size=1, max_size=9, unique=True)
+texts = st.lists(st.lists(st.sampled_from(TOKENS), max_size=4).map(tuple), min_size=1, max_size=9, unique=True)
 prefix_free = texts.map(lambda many: tuple((*text, END) for text in many))
 
 
@@ -146,6 +147,14 @@ def test_sample_index_draws_with_the_given_probabilities() -> None:
     assert counts[2] == 0
     possible = probabilities > 0
     assert stats.chisquare(counts[possible], 20_000 * probabilities[possible]).pvalue > 1e-3
+
+
+def test_sample_index_never_draws_the_impossible() -> None:
+    class Zero(np.random.Generator):
+        def random(self) -> float:
+            return 0.0
+
+    assert sample_index(np.array([-np.inf, 0.0]), Zero(np.random.PCG64())) == 1
 
 
 @pytest.mark.parametrize("log_probs", [[0.0, np.nan], [-np.inf, -np.inf], [np.inf, 0.0]])

@@ -16,6 +16,7 @@ from poad_sb3.update import UpdateSettings, update
 ALL = 10**6
 ONE_STEP = UpdateSettings(
     n_epochs=1,
+    n_critic_epochs=1,
     batch_size=ALL,
     clip_range=0.2,
     clip_range_vf=0.2,
@@ -196,11 +197,23 @@ def steps_taken(optimizer: torch.optim.Optimizer) -> set[int]:
 
 
 @pytest.mark.parametrize(("target_kl", "steps"), [(1e-7, 1), (None, 3)])
-def test_the_kl_bound_ends_the_whole_update(target_kl: float | None, steps: int) -> None:
+def test_the_kl_bound_ends_the_epochs_of_the_policy_and_not_of_the_critic(target_kl: float | None, steps: int) -> None:
     agent = rollout()
-    logged = run(agent, replace(ONE_STEP, n_epochs=3, target_kl=target_kl))
-    assert steps_taken(agent.policy.optimizer) == steps_taken(agent.policy.critic_optimizer) == {steps}
+    logged = run(agent, replace(ONE_STEP, n_epochs=3, n_critic_epochs=2, target_kl=target_kl))
+    assert steps_taken(agent.policy.optimizer) == {steps}
+    assert steps_taken(agent.policy.critic_optimizer) == {2}
     assert logged["early_stop"] == (target_kl is not None)
+
+
+def test_one_minibatch_beyond_the_bound_ends_all_later_ones_too() -> None:
+    agent = rollout()
+    state = agent.rollout_buffer.get_state()
+    state["old_log_prob"][state["offsets"][7] : state["offsets"][8]] -= 20.0
+    agent.rollout_buffer.set_state(state)
+    agent.policy.optimizer.param_groups[0]["lr"] = 0.0  # the others stay at a divergence of 0
+    logged = run(agent, replace(ONE_STEP, n_epochs=2, batch_size=1, target_kl=0.02))
+    assert logged["early_stop"] == 1
+    assert max(steps_taken(agent.policy.optimizer), default=0) < len(state["paths"])
 
 
 def test_what_an_update_did_is_logged() -> None:
@@ -218,15 +231,15 @@ def spoil(agent: POAD) -> None:
         agent.policy.adapter_parameters()[0].view(-1)[0] = torch.nan
 
 
-def test_a_kl_that_is_no_number_ends_the_update_before_any_step() -> None:
+def test_a_kl_that_is_no_number_ends_the_update_before_any_step_of_the_policy() -> None:
     agent = rollout()
     spoil(agent)
     before = {name: tensor.nan_to_num(123.0) for name, tensor in weights(agent.policy).items()}
-    logged = run(agent, replace(ONE_STEP, target_kl=0.02))
+    logged = run(agent, replace(ONE_STEP, n_epochs=3, target_kl=0.02))
     assert logged["early_stop"] == 1
     for name, tensor in weights(agent.policy).items():
-        assert torch.equal(tensor.nan_to_num(123.0), before[name]), name
-    assert steps_taken(agent.policy.optimizer) == steps_taken(agent.policy.critic_optimizer) == set()
+        assert name.startswith("critic.") or torch.equal(tensor.nan_to_num(123.0), before[name]), name
+    assert steps_taken(agent.policy.optimizer) == set()
 
 
 def test_without_a_bound_a_gradient_that_is_no_number_raises() -> None:
@@ -244,6 +257,7 @@ def test_without_decisions_only_the_critic_learns() -> None:
     agent = rollout(env={"forced": COLOURS})
     before = weights(agent.policy)
     logged = run(agent, replace(ONE_STEP, n_epochs=2, batch_size=4, target_kl=0.02))
+    assert steps_taken(agent.policy.optimizer) == set()
     assert changed(agent.policy, before) == {name for name in before if name.startswith("critic.")}
     assert np.isfinite(list(logged.values())).all()
     assert logged["early_stop"] == 0
@@ -369,6 +383,7 @@ def test_the_buffer_holds_the_token_credit_of_its_own_values() -> None:
     agent = rollout(gamma=0.9, gae_lambda=0.8, gamma_token=0.7, gae_lambda_token=0.6)
     buffer, policy = agent.rollout_buffer, agent.policy
     state = buffer.get_state()
+    assert policy.critic.whitening.count == len(state["features"]), "the critic was shown this rollout, once"
     last_prompt = policy.prompts(agent._last_obs)[0]
     following, later = float(policy.token_values([TokenPath(last_prompt, (0,), ())]).values), 0.0
     for t in reversed(range(16)):
