@@ -20,8 +20,7 @@ def describe_machine() -> dict[str, object]:
         (line.split(":", 1)[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
     )
     return {
-        "command": "python -m "
-        + " ".join([Path(sys.argv[0]).stem if "/" in sys.argv[0] else sys.argv[0], *sys.argv[1:]]),
+        "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
         "cpu": cpu,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
@@ -32,3 +31,8 @@ def describe_machine() -> dict[str, object]:
 def _cpu_lines() -> list[str]:
     path = Path("/proc/cpuinfo")
     return path.read_text().splitlines() if path.exists() else []
+
+
+def _module() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec is not None else Path(sys.argv[0]).name

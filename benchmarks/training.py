@@ -41,8 +41,7 @@ class _Watch(BaseCallback):
         self.evaluation_seconds = 0.0
 
     def _on_rollout_start(self) -> None:
-        logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
-        self.ratio_error = max(self.ratio_error, float(logged))
+        self._note_ratio_error()
         if not self.steps or self.num_timesteps - self.steps[-1] >= self.every:
             self.evaluate()
 
@@ -50,7 +49,12 @@ class _Watch(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
+        self._note_ratio_error()
         self.evaluate()
+
+    def _note_ratio_error(self) -> None:
+        logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
+        self.ratio_error = max(self.ratio_error, float(logged))
 
     def evaluate(self) -> None:
         started = time.perf_counter()

@@ -3,7 +3,7 @@
 Importing this package registers its environments: `gym.make("Overcooked-TomatoSalad-v0")`.
 """
 
-from lang_envs.core import LangEnv
+from lang_envs.core import LangEnv, Outcome
 from lang_envs.errors import ActionError, EncodingError, LangEnvsError, MissingExtraError, TokenizerError
 from lang_envs.registration import ENV_ROWS, EnvRow, register_envs
 from lang_envs.spaces import TextSpace, TokenSequence
@@ -19,6 +19,7 @@ __all__ = [
     "LangEnv",
     "LangEnvsError",
     "MissingExtraError",
+    "Outcome",
     "TextSpace",
     "TokenSequence",
     "Tokenizer",

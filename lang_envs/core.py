@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 class LangEnv(gym.Env[str, Tokens], Generic[World]):
     """A sequential decision task in words: `str` observations, token-sequence actions.
 
-    Contract (design.md section 3, `docs/environments/contract.md`):
+    Contract (in full: docs, "Environment contract"):
 
     * `info` of every reset and step holds `admissible_actions` (a fresh `list[str]`, or None where the action space is
       open), `invalid_action` and `success` (bool), and the fields of the family.

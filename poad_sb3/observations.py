@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
-from lang_envs.wrappers.admissible import admissible_observation, admissible_space
+from lang_envs.wrappers.admissible import admissible_observation, admissible_space, mark_success
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 
 __all__ = ["Question", "VecAdmissibleObservation", "merge_admissible", "parse_observation", "wrap_language_env"]
@@ -112,6 +112,8 @@ class VecAdmissibleObservation(VecEnvWrapper):
         """Wait for the step; where an episode ended, the list is that of the new episode."""
         texts, rewards, dones, infos = self.venv.step_wait()
         fresh = self._reset_infos()
+        for info in infos:
+            mark_success(info)
         for done, info in zip(dones, infos, strict=True):
             if done:
                 final = str(info["terminal_observation"])
@@ -143,6 +145,11 @@ def wrap_language_env(env: gym.Env[Any, Any] | VecEnv | str) -> gym.Env[Any, Any
     Raises:
         UnsupportedEnvError: If its observations are not text or its actions not token sequences.
     """
+    if isinstance(env, gym.vector.VectorEnv):
+        raise UnsupportedEnvError(
+            f"Expected an environment or a Stable-Baselines3 VecEnv; got Gymnasium's {type(env).__name__}. "
+            "Fix: stable_baselines3.common.env_util.make_vec_env(id, n_envs)."
+        )
     made = gym.make(env) if isinstance(env, str) else env
     space = made.observation_space
     if not isinstance(made.action_space, TokenSequence):

@@ -75,7 +75,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         self.target_kl, self.normalize_advantage = target_kl, normalize_advantage
         super().__init__(
             policy,
-            env,
+            gym.make(env) if isinstance(env, str) else env,  # SB3 would insist on render_mode="rgb_array"
             learning_rate=learning_rate,
             n_steps=n_steps,
             gamma=gamma,
@@ -107,6 +107,14 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
+        for name in ("clip_range", "clip_range_vf", "target_kl", "max_grad_norm", "ent_coef", "vf_coef"):
+            value = getattr(self, name)
+            if value is None and name in ("clip_range_vf", "target_kl"):
+                continue
+            at_least = "non-negative" if name in ("ent_coef", "vf_coef") else "positive"
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or value < 0 or (at_least == "positive" and value == 0):
+                raise ValueError(f"Expected {name} to be a {at_least} number; got {value!r}.")
 
     def _setup_model(self) -> None:
         self._setup_lr_schedule()
@@ -205,16 +213,14 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             self._last_obs, self._last_episode_starts = new_obs, dones  # type: ignore[assignment]
             if not go_on:
                 return False
+        # The update on this rollout may follow in another process: it must find the same learning rates.
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         rollout_buffer.compute_returns_and_advantage(
             partial(self.policy.token_values, observe=True), self.policy.prompts(self._last_obs)
         )
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
-
-    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: NDArray[np.bool_] | None = None) -> None:
-        """SB3 logs `rollout/success_rate` from `is_success`; language environments call it `success`."""
-        super()._update_info_buffer([{"is_success": info.get("success"), **info} for info in infos], dones)
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
         """Prompts of the true final observations of episodes that a time limit cut, by environment."""

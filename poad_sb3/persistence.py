@@ -141,7 +141,8 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
             "num_timesteps": self.num_timesteps,
             "model": self.policy_kwargs.get("model", "pocket"),
             "base_fingerprint": self.base_fingerprint,
-            "exact_resume": self._resume["envs"] is not None,
+            # VecNormalize keeps running statistics that SB3 saves apart.
+            "exact_resume": self._resume["envs"] is not None and self._vec_normalize_env is None,
         }
         try:
             with checkpoints.atomic_target(path) as target:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,32 +16,14 @@ from torch import Tensor, nn
 
 from lang_envs import TokenSequence
 from poad_sb3.buffers import ActionStep, TokenPath, TokenValues
-from poad_sb3.candidates import ActionTrie, TokenIds, action_log_probs, build_trie, path_log_probs, sample_index
+from poad_sb3.candidates import ActionTrie, TokenIds, action_log_probs, path_log_probs, sample_index
 from poad_sb3.critic import TokenCritic
-from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.losses import segment_entropy, segment_log_softmax
-from poad_sb3.observations import Question, merge_admissible, parse_observation
+from poad_sb3.observations import merge_admissible, parse_observation
+from poad_sb3.rows import DecisionRow, Prepared, ScoreCache, prepare, value_row
 
-__all__ = ["DecisionRow", "LLMPolicy"]
-
-
-class DecisionRow(NamedTuple):
-    """A row for the update: run `row`, and at each of its reads choose among `children`.
-
-    Paths that ask the model the same thing share a row, whatever was chosen.
-    """
-
-    row: TokenRow
-    children: tuple[TokenIds, ...]
-
-
-class _Prepared(NamedTuple):
-    """A question in tokens."""
-
-    prompt: TokenIds
-    trie: ActionTrie
-    row: DecisionRow
+__all__ = ["LLMPolicy"]
 
 
 class LLMPolicy(BasePolicy):
@@ -98,9 +80,12 @@ class LLMPolicy(BasePolicy):
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
         critic_schedule = critic_lr_schedule or lr_schedule
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
-        self._prepare = lru_cache(maxsize=4096)(self._prepare_question)
+        self._prepare = lru_cache(maxsize=4096)(partial(prepare, self.lm))
         # Rollout and prediction keep apart, so that evaluating in mid-training never changes the training.
-        self._rollout_scores, self._predict_scores = _WeightCache(self), _WeightCache(self)
+        self._rollout_scores, self._predict_scores = (
+            ScoreCache(self.adapter_parameters()),
+            ScoreCache(self.adapter_parameters()),
+        )
         self.seed(int(torch.randint(2**62, ())))
 
     # ------------------------------------------------------------------ what a trainer needs
@@ -149,14 +134,14 @@ class LLMPolicy(BasePolicy):
         """
         starts: dict[TokenRow, int] = {}
         total = 0
-        for row in (_value_row(path) for path in paths):
+        for row in (value_row(path) for path in paths):
             if row not in starts:
                 starts[row] = total
                 total += len(row.reads)
         features = torch.cat(self.lm.frozen_features(list(starts)))
         if observe:
             self.critic.observe(features)
-        places = np.array([starts[_value_row(path)] for path in paths], dtype=np.int64)
+        places = np.array([starts[value_row(path)] for path in paths], dtype=np.int64)
         return TokenValues(features, self.critic(features), places)
 
     def prompts(self, observation: Any) -> list[TokenIds]:  # noqa: ANN401 - see parse_observation
@@ -181,16 +166,6 @@ class LLMPolicy(BasePolicy):
         segments = torch.repeat_interleave(torch.arange(len(children), device=logits.device), counts)
         log_probs = segment_log_softmax(logits, segments, len(children))
         return log_probs, counts.cumsum(0) - counts, segment_entropy(log_probs, segments, len(children))
-
-    @staticmethod
-    def decision_row(path: TokenPath) -> DecisionRow | None:
-        """The shortest row that decides everything on a path; None where nothing is decided."""
-        if not path.decisions:
-            return None
-        start = len(path.prompt)
-        tokens = (*path.prompt, *path.action[: path.decisions[-1].position])
-        reads = tuple(start - 1 + decision.position for decision in path.decisions)
-        return DecisionRow(TokenRow(tokens, None, reads), tuple(decision.children for decision in path.decisions))
 
     # ------------------------------------------------------------------ SB3's interface
 
@@ -290,22 +265,8 @@ class LLMPolicy(BasePolicy):
 
     # ------------------------------------------------------------------ parts
 
-    def _prepare_question(self, question: Question) -> _Prepared:
-        if question.actions is None:
-            raise ObservationError(
-                "Expected a list of admissible actions; got none (an open action space), on which a trie policy "
-                "cannot act. Fix: use an environment that lists admissible actions."
-            )
-        prompt = self.lm.prompt_ids(question.text)
-        trie = build_trie(tuple(self.lm.action_ids(action) for action in question.actions))
-        start, tree = len(prompt), trie.tree
-        parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
-        reads = tuple(start + position for position, _ in tree.queries)
-        row = TokenRow((*prompt, *tree.tokens), parents if tree.tokens else None, reads)
-        return _Prepared(prompt, trie, DecisionRow(row, tuple(children for _, children in tree.queries)))
-
     @torch.no_grad()
-    def _score(self, prepared: Sequence[_Prepared], cache: _WeightCache) -> list[NDArray[np.float32]]:
+    def _score(self, prepared: Sequence[Prepared], cache: ScoreCache) -> list[NDArray[np.float32]]:
         """Log-probabilities of all children of all decision nodes, for each question."""
         known = cache.current()
         missing = list(dict.fromkeys(one.row for one in prepared if one.row not in known))
@@ -320,32 +281,7 @@ class LLMPolicy(BasePolicy):
         return [known[one.row] for one in prepared]
 
 
-class _WeightCache:
-    """What was computed with the present weights; forgets by itself when they change."""
-
-    def __init__(self, policy: LLMPolicy) -> None:
-        self._parameters = policy.adapter_parameters()
-        self._token: tuple[tuple[int, int], ...] = ()
-        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
-
-    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
-        token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
-        if token != self._token:
-            self._token = token
-            self._known.clear()
-        return self._known
-
-    def clear(self) -> None:
-        self._known.clear()
-
-
 def _pick(trie: ActionTrie, edges: NDArray[np.float32], rng: np.random.Generator | None) -> int:
     """A sampled action, or without a generator the most probable one."""
     log_probs = action_log_probs(trie, edges)
     return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
-
-
-def _value_row(path: TokenPath) -> TokenRow:
-    """Row whose reads are the positions before each action token."""
-    start = len(path.prompt) - 1
-    return TokenRow((*path.prompt, *path.action[:-1]), None, tuple(range(start, start + len(path.action))))

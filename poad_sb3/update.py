@@ -12,7 +12,8 @@ from torch import Tensor
 
 from poad_sb3.buffers import TokenPath, TokenRolloutBuffer, TokenRolloutSamples
 from poad_sb3.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
-from poad_sb3.policies import DecisionRow, LLMPolicy
+from poad_sb3.policies import LLMPolicy
+from poad_sb3.rows import DecisionRow, decision_row
 
 __all__ = ["UpdateSettings", "update"]
 
@@ -118,7 +119,7 @@ def _backward(
     policy: LLMPolicy, paths: Sequence[TokenPath], old: Tensor, advantages: Tensor, settings: UpdateSettings
 ) -> _Scored:
     """Accumulate the gradient of the policy loss, chunk by chunk; equal rows go through the model once."""
-    rows, slots = _share_rows(policy, paths, old.device)
+    rows, slots = _share_rows(paths, old.device)
     log_prob, entropy = torch.empty_like(old), torch.empty_like(old)
     for chunk in policy.lm.chunks([row.row for row in rows]):
         log_probs, starts, entropies = policy.evaluate_rows([rows[index] for index in chunk])
@@ -135,14 +136,12 @@ def _backward(
     return _Scored(log_prob, entropy)
 
 
-def _share_rows(
-    policy: LLMPolicy, paths: Sequence[TokenPath], device: torch.device
-) -> tuple[list[DecisionRow], _Slots]:
+def _share_rows(paths: Sequence[TokenPath], device: torch.device) -> tuple[list[DecisionRow], _Slots]:
     """Distinct rows of the paths, and where each decision is found among them."""
     number: dict[DecisionRow, int] = {}
     slots: list[tuple[int, int, int]] = []
     for path in paths:
-        row = policy.decision_row(path)
+        row = decision_row(path)
         if row is not None:
             index = number.setdefault(row, len(number))
             slots += [(index, k, decision.choice) for k, decision in enumerate(path.decisions)]

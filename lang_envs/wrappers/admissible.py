@@ -11,7 +11,7 @@ import gymnasium as gym
 from lang_envs.core import Tokens
 from lang_envs.spaces import TextSpace
 
-__all__ = ["AdmissibleObservation", "admissible_observation", "admissible_space"]
+__all__ = ["AdmissibleObservation", "admissible_observation", "admissible_space", "mark_success"]
 
 MAX_LIST_LENGTH = 16_384
 """Default bound on the characters of the JSON list."""
@@ -28,12 +28,18 @@ def admissible_observation(text: str, actions: Sequence[str] | None) -> dict[str
     return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False)}
 
 
+def mark_success(info: dict[str, Any]) -> None:
+    """Say `is_success` too, which is what SB3 logs success rates from."""
+    if "success" in info:
+        info.setdefault("is_success", info["success"])
+
+
 class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.RecordConstructorArgs):
     """Observation becomes `{"text": str, "admissible_actions": JSON list of str}`.
 
     Stock tools (SB3's `evaluate_policy`, `EvalCallback`) hand a policy observations without `info`. A `str` subclass
     that carries the list is lost in `SubprocVecEnv`; a `Dict` of two texts survives everywhere. JSON, because
-    actions may hold any character.
+    actions may hold any character. `info["success"]` is repeated as `is_success`, which SB3's success rates read.
 
     Args:
         env: An environment with `TextSpace` observations and `info["admissible_actions"]`.
@@ -64,6 +70,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
     def step(self, action: Tokens) -> tuple[dict[str, str], SupportsFloat, bool, bool, dict[str, Any]]:
         """One step of the wrapped environment."""
         text, reward, terminated, truncated, info = self.env.step(action)
+        mark_success(info)
         return self._observation(text, info), reward, terminated, truncated, info
 
     def _observation(self, text: str, info: dict[str, Any]) -> dict[str, str]:

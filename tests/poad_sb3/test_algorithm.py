@@ -91,7 +91,14 @@ def test_stock_tools_work(tmp_path):
     assert list(tmp_path.glob("events.out.tfevents*"))
     with (tmp_path / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
-    for name in ("train/first_ratio_error", "train/approx_kl", "train/entropy", "train/value_loss", "eval/mean_reward"):
+    for name in (
+        "eval/success_rate",
+        "train/first_ratio_error",
+        "train/approx_kl",
+        "train/entropy",
+        "train/value_loss",
+        "eval/mean_reward",
+    ):
         assert any(row[name] for row in rows), name
     mean, _ = evaluate_policy(model, model.get_env(), n_eval_episodes=2)
     assert np.isfinite(mean)
@@ -160,10 +167,13 @@ def test_critic_has_its_own_learning_rate_schedule():
         ),
         (lambda: POAD("LLMPolicy", "NoSuchEnv-v0"), gym.error.NameNotFound, "NoSuchEnv"),
         (lambda: POAD("LLMPolicy", ENV_ID, gamma=1.5), ValueError, "Expected gamma between 0 and 1; got 1.5"),
+        (lambda: POAD("LLMPolicy", ENV_ID, target_kl=-1), ValueError, "Expected target_kl to be a positive number"),
+        (lambda: POAD("LLMPolicy", ENV_ID, ent_coef="x"), ValueError, "Expected ent_coef to be a non-negative number"),
+        (lambda: POAD("LLMPolicy", gym.make_vec(ENV_ID, 2)), UnsupportedEnvError, "Fix: stable_baselines3.*make_vec"),
         (lambda: POAD("LLMPolicy", ENV_ID, n_steps=0), ValueError, "Expected n_steps to be a positive integer; got 0"),
         (lambda: POAD("LLMPolicy", ENV_ID, policy_kwargs={"modle": "x"}), ValueError, "policy_kwargs among .*'modle'"),
     ],
-    ids=["policy", "env", "id", "gamma", "n_steps", "policy_kwargs"],
+    ids=["policy", "env", "id", "gamma", "target_kl", "ent_coef", "vector", "n_steps", "policy_kwargs"],
 )
 def test_wrong_arguments_say_what_to_do(build, error, match):
     with pytest.raises(error, match=match):

@@ -89,6 +89,15 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
     assert_same(straight, resumed)
 
 
+def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path):
+    path = tmp_path / "mid.zip"
+    rates = {"learning_rate": lambda left: 1e-3 * left, "critic_learning_rate": lambda left: 1e-2 * left}
+    straight = POAD("LLMPolicy", ENV_ID, seed=2, **SMALL, **rates).learn(2 * N, callback=SaveAt(N // 2, path))
+    resumed = POAD.load(path, ENV_ID)
+    resumed.learn(N, reset_num_timesteps=False)
+    assert_same(straight, resumed)
+
+
 def test_a_second_learn_resumes_exactly_too(tmp_path):
     first = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N)
     first.save(tmp_path / "model.zip")

@@ -20,11 +20,11 @@ Question = tuple[str, tuple[str, ...]]
 
 RED: Question = (
     "The lamp is red.",
-    ("press the red button", "press the red lever", "press it", "wait", "put the tomato on the board", "wait here"),
+    ("press the red button", "press the red lever", "press it", "wait", "prepare the tomato", "wait here"),
 )
 GREEN: Question = (
     "The lamp in the other room is green. You have 3 moves left.",
-    ("wait", "go on", "go out of the room"),
+    ("wait", "walk on", "walk around the room", "pick the lamp"),
 )
 FORCED: Question = ("The lamp is broken.", ("wait",))
 STRANGE: Question = (
@@ -295,10 +295,10 @@ def test_evaluation_does_not_alter_training() -> None:
 
 def test_rollouts_and_evaluation_draw_and_remember_apart(policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     many = batch_of([RED] * 20)
+    policy.clear_caches()
     policy.seed(5)
     expected, _ = policy.predict(many)
     policy.seed(5)
-    policy.clear_caches()
     passes = []
     evaluate = policy.evaluate_rows
     monkeypatch.setattr(policy, "evaluate_rows", lambda rows: passes.append(rows) or evaluate(rows))

@@ -11,6 +11,7 @@ from toy import COLOURS, Collector, make_agent, randomise_adapter
 
 from poad_sb3 import POAD, LLMPolicy
 from poad_sb3.buffers import ActionStep, TokenPath, TokenRolloutBuffer, TokenValues
+from poad_sb3.rows import decision_row
 from poad_sb3.update import UpdateSettings, update
 
 ALL = 10**6
@@ -128,7 +129,7 @@ def test_the_policy_gradient_is_that_of_each_sample_by_itself(stale: POAD, zeros
     kept, state = buffer.get_state(), buffer.get_state()
     if zeros:
         state["advantages"] = np.where(np.arange(len(state["advantages"])) % 3, state["advantages"], np.float32(0))
-    rows = [policy.decision_row(path) for path in state["paths"]]
+    rows = [decision_row(path) for path in state["paths"]]
     assert len(set(rows)) < len(rows), "some samples share a row"
     loss = naive_policy_loss(policy, state, ONE_STEP)
     expected = torch.autograd.grad(loss, policy.adapter_parameters())

@@ -1,0 +1,102 @@
+"""Which tokens go through the model, for acting, for the update and for the critic; and what is remembered of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from poad_sb3.buffers import TokenPath
+from poad_sb3.candidates import ActionTrie, TokenIds, build_trie
+from poad_sb3.errors import ObservationError
+from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.observations import Question
+
+__all__ = ["DecisionRow", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
+
+_MAX_REMEMBERED = 4096
+
+
+class DecisionRow(NamedTuple):
+    """Run `row`, and at each of its reads choose among `children`.
+
+    Whatever asks the model the same thing is equal here, and goes through it once.
+    """
+
+    row: TokenRow
+    children: tuple[TokenIds, ...]
+
+
+class Prepared(NamedTuple):
+    """A question in tokens: its prompt, the trie of its actions, and the one row that scores them all."""
+
+    prompt: TokenIds
+    trie: ActionTrie
+    row: DecisionRow
+
+
+def prepare(lm: LanguageModel, question: Question) -> Prepared:
+    """Tokenise a question. The row holds the prompt once and each shared beginning of actions once.
+
+    Raises:
+        ObservationError: If any text is allowed, so that there is no trie.
+    """
+    if question.actions is None:
+        raise ObservationError(
+            "Expected a list of admissible actions; got none (an open action space), on which a trie policy "
+            "cannot act. Fix: use an environment that lists admissible actions."
+        )
+    prompt = lm.prompt_ids(question.text)
+    trie = build_trie(tuple(lm.action_ids(action) for action in question.actions))
+    start, tree = len(prompt), trie.tree
+    parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
+    reads = tuple(start + position for position, _ in tree.queries)
+    row = TokenRow((*prompt, *tree.tokens), parents if tree.tokens else None, reads)
+    return Prepared(prompt, trie, DecisionRow(row, tuple(children for _, children in tree.queries)))
+
+
+def decision_row(path: TokenPath) -> DecisionRow | None:
+    """The shortest row that decides everything on a path; None where nothing is decided."""
+    if not path.decisions:
+        return None
+    start = len(path.prompt)
+    tokens = (*path.prompt, *path.action[: path.decisions[-1].position])
+    reads = tuple(start - 1 + decision.position for decision in path.decisions)
+    return DecisionRow(TokenRow(tokens, None, reads), tuple(decision.children for decision in path.decisions))
+
+
+def value_row(path: TokenPath) -> TokenRow:
+    """Row whose reads are the positions before each action token."""
+    start = len(path.prompt) - 1
+    return TokenRow((*path.prompt, *path.action[:-1]), None, tuple(range(start, start + len(path.action))))
+
+
+class ScoreCache:
+    """Scores computed with the present weights; forgets by itself when these change, and the oldest when full.
+
+    Args:
+        parameters: The weights that scores depend on. A change is seen by their version counters and addresses;
+            writing through `.data` in place bypasses both.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._token: tuple[tuple[int, int], ...] = ()
+        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
+
+    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
+        """What is known; add to it what is computed."""
+        token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
+        if token != self._token:
+            self._token = token
+            self._known.clear()
+        for row in list(self._known)[: max(0, len(self._known) - _MAX_REMEMBERED)]:
+            del self._known[row]
+        return self._known
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()

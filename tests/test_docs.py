@@ -1,0 +1,49 @@
+"""Every `python` block of the documentation runs. Blocks marked `py` (they need a network) are shown only."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if BLOCK.search(path.read_text())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "docs"}
+    for block in BLOCK.finditer(page.read_text()):
+        line = page.read_text()[: block.start(1)].count("\n")
+        short = block[1].replace("10_000", "128")  # a whole training would take a minute or more
+        exec(compile("\n" * line + short, str(page), "exec"), namespace)
+
+
+def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
+    from stable_baselines3.common.logger import Logger
+
+    from poad_sb3 import POAD
+
+    class Names(Logger):
+        seen: set[str] = set()
+
+        def record(self, key, value, exclude=None):
+            self.seen.add(key)
+
+    model = POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", n_steps=128, n_epochs=1, seed=0)
+    model.set_logger(Names(None, []))
+    model.learn(256)
+    explained = set(
+        re.findall(
+            r"^\| `((?:train|rollout|time)/\w+)` \|", (ROOT / "docs/algorithms/poad.md").read_text(), re.MULTILINE
+        )
+    )
+    assert Names.seen == explained
+
+
+def test_the_example_is_that_of_the_readme() -> None:
+    index, readme = (BLOCK.search((ROOT / name).read_text()) for name in ("docs/index.md", "README.md"))
+    assert index is not None and readme is not None and index[1] == readme[1]
