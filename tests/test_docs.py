@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lang_envs import ENV_ROWS
+
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if BLOCK.search(path.read_text())]
@@ -27,11 +29,11 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
 
     from poad_sb3 import POAD
 
-    class Names(Logger):
-        seen: set[str] = set()
+    seen: set[str] = set()
 
+    class Names(Logger):
         def record(self, key, value, exclude=None):
-            self.seen.add(key)
+            seen.add(key)
 
     model = POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", n_steps=128, n_epochs=1, seed=0)
     model.set_logger(Names(None, []))
@@ -41,9 +43,17 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
             r"^\| `((?:train|rollout|time)/\w+)` \|", (ROOT / "docs/algorithms/poad.md").read_text(), re.MULTILINE
         )
     )
-    assert Names.seen == explained
+    assert seen == explained
 
 
 def test_the_example_is_that_of_the_readme() -> None:
     index, readme = (BLOCK.search((ROOT / name).read_text()) for name in ("docs/index.md", "README.md"))
-    assert index is not None and readme is not None and index[1] == readme[1]
+    assert index is not None
+    assert readme is not None
+    assert index[1] == readme[1]
+
+
+@pytest.mark.parametrize("env_id", [row.id for row in ENV_ROWS])
+def test_every_environment_has_a_page(env_id: str) -> None:
+    pages = ROOT.glob("docs/environments/*.md")
+    assert any(env_id in page.read_text() for page in pages), f"no page in docs/environments mentions {env_id}"
