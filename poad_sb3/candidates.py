@@ -57,14 +57,12 @@ class ActionTrie(NamedTuple):
         decisions: The decisions on each action's path.
         edges: For each decision of each action, its place in the flat vector of all decision nodes' children.
         tree: What to run through the model.
-        segments: Decision node of each entry of that flat vector.
     """
 
     sequences: tuple[TokenIds, ...]
     decisions: tuple[tuple[Decision, ...], ...]
     edges: tuple[tuple[int, ...], ...]
     tree: TokenTree
-    segments: tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -81,17 +79,17 @@ def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
     children = _children_of(sequences)
     nodes = {prefix: tokens for prefix, tokens in children.items() if len(tokens) > 1}
     offsets: dict[TokenIds, int] = {}
-    segments: list[int] = []
-    for number, (prefix, tokens) in enumerate(nodes.items()):
-        offsets[prefix] = len(segments)
-        segments += [number] * len(tokens)
+    n_edges = 0
+    for prefix, tokens in nodes.items():
+        offsets[prefix] = n_edges
+        n_edges += len(tokens)
     decisions, edges = [], []
     for sequence in sequences:
         path = [(j, sequence[:j]) for j in range(len(sequence)) if sequence[:j] in nodes]
         choices = [nodes[prefix].index(sequence[j]) for j, prefix in path]
         decisions.append(tuple(Decision(j, nodes[p], c) for (j, p), c in zip(path, choices, strict=True)))
         edges.append(tuple(offsets[p] + c for (_, p), c in zip(path, choices, strict=True)))
-    return ActionTrie(sequences, tuple(decisions), tuple(edges), _tree(nodes), tuple(segments))
+    return ActionTrie(sequences, tuple(decisions), tuple(edges), _tree(nodes))
 
 
 def path_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating], action: int) -> NDArray[np.float32]:

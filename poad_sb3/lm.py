@@ -98,7 +98,7 @@ class LanguageModel(nn.Module):
         Raises:
             ObservationError: If there is no token: the first action token would have nothing to follow.
         """
-        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        ids = self._text_ids(text)
         if self.tokenizer.bos_token_id is not None:
             ids = (int(self.tokenizer.bos_token_id), *ids)
         if not ids:
@@ -113,7 +113,11 @@ class LanguageModel(nn.Module):
 
         Prompt and action are tokenised apart and their ids joined, so what is sampled is what is scored.
         """
-        return (*self.tokenizer.encode(f" {text}", add_special_tokens=False), int(self.tokenizer.eos_token_id))
+        return (*self._text_ids(f" {text}"), int(self.tokenizer.eos_token_id))
+
+    def _text_ids(self, text: str) -> TokenIds:
+        # Text from an environment is text: a "</s>" in it must not become the end token.
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     # ------------------------------------------------------------------ passes
 
@@ -220,7 +224,9 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
     source = str(POCKET_FOLDER) if model == "pocket" else model
     try:
         with _no_progress_bars():
-            base = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
+            base, report = AutoModelForCausalLM.from_pretrained(
+                source, revision=revision, dtype=torch.float32, output_loading_info=True
+            )
             tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise ModelError(
@@ -228,6 +234,11 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
             f"could not be loaded ({type(error).__name__}: {str(error)[:300]}). "
             "Fix: check the spelling; without a network, download the folder elsewhere and pass its path."
         ) from error
+    if report["missing_keys"]:
+        raise ModelError(
+            f"Expected all weights of {type(base).__name__} in {model!r}; {len(report['missing_keys'])} are missing, "
+            f"first {min(report['missing_keys'])!r}, and would be random. Fix: complete the folder."
+        )
     if tokenizer.eos_token_id is None:
         raise ModelError(
             f"Expected a tokenizer with an end-of-sequence token; that of {model!r} has none. "

@@ -91,7 +91,7 @@ def test_decisions_are_the_tokens_with_a_choice(sequences: Sequences) -> None:
     assert trie.sequences == sequences
     all_edges = [(prefix, child) for prefix, (_, some) in zip(query_prefixes(trie), trie.tree.queries, strict=True)
                  for child in some]  # fmt: skip
-    assert len(trie.segments) == len(all_edges) == len(set(all_edges))
+    assert len(all_edges) == len(set(all_edges))
     for sequence, decisions, edges in zip(sequences, trie.decisions, trie.edges, strict=True):
         branching = [j for j in range(len(sequence)) if len(children_after(sequence[:j], sequences)) > 1]
         assert [decision.position for decision in decisions] == branching
@@ -112,8 +112,6 @@ def test_the_tree_holds_each_prefix_of_a_decision_once(sequences: Sequences) -> 
     needed = {prefix[:j] for prefix in branching for j in range(1, len(prefix) + 1)}
     assert len(trie.tree.tokens) == len(trie.tree.parents) == len(needed), "nothing else is run through the model"
     assert all(parent < position for position, parent in enumerate(trie.tree.parents))
-    counts = [len(children) for _, children in trie.tree.queries]
-    assert trie.segments == tuple(np.repeat(np.arange(len(counts)), counts))
 
 
 def test_a_single_action_is_certain() -> None:

@@ -285,6 +285,22 @@ def test_adapters_that_do_not_fit_are_refused(tiny: Path, settings: dict[str, An
         LanguageModel(str(tiny), lora=settings)
 
 
+def test_a_folder_with_missing_weights_is_refused(tiny: Path) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    gone = next(name for name in sorted(tensors) if "k_proj" in name)
+    del tensors[gone]
+    save_file(tensors, tiny / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"Expected all weights .*1 are missing, .*k_proj.*Fix: complete"):
+        LanguageModel(str(tiny))
+
+
+def test_special_tokens_in_a_text_are_text(lm: LanguageModel) -> None:
+    end = lm.tokenizer.eos_token_id
+    assert lm.prompt_ids("stop </s> here").count(end) == 0
+    assert lm.action_ids("stop</s>").count(end) == 1
+    assert lm.action_ids("stop</s>") != lm.action_ids("stop")
+
+
 def test_an_empty_prompt_without_a_start_token_is_refused(tiny: Path) -> None:
     """No position precedes its first action token; position -1 would be the last one of whichever row is longest."""
     model = LanguageModel(str(tiny))
