@@ -103,8 +103,9 @@ class HuggingFaceTokenizer:
         return int(_load_hugging_face(self).eos_token_id)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text` without special tokens."""
-        return [int(token) for token in _load_hugging_face(self).encode(text, add_special_tokens=False)]
+        """Token ids of `text`; what looks like a special token in it is text."""
+        tokenizer = _load_hugging_face(self)
+        return [int(t) for t in tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`, spaces as they are; special tokens show as their text, so they never vanish."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +64,6 @@ class ActionTrie(NamedTuple):
     tree: TokenTree
 
 
-@lru_cache(maxsize=4096)
 def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
     """Trie of a list of actions.
 

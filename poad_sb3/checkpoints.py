@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
 from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -32,6 +33,8 @@ __all__ = [
 
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
+_STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
+"""Wrappers that keep statistics or observations which nobody can capture."""
 _MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth", HEADER})
 _COUNTERS = ("rewards", "_elapsed_steps")
 """Attributes of SB3's Monitor and Gymnasium's TimeLimit that belong to an episode in progress."""
@@ -41,10 +44,12 @@ _COUNTERS = ("rewards", "_elapsed_steps")
 def atomic_target(target: Target) -> Iterator[Target]:
     """Where to write so that `target` is either the old file or the whole new one.
 
-    Adds `.zip` to a path without suffix and makes its folder, as SB3 does. A file object is passed through.
+    Adds `.zip` to a path without suffix and makes its folder, as SB3 does. A file object gets the bytes at the end.
     """
     if not isinstance(target, str | pathlib.Path):
-        yield target
+        buffer = io.BytesIO()
+        yield buffer
+        target.write(buffer.getvalue())
         return
     final = pathlib.Path(target)
     final = final if final.suffix else final.with_name(f"{final.name}.zip")
@@ -52,7 +57,7 @@ def atomic_target(target: Target) -> Iterator[Target]:
     scratch = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         yield scratch
-        with scratch.open("rb") as file:
+        with scratch.open("r+b") as file:  # Windows syncs only what is open for writing
             os.fsync(file.fileno())
         scratch.replace(final)
     finally:
@@ -110,6 +115,8 @@ def restore_rng(state: dict[str, Any]) -> None:
 
 def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
     """State of every environment and of its wrappers' counters; None if an environment has no `get_state`."""
+    if any(any(env.env_is_wrapped(wrapper)) for wrapper in _STATEFUL_WRAPPERS):
+        return None
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
         return None
     kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}

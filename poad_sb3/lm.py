@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from poad_sb3.errors import ModelError, ObservationError
+from poad_sb3.model_check import TokenRow, adjust_logits, check_model
 from poad_sb3.pocket import POCKET_FOLDER
 
 __all__ = ["DEFAULT_LORA", "LanguageModel", "TokenRow"]
@@ -39,21 +40,6 @@ DEFAULT_LORA: Mapping[str, Any] = {
 """The paper's adapter."""
 
 _FINGERPRINT_ELEMENTS = 1 << 18
-
-
-class TokenRow(NamedTuple):
-    """Tokens for one pass through the model.
-
-    Attributes:
-        tokens: Token ids.
-        parents: Position each token follows; None for an ordinary sequence, where that is the one before it. With a
-            branching row, several continuations share one prefix: every token attends to its ancestors only.
-        reads: Positions whose hidden states are wanted.
-    """
-
-    tokens: TokenIds
-    parents: TokenIds | None
-    reads: TokenIds
 
 
 class LanguageModel(nn.Module):
@@ -85,10 +71,11 @@ class LanguageModel(nn.Module):
         base, self.tokenizer = _load(model, revision)
         self.fingerprint = _fingerprint(base, self.tokenizer)
         config = base.config.get_text_config()
-        self.hidden_size = int(config.hidden_size)
         self.max_length = int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
         self.network = _adapt(base, lora)
         self.network.eval()
+        self.packs_trees = True  # until the check says otherwise
+        self.hidden_size, self.packs_trees = check_model(self.network, self.hidden_states, self.child_logits, model)
 
     # ------------------------------------------------------------------ text and tokens
 
@@ -141,6 +128,8 @@ class LanguageModel(nn.Module):
         Returns:
             `[total reads, hidden_size]` in the order of the rows and their reads.
         """
+        if not self.packs_trees and any(row.parents for row in rows):
+            return self._hidden_states_unpacked(rows, adapter=adapter)
         ids, positions, mask = self._pack(rows)
         with nullcontext() if adapter else self.network.disable_adapter():
             decoder = self.network.get_base_model().get_decoder()
@@ -149,6 +138,16 @@ class LanguageModel(nn.Module):
         place = [read for row in rows for read in row.reads]
         hidden: Tensor = output.last_hidden_state[batch, place]
         return hidden
+
+    def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, adapter: bool) -> Tensor:
+        """The same, with every read as an ordinary sequence of its own: for models that see more than the mask."""
+        plain = [_path_to(row, read) for row in rows for read in row.reads]
+        parts: list[Tensor] = [torch.empty(0)] * len(plain)
+        for chunk in self.chunks(plain):
+            hidden = self.hidden_states([plain[index] for index in chunk], adapter=adapter)
+            for index, part in zip(chunk, hidden, strict=True):
+                parts[index] = part
+        return torch.stack(parts)
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """Logits of the child tokens of each hidden state.
@@ -160,7 +159,8 @@ class LanguageModel(nn.Module):
         Returns:
             Float32, flat, `[sum of the numbers of children]`.
         """
-        logits = self.network.get_base_model().get_output_embeddings()(hidden).float()
+        base = self.network.get_base_model()
+        logits = adjust_logits(base.get_output_embeddings()(hidden).float(), base.config.get_text_config())
         row = [number for number, tokens in enumerate(children) for _ in tokens]
         token = [token for tokens in children for token in tokens]
         picked: Tensor = logits[row, token]
@@ -184,13 +184,14 @@ class LanguageModel(nn.Module):
         """
         device = self.network.device
         longest = max(len(row.tokens) for row in rows)
-        if longest > self.max_length:
+        depths = [_depths(row, longest) for row in rows]
+        deepest = max(map(max, depths)) + 1
+        if deepest > self.max_length:
             raise ModelError(
-                f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {longest}. "
+                f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {deepest}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
         ids = torch.tensor([[*row.tokens, *[0] * (longest - len(row.tokens))] for row in rows], device=device)
-        depths = [_depths(row, longest) for row in rows]
         positions = torch.tensor(depths, device=device)
         if all(row.parents is None for row in rows):
             return ids, positions, None
@@ -202,11 +203,21 @@ class LanguageModel(nn.Module):
 
 def _depths(row: TokenRow, longest: int) -> list[int]:
     if row.parents is None:
-        return list(range(longest))
+        return [*range(len(row.tokens)), *[0] * (longest - len(row.tokens))]
     depths: list[int] = []
     for parent in row.parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
     return depths + [0] * (longest - len(depths))
+
+
+def _path_to(row: TokenRow, read: int) -> TokenRow:
+    """An ordinary row that ends at one read of a branching one."""
+    tokens: list[int] = []
+    place = read
+    while place >= 0:
+        tokens.append(row.tokens[place])
+        place = place - 1 if row.parents is None else row.parents[place]
+    return TokenRow(tuple(reversed(tokens)), None, (len(tokens) - 1,))
 
 
 def _ancestors(row: TokenRow, longest: int) -> Tensor:
@@ -221,6 +232,10 @@ def _ancestors(row: TokenRow, longest: int) -> Tensor:
 
 
 def _load(model: str, revision: str | None) -> tuple[Any, Any]:
+    if not isinstance(model, str):
+        raise ModelError(
+            f"Expected model as a str; got {type(model).__name__}. Fix: pass str(path); checkpoints keep it as text."
+        )
     source = str(POCKET_FOLDER) if model == "pocket" else model
     try:
         with _no_progress_bars():

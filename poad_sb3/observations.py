@@ -53,7 +53,13 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa:
         raise ObservationError(
             f"Expected as many lists as texts, in at most one dimension; got shapes {texts.shape} and {lists.shape}."
         )
-    pairs = zip(np.atleast_1d(texts), np.atleast_1d(lists), strict=True)
+    pairs = list(zip(np.atleast_1d(texts), np.atleast_1d(lists), strict=True))
+    for text, listed in pairs:
+        if not isinstance(text, str) or not isinstance(listed, str):
+            raise ObservationError(
+                "Expected text and admissible_actions to be str; got "
+                f"{type(text).__name__} and {type(listed).__name__}. Fix: use AdmissibleObservation."
+            )
     return [Question(str(text), _parse_actions(str(listed))) for text, listed in pairs], texts.ndim == 1
 
 
@@ -68,9 +74,14 @@ def merge_admissible(
         raise ObservationError(
             f"Expected a list of admissible actions; got the str {admissible_actions[:80]!r}. Fix: pass a list of str."
         )
-    if isinstance(observation, str):
+    if isinstance(observation, str) and all(isinstance(action, str) for action in admissible_actions):
         return admissible_observation(observation, [str(action) for action in admissible_actions])
-    if isinstance(observation, Mapping) or len(observation) != len(admissible_actions):
+    is_batch = isinstance(observation, list | tuple | np.ndarray) and np.ndim(observation) == 1
+    if (
+        not is_batch
+        or len(observation) != len(admissible_actions)
+        or any(isinstance(a, str) for a in admissible_actions)
+    ):
         raise ObservationError(
             "Expected a str with a list of actions, or as many texts as lists; got "
             f"{type(observation).__name__} with {len(admissible_actions)} lists. Fix: give each text its own list."
@@ -79,7 +90,7 @@ def merge_admissible(
     return {key: np.array([pair[key] for pair in pairs], dtype=object) for key in _KEYS}
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=256)
 def _parse_actions(listed: str) -> tuple[str, ...] | None:
     try:
         actions = json.loads(listed)
@@ -92,7 +103,7 @@ def _parse_actions(listed: str) -> tuple[str, ...] | None:
         return None
     if not isinstance(actions, list) or not all(isinstance(action, str) for action in actions):
         raise ObservationError(f"Expected admissible_actions as a JSON list of strings; got {listed[:120]!r}.")
-    return tuple(actions)
+    return tuple(dict.fromkeys(actions))  # a phrase listed twice is one action
 
 
 class VecAdmissibleObservation(VecEnvWrapper):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
+import numbers
+import warnings
 from functools import partial
 from typing import Any, ClassVar
 
@@ -24,6 +27,8 @@ from poad_sb3.policies import LLMPolicy
 from poad_sb3.update import UpdateSettings, update
 
 __all__ = ["LLMOnPolicyAlgorithm"]
+
+_RATIO_TOLERANCE = 1e-4
 
 
 class LLMOnPolicyAlgorithm(ResumableAlgorithm):
@@ -105,14 +110,14 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
                 raise ValueError(f"Expected {name} between 0 and 1; got {getattr(self, name)}.")
         for name in ("n_steps", "batch_size", "n_epochs", "n_critic_epochs"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
                 raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
         for name in ("clip_range", "clip_range_vf", "target_kl", "max_grad_norm", "ent_coef", "vf_coef"):
             value = getattr(self, name)
             if value is None and name in ("clip_range_vf", "target_kl"):
                 continue
             at_least = "non-negative" if name in ("ent_coef", "vf_coef") else "positive"
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
             if not is_number or value < 0 or (at_least == "positive" and value == 0):
                 raise ValueError(f"Expected {name} to be a {at_least} number; got {value!r}.")
 
@@ -184,7 +189,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         try:
             finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
         except BaseException:
-            self._commit_saves(envs_are_sound=False)
+            self._commit_saves()
             raise
         self._update_is_due = finished
         self._commit_saves()
@@ -200,7 +205,9 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         for _ in range(n_rollout_steps):
             steps = self.policy.act(self._last_obs)
             actions = np.stack([step.env_action for step in steps])
+            self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
             new_obs, rewards, dones, infos = env.step(actions)
+            self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
             if not np.isfinite(rewards).all():
                 raise FloatingPointError(
                     f"Expected finite rewards; got {rewards}. Fix: mend the environment; nothing was learned from it."
@@ -210,7 +217,6 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             go_on = callback.on_step()
             self._update_info_buffer(infos, dones)
             rollout_buffer.add(steps, rewards, dones, self._final_prompts(dones, infos))
-            self._last_obs, self._last_episode_starts = new_obs, dones  # type: ignore[assignment]
             if not go_on:
                 return False
         # The update on this rollout may follow in another process: it must find the same learning rates.
@@ -252,6 +258,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             normalize_advantage=self.normalize_advantage,
         )
         logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng)
+        _warn_if_off_policy(logged.get("first_ratio_error", 0.0))
         self._n_updates += self.n_epochs
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/critic_learning_rate", critic_rate)
@@ -268,3 +275,14 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
         """Choose environment actions; see `LLMPolicy.predict`."""
         return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
+
+
+def _warn_if_off_policy(error: float) -> None:
+    """The first ratio of an update is 1 where what was sampled is what is optimised."""
+    if not error < _RATIO_TOLERANCE:
+        warnings.warn(
+            f"Expected the first ratio of the update to be 1 within {_RATIO_TOLERANCE}; it is off by {error:.2g}: the "
+            "model scores an action differently when acting and when learning. Fix: report the model's architecture.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -42,6 +42,7 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
         self._waiting_saves: list[tuple[checkpoints.Target, Any, Any]] = []
         self._resume: dict[str, Any] | None = None
         self._update_is_due = False
+        self._envs_are_sound = True
         super().__init__(*args, **kwargs)
 
     def _check_fingerprint(self, saved: str | None) -> None:
@@ -85,6 +86,7 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
                     stacklevel=3,
                 )
             checkpoints.restore_rng(resume["rng"])
+        self._envs_are_sound = True  # put back, or about to be reset
         return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
@@ -113,16 +115,17 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
         if self._collecting:
             self._waiting_saves.append((path, exclude, include))
         else:
-            self._write(path, exclude, include, envs_are_sound=True)
+            self._write(path, exclude, include)
 
-    def _commit_saves(self, *, envs_are_sound: bool = True) -> None:
+    def _commit_saves(self) -> None:
         self._collecting = False
         waiting, self._waiting_saves = self._waiting_saves, []
         for path, exclude, include in waiting:
-            self._write(path, exclude, include, envs_are_sound=envs_are_sound)
+            self._write(path, exclude, include)
 
-    def _write(self, path: checkpoints.Target, exclude: Any, include: Any, *, envs_are_sound: bool) -> None:  # noqa: ANN401
-        envs = checkpoints.capture_envs(self.env) if envs_are_sound and self.env is not None else None
+    def _write(self, path: checkpoints.Target, exclude: Any, include: Any) -> None:  # noqa: ANN401
+        # After an error inside an environment's step nobody knows its state; the weights are worth saving all the same.
+        envs = checkpoints.capture_envs(self.env) if self._envs_are_sound and self.env is not None else None
         kept, self._resume = (
             self._resume,
             self._resume

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from poad_sb3.critic import TokenCritic
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.losses import segment_entropy, segment_log_softmax
 from poad_sb3.observations import merge_admissible, parse_observation
-from poad_sb3.rows import DecisionRow, Prepared, ScoreCache, prepare, value_row
+from poad_sb3.rows import DecisionRow, Memo, Prepared, ScoreCache, prepare, value_row
 
 __all__ = ["LLMPolicy"]
 
@@ -80,7 +80,7 @@ class LLMPolicy(BasePolicy):
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
         critic_schedule = critic_lr_schedule or lr_schedule
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
-        self._prepare = lru_cache(maxsize=4096)(partial(prepare, self.lm))
+        self._prepare = Memo(partial(prepare, self.lm), maxsize=512)
         # Rollout and prediction keep apart, so that evaluating in mid-training never changes the training.
         self._rollout_scores, self._predict_scores = (
             ScoreCache(self.adapter_parameters()),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.observations import Question
 
-__all__ = ["DecisionRow", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
+__all__ = ["DecisionRow", "Memo", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
 
 _MAX_REMEMBERED = 4096
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class DecisionRow(NamedTuple):
@@ -50,7 +52,10 @@ def prepare(lm: LanguageModel, question: Question) -> Prepared:
             "cannot act. Fix: use an environment that lists admissible actions."
         )
     prompt = lm.prompt_ids(question.text)
-    trie = build_trie(tuple(lm.action_ids(action) for action in question.actions))
+    try:
+        trie = build_trie(tuple(lm.action_ids(action) for action in question.actions))
+    except ValueError as error:
+        raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
     start, tree = len(prompt), trie.tree
     parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
     reads = tuple(start + position for position, _ in tree.queries)
@@ -72,6 +77,28 @@ def value_row(path: TokenPath) -> TokenRow:
     """Row whose reads are the positions before each action token."""
     start = len(path.prompt) - 1
     return TokenRow((*path.prompt, *path.action[:-1]), None, tuple(range(start, start + len(path.action))))
+
+
+class Memo(Generic[Key, Value]):
+    """A function that remembers its latest results, and can be pickled.
+
+    Args:
+        compute: The function.
+        maxsize: How many results it keeps.
+    """
+
+    def __init__(self, compute: Callable[[Key], Value], maxsize: int) -> None:
+        self._compute, self._maxsize = compute, maxsize
+        self._known: dict[Key, Value] = {}
+
+    def __call__(self, key: Key) -> Value:
+        """The result for `key`."""
+        if key not in self._known:
+            value = self._compute(key)
+            if len(self._known) >= self._maxsize:
+                del self._known[next(iter(self._known))]
+            self._known[key] = value
+        return self._known[key]
 
 
 class ScoreCache:

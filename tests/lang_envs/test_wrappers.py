@@ -66,6 +66,7 @@ def test_admissible_observation_holds_text_and_list(env_id: str) -> None:
         assert seen in wrapped.observation_space
         assert seen["text"] == text
         assert json.loads(seen["admissible_actions"]) == info["admissible_actions"]
+        assert info_too.pop("is_success", False) == info["success"], "what SB3 reads success rates from"
         assert same(info_too, info)
         action = plain.action_space.encode(choose(plain, info))
         text, *outcome, info = plain.step(action)

@@ -283,11 +283,11 @@ def test_stopping_in_mid_rollout_commits_what_was_asked_for(tmp_path):
     assert_same(model.learn(2 * N, reset_num_timesteps=False), loaded.learn(2 * N, reset_num_timesteps=False))
 
 
-def test_a_crash_in_mid_rollout_commits_what_was_asked_for(tmp_path):
+def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
     class Crash(BaseCallback):
         def _on_step(self):
             if self.n_calls == 5:
-                self.model.save(tmp_path / "crashed")
+                self.model.save(tmp_path / "asked before")
             if self.n_calls == 9:
                 raise KeyboardInterrupt
             return True
@@ -295,9 +295,43 @@ def test_a_crash_in_mid_rollout_commits_what_was_asked_for(tmp_path):
     model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
     with pytest.raises(KeyboardInterrupt):
         model.learn(4 * N, callback=Crash())
-    loaded = POAD.load(tmp_path / "crashed", ENV_ID)
+    model.save(tmp_path / "asked after")
+    first, second = (POAD.load(tmp_path / name, ENV_ID) for name in ("asked before", "asked after"))
+    for resumed in (first, second, model):
+        resumed.learn(N, reset_num_timesteps=False)
+    assert_same(model, first)
+    assert_same(model, second)
+
+
+def test_an_error_inside_an_environment_leaves_the_weights(tmp_path):
+    class Fails(gym.Wrapper):
+        steps = 0
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps == 9:
+                raise ConnectionError("the simulator is gone")
+            return self.env.step(action)
+
+    model = POAD("LLMPolicy", Fails(gym.make(ENV_ID)), seed=4, **SMALL)
+    with pytest.raises(ConnectionError):
+        model.learn(4 * N)
+    model.save(tmp_path / "weights")
+    loaded = POAD.load(tmp_path / "weights", ENV_ID)
     with pytest.warns(UserWarning, match="exact_resume=False"):
         loaded.learn(N, reset_num_timesteps=False)
+
+
+def test_a_file_opened_for_writing(tmp_path):
+    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
+    for _ in range(2):
+        with (tmp_path / "model.zip").open("wb") as file:
+            model.save(file)
+    size = (tmp_path / "model.zip").stat().st_size
+    buffer = io.BytesIO()
+    model.save(buffer)
+    assert abs(len(buffer.getvalue()) - size) < 1000
+    assert POAD.load(tmp_path / "model.zip").num_timesteps == 0
 
 
 def test_checkpoint_callback_writes_at_rollout_boundaries(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -257,12 +258,28 @@ def test_observations_without_actions_are_refused(
         agent.predict(observation, admissible_actions=admissible_actions)
 
 
+def test_an_empty_list_is_refused(policy: LLMPolicy) -> None:
+    with pytest.raises(ObservationError, match=r"Admissible actions \[\]: Expected at least one admissible action"):
+        policy.action_probabilities(RED[0], [])
+
+
+def test_an_action_listed_twice_is_one_action(policy: LLMPolicy) -> None:
+    once, twice = (policy.action_probabilities(RED[0], actions) for actions in (["a", "b"], ["a", "b", "a"]))
+    assert twice == once
+
+
 @pytest.mark.parametrize(
-    ("actions", "message"), [([], "at least one admissible action"), (["a", "b", "a"], "distinct")]
+    ("observation", "actions"),
+    [(["x", "y"], ["ab", "cd"]), (None, ["a"]), ({"text": None, "admissible_actions": "[]"}, None)],
 )
-def test_impossible_lists_are_refused(policy: LLMPolicy, actions: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        policy.action_probabilities(RED[0], actions)
+def test_what_is_no_text_is_refused(policy: LLMPolicy, observation: Any, actions: Any) -> None:
+    with pytest.raises(ObservationError, match="Expected"):
+        policy.predict(observation, admissible_actions=actions)
+
+
+def test_a_policy_can_be_pickled(own_policy: LLMPolicy) -> None:
+    again = pickle.loads(pickle.dumps(own_policy))
+    assert again.action_probabilities(RED[0], ["a", "b"]) == own_policy.action_probabilities(RED[0], ["a", "b"])
 
 
 # ------------------------------------------------------------------ evaluation apart from training
