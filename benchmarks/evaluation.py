@@ -22,11 +22,12 @@ DISCOUNT = 0.99
 
 
 class Episode(NamedTuple):
-    """One episode: discounted return (0.99 per primitive), success, actions taken."""
+    """One episode: discounted return (0.99 per primitive move), success, actions taken, moves made."""
 
     discounted_return: float
     success: bool
     n_actions: int
+    n_moves: int
 
 
 class Summary(NamedTuple):
@@ -37,6 +38,7 @@ class Summary(NamedTuple):
     success_rate: float
     success_interval: tuple[float, float]
     mean_actions: float
+    mean_moves: float
     n_episodes: int
 
 
@@ -79,7 +81,7 @@ def play(env_id: str, agent: Agent, n_episodes: int, *, seed: int = 0) -> list[E
             elapsed += info.get("primitive_steps", 1)
             n_actions += 1
             over = terminated or truncated
-        episodes.append(Episode(total, info["success"], n_actions))
+        episodes.append(Episode(total, info["success"], n_actions, elapsed))
     env.close()
     return episodes
 
@@ -97,5 +99,6 @@ def summarize(episodes: list[Episode]) -> Summary:
         success_rate=successes / len(episodes),
         success_interval=(float(rate.low), float(rate.high)),
         mean_actions=float(np.mean([episode.n_actions for episode in episodes])),
+        mean_moves=float(np.mean([episode.n_moves for episode in episodes])),
         n_episodes=len(episodes),
     )

@@ -119,7 +119,7 @@ def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:  # noqa: ANN401 - tra
     except ImportError as error:
         raise MissingExtraError(
             f"Tokenizer {spec.name_or_path!r} needs the transformers package, which is not installed. "
-            'Fix: pip install "lang-envs[llm]".'
+            'Fix: pip install -c constraints.txt -e ".[llm]" in the checkout.'
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name_or_path, revision=spec.revision)

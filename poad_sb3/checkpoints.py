@@ -85,7 +85,8 @@ def read_header(target: Target) -> dict[str, Any]:
             if damaged or missing:
                 raise CheckpointError(
                     f"Expected a whole checkpoint; in {target} member {damaged or missing[0]!r} is "
-                    f"{'damaged' if damaged else 'missing'}. Fix: use an earlier checkpoint."
+                    f"{'damaged' if damaged else 'missing'}. "
+                    "Fix: use an earlier checkpoint, or load it with the algorithm that wrote it."
                 )
             header: dict[str, Any] = json.loads(archive.read(HEADER))
             return header

@@ -21,6 +21,7 @@ from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3.buffers import TokenRolloutBuffer
+from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.observations import wrap_language_env
 from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.policies import LLMPolicy
@@ -73,6 +74,8 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         device: torch.device | str = "auto",
         _init_setup_model: bool = True,
     ) -> None:
+        if env is None and _init_setup_model:
+            raise UnsupportedEnvError("Expected an environment, or the id of one; got None. Fix: pass gym.make(id).")
         self.critic_learning_rate = critic_learning_rate
         self.batch_size, self.n_epochs, self.n_critic_epochs = batch_size, n_epochs, n_critic_epochs
         self.gamma_token, self.gae_lambda_token = gamma_token, gae_lambda_token

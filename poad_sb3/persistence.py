@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -44,6 +45,9 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
         self._update_is_due = False
         self._envs_are_sound = True
         super().__init__(*args, **kwargs)
+
+    def _check_numbers(self) -> None:
+        """Raise ValueError for arguments out of range."""
 
     def _check_fingerprint(self, saved: str | None) -> None:
         if saved not in (None, self.policy.lm.fingerprint):
@@ -185,14 +189,21 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
             custom_objects: See SB3.
             print_system_info: See SB3.
             force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
-            **kwargs: Attributes to replace.
+            **kwargs: Constructor arguments to replace. `policy_kwargs={"model": folder}` finds a model that has moved.
 
         Raises:
             CheckpointError: If the file is damaged, or the base model is not the one it was written with.
+            ValueError: If an argument to replace is unknown or out of range.
         """
         checkpoints.read_header(path)
+        unknown = sorted(set(kwargs) - set(inspect.signature(cls.__init__).parameters))
+        if unknown:
+            raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
+        if "policy_kwargs" in kwargs:  # SB3 would insist on equal ones; shapes and fingerprint are checked anyway
+            custom_objects = {**(custom_objects or {}), "policy_kwargs": kwargs.pop("policy_kwargs")}
         wrapped = None if env is None else cls._wrap_env(env)  # type: ignore[arg-type]  # ours takes an id too
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
+        model._check_numbers()
         resume = model._resume
         if resume is None:
             return model

@@ -185,9 +185,7 @@ def test_what_is_no_tokenizer_is_refused(env_id: str, thing: Any) -> None:
 def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)  # import raises ImportError
     folder = tmp_path / "never loaded before"  # loading is cached by name
-    with pytest.raises(
-        MissingExtraError, match=r'needs the transformers package.* pip install "lang-envs\[llm\]"'
-    ) as got:
+    with pytest.raises(MissingExtraError, match=r'needs the transformers package.* pip install .*\[llm\]"') as got:
         gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(folder))
     assert isinstance(got.value, LangEnvsError)
     assert isinstance(got.value, ImportError)

@@ -170,10 +170,11 @@ def test_critic_has_its_own_learning_rate_schedule():
         (lambda: POAD("LLMPolicy", ENV_ID, target_kl=-1), ValueError, "Expected target_kl to be a positive number"),
         (lambda: POAD("LLMPolicy", ENV_ID, ent_coef="x"), ValueError, "Expected ent_coef to be a non-negative number"),
         (lambda: POAD("LLMPolicy", gym.make_vec(ENV_ID, 2)), UnsupportedEnvError, "Fix: stable_baselines3.*make_vec"),
+        (lambda: POAD("LLMPolicy", None), UnsupportedEnvError, r"Expected an environment.*got None\. Fix"),
         (lambda: POAD("LLMPolicy", ENV_ID, n_steps=0), ValueError, "Expected n_steps to be a positive integer; got 0"),
         (lambda: POAD("LLMPolicy", ENV_ID, policy_kwargs={"modle": "x"}), ValueError, "policy_kwargs among .*'modle'"),
     ],
-    ids=["policy", "env", "id", "gamma", "target_kl", "ent_coef", "vector", "n_steps", "policy_kwargs"],
+    ids=["policy", "env", "id", "gamma", "target_kl", "ent_coef", "vector", "none", "n_steps", "policy_kwargs"],
 )
 def test_wrong_arguments_say_what_to_do(build, error, match):
     with pytest.raises(error, match=match):

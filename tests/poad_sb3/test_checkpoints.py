@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import zipfile
 
 import gymnasium as gym
@@ -226,6 +227,25 @@ def test_another_base_model_is_refused(tmp_path):
         POAD("LLMPolicy", ENV_ID, seed=0, **SMALL | {"policy_kwargs": settings["policy_kwargs"]}).set_parameters(
             tmp_path / "model.zip"
         )
+
+
+def test_a_model_that_has_moved_is_found_again(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(POCKET_FOLDER, first)
+    settings = {**SMALL, "policy_kwargs": {"critic_arch": (32,), "model": str(first)}}
+    POAD("LLMPolicy", ENV_ID, seed=0, **settings).save(tmp_path / "model.zip")
+    first.rename(second)
+    moved = {"critic_arch": (32,), "model": str(second)}
+    assert POAD.load(tmp_path / "model.zip", ENV_ID, policy_kwargs=moved).policy_kwargs == moved
+
+
+@pytest.mark.parametrize(
+    ("change", "match"), [({"gama": 0.9}, "got 'gama'"), ({"gamma": 1.5}, "gamma between 0 and 1")]
+)
+def test_what_replaces_arguments_at_load_is_checked(tmp_path, change, match):
+    POAD("LLMPolicy", ENV_ID, seed=0, **SMALL).save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=match):
+        POAD.load(tmp_path / "model.zip", **change)
 
 
 def test_a_failed_save_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
