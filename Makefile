@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs pocket clean
+.PHONY: help demo test check format bench docs pocket all clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -21,6 +21,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[llm,bench,test]"
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[llm,bench,docs]"
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
@@ -47,11 +51,13 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m benchmarks.env_speed
 	$(RUN) -m benchmarks.tomato_salad
 
-docs: $(VENV)/.all ## build the site into site/
-	$(BIN)/mkdocs build --strict
+docs: $(VENV)/.docs ## build the site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pocket: $(VENV)/.demo ## retrain the pocket model
 	$(RUN) -m poad_sb3.pocket.train
+
+all: $(VENV)/.all ## install every extra at once
 
 clean: ## remove .venv and everything generated
 	rm -rf $(VENV) site runs build *.egg-info

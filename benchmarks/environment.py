@@ -30,7 +30,7 @@ def describe_machine() -> dict[str, object]:
 
 def _cpu_lines() -> list[str]:
     path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def _module() -> str:

@@ -50,7 +50,7 @@ def main() -> None:
         "references": {name: summary._asdict() for name, summary in references.items()},
         "runs": rows,
     }
-    (RESULTS / "tomato_salad.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / "tomato_salad.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _row(curve: Curve, final: dict[str, object]) -> dict[str, object]:

@@ -149,8 +149,8 @@ def _arguments(path: str) -> str:
 def _pocket(_: str) -> str:
     from poad_sb3.pocket import POCKET_FOLDER
 
-    facts = json.loads((POCKET_FOLDER / "training.json").read_text())
-    shape = json.loads((POCKET_FOLDER / "config.json").read_text())
+    facts = json.loads((POCKET_FOLDER / "training.json").read_text(encoding="utf-8"))
+    shape = json.loads((POCKET_FOLDER / "config.json").read_text(encoding="utf-8"))
     size = (POCKET_FOLDER / "model.safetensors").stat().st_size / 1e6
     rows = [
         ("architecture", f"`{shape['architectures'][0]}`, weights {shape['dtype']}"),
@@ -173,7 +173,7 @@ def _results(_: str) -> str:
     """Table of the committed learning study, and its picture."""
     if not (path := RESULTS / "tomato_salad.json").exists():
         return "No results are committed yet; `make bench` makes them."
-    study = json.loads(path.read_text())
+    study = json.loads(path.read_text(encoding="utf-8"))
     rows = [(name, "", *_summary(study["references"][name])) for name in ("random", "oracle")]
     rows += [
         (f"POAD, seed {run['seed']}", f"{run['train_seconds']:.0f}", *_summary(run["final"])) for run in study["runs"]

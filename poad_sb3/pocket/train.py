@@ -170,7 +170,7 @@ def _write(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-        (Path(scratch) / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
+        (Path(scratch) / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         (Path(scratch) / "generation_config.json").unlink(missing_ok=True)
         for path in Path(scratch).iterdir():
             path.chmod(0o644)  # safetensors writes files that only their owner can read

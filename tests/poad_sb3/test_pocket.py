@@ -41,7 +41,7 @@ def test_what_ships_is_small():
 
 
 def test_what_ships_was_trained_by_the_script(corpus, tokenizer):
-    facts = json.loads((POCKET_FOLDER / "training.json").read_text())
+    facts = json.loads((POCKET_FOLDER / "training.json").read_text(encoding="utf-8"))
     assert {name: facts[name] for name in dataclasses.asdict(PocketConfig())} == dataclasses.asdict(PocketConfig())
     assert facts["training_ids"] == list(TRAINING_IDS)
     assert facts["corpus_lines"] == len(corpus)
