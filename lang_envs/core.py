@@ -7,7 +7,8 @@ A family implements the few methods under "What a family implements" and knows n
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
 
@@ -41,7 +42,7 @@ class Outcome(NamedTuple):
     success: bool
 
 
-class LangEnv(gym.Env[str, Tokens], Generic[World]):
+class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     """A sequential decision task in words: `str` observations, token-sequence actions.
 
     Contract (in full: docs, "Environment contract"):
@@ -159,7 +160,7 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         self._restart(options or {})
         self._last = Outcome(0.0, False, False, False)
         self.last_action, self.episode_return = None, 0.0
-        return self._describe(), self._info(invalid=False, acted=False)
+        return self._observation(), self._info(invalid=False, acted=False)
 
     def step(self, action: Tokens) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Execute a token sequence; see `step_text`.
@@ -198,11 +199,21 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         self.last_action = text
         self.episode_return += outcome.reward
         info = self._info(invalid=invalid, acted=True)
-        return self._describe(), outcome.reward, outcome.terminated, outcome.truncated, info
+        return self._observation(), outcome.reward, outcome.terminated, outcome.truncated, info
 
     def _stay_over(self, last: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
         gym.logger.warn("step() after the end of the episode changes nothing. Fix: call reset() when it ends.")
-        return self._describe(), 0.0, last.terminated, last.truncated, self._info(invalid=False, acted=False)
+        return self._observation(), 0.0, last.terminated, last.truncated, self._info(invalid=False, acted=False)
+
+    def _observation(self) -> str:
+        text = self._describe()
+        if not isinstance(text, str) or len(text) > self.observation_space.max_length:
+            got = f"{len(text)} characters" if isinstance(text, str) else type(text).__name__
+            raise LangEnvsError(
+                f"Expected {type(self).__name__} to describe itself in a str of at most "
+                f"{self.observation_space.max_length} characters; got {got}. Fix: raise max_observation_length."
+            )
+        return text
 
     def _info(self, *, invalid: bool, acted: bool) -> dict[str, Any]:
         last = self._last
@@ -244,8 +255,10 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
         generator = np.random.default_rng()
         try:
             generator.bit_generator.state = copy.deepcopy(state["np_random"])
-            last = None if state["last"] is None else Outcome(*state["last"])
-            episode_return = float(state["episode_return"])
+            last = None if state["last"] is None else _checked_outcome(*state["last"])
+            episode_return = _checked_number(state["episode_return"])
+            if not isinstance(state["last_action"], str | None):
+                raise TypeError(f"last_action is {state['last_action']!r}")
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise LangEnvsError(
                 f"Expected an intact state; got a damaged one ({error}). Fix: use get_state()."
@@ -257,3 +270,16 @@ class LangEnv(gym.Env[str, Tokens], Generic[World]):
     def _identity(self) -> str:
         name = self.spec.id if self.spec is not None else type(self).__name__
         return f"{name} {self._configuration()}"
+
+
+def _checked_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no finite number")
+    return float(value)
+
+
+def _checked_outcome(reward: object, terminated: object, truncated: object, success: object) -> Outcome:
+    flags = (terminated, truncated, success)
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise TypeError(f"{flags!r} are no flags")
+    return Outcome(_checked_number(reward), bool(terminated), bool(truncated), bool(success))

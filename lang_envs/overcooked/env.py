@@ -227,5 +227,5 @@ def _is_world(world: object, n_foods: int) -> bool:
     return (
         len(foods) == n_foods == len(cells) - 2
         and all(isinstance(cell, Cell) for cell in cells)
-        and all(isinstance(counter, int) and counter >= 0 for counter in counters)
+        and all(type(counter) is int and counter >= 0 for counter in counters)
     )

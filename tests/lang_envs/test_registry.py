@@ -344,6 +344,9 @@ BROKEN_STATES = {
     "generator unknown": lambda state: state | {"np_random": {"bit_generator": "Dice"}},
     "last too short": lambda state: state | {"last": (0.0, False)},
     "last no tuple": lambda state: state | {"last": 3},
+    "last no flags": lambda state: state | {"last": (0.0, 1, 2, "x")},
+    "last action no text": lambda state: state | {"last_action": 5},
+    "return not finite": lambda state: state | {"episode_return": float("nan")},
 }
 
 

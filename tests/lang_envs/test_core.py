@@ -1,0 +1,73 @@
+"""What `LangEnv` asks of those who implement it."""
+
+from typing import Any
+
+import pytest
+
+from lang_envs import LangEnv, LangEnvsError, Outcome
+
+
+class Door(LangEnv[bool]):
+    """The smallest environment: open the door."""
+
+    text: Any = "The door is closed. You"
+
+    def __init__(self) -> None:
+        super().__init__(max_action_length=16, max_observation_length=40)
+        self.open = False
+
+    def _restart(self, options: Any) -> None:
+        self.open = False
+
+    def _describe(self) -> str:
+        return self.text
+
+    def admissible_actions(self) -> list[str]:
+        return ["open it", "wait"]
+
+    def _execute(self, text: str) -> Outcome | None:
+        if text not in self.admissible_actions():
+            return None
+        self.open = text == "open it"
+        return Outcome(float(self.open), self.open, False, self.open)
+
+    def _pass_time(self) -> Outcome:
+        return Outcome(0.0, False, False, False)
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        return {}
+
+    def _get_world(self) -> bool:
+        return self.open
+
+    def _set_world(self, world: bool) -> None:
+        self.open = world
+
+
+def test_the_smallest_environment_works() -> None:
+    env = Door()
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step_text("open it")
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+
+
+def test_a_missing_method_is_named_at_once() -> None:
+    class Half(LangEnv[bool]):
+        def _describe(self) -> str:
+            return "x"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half(max_action_length=8, max_observation_length=8)
+
+
+@pytest.mark.parametrize(("text", "got"), [(None, "NoneType"), ("x" * 41, "41 characters")])
+def test_a_description_that_is_no_observation_is_refused(text: Any, got: str) -> None:
+    env = Door()
+    env.text = text
+    with pytest.raises(LangEnvsError, match=f"Expected Door to describe itself in a str of at most 40.*got {got}.*Fix"):
+        env.reset()
+
+
+def test_there_is_not_always_an_oracle() -> None:
+    with pytest.raises(NotImplementedError, match="Door has no oracle"):
+        Door().oracle_action()
