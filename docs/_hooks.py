@@ -90,7 +90,7 @@ def _spaces(env_id: str) -> str:
 
 def _start(env_id: str) -> str:
     text, info = gym.make(env_id).reset(seed=0)
-    return f"```text\n{text}\n```\n\n" + _table(
+    return f"> {text}\n\n" + _table(
         ("key of `info`", "type", "value after `reset()`"),
         [(f"`{key}`", f"`{type(value).__name__}`", f"`{_plain(value)}`") for key, value in info.items()],
     )
