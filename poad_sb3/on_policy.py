@@ -6,6 +6,7 @@ import inspect
 import math
 import numbers
 import warnings
+from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar
 
@@ -248,18 +249,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
         for group in self.policy.critic_optimizer.param_groups:
             group["lr"] = critic_rate
-        settings = UpdateSettings(
-            n_epochs=self.n_epochs,
-            n_critic_epochs=self.n_critic_epochs,
-            batch_size=self.batch_size,
-            clip_range=self.clip_range,
-            clip_range_vf=self.clip_range_vf,
-            ent_coef=self.ent_coef,
-            vf_coef=self.vf_coef,
-            max_grad_norm=self.max_grad_norm,
-            target_kl=self.target_kl,
-            normalize_advantage=self.normalize_advantage,
-        )
+        settings = UpdateSettings(**{field.name: getattr(self, field.name) for field in fields(UpdateSettings)})
         logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0))
         self._n_updates += self.n_epochs

@@ -20,7 +20,7 @@ __all__ = ["UpdateSettings", "update"]
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """Numbers of the update; see `POAD` for their meaning."""
+    """Numbers of the update, named as the arguments of `POAD`, where they are explained."""
 
     n_epochs: int
     n_critic_epochs: int
