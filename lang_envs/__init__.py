@@ -3,14 +3,16 @@
 Importing this package registers its environments: `gym.make("Overcooked-TomatoSalad-v0")`.
 """
 
-from lang_envs.core import LangEnv, Outcome
+from lang_envs.core import LangEnv, Outcome, oracle
 from lang_envs.errors import ActionError, EncodingError, LangEnvsError, MissingExtraError, TokenizerError
-from lang_envs.registration import ENV_ROWS, EnvRow, register_envs
+from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, register_envs
 from lang_envs.spaces import TextSpace, TokenSequence
 from lang_envs.tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
 
 __all__ = [
     "ENV_ROWS",
+    "TRAINING_IDS",
+    "UNSEEN_IDS",
     "ActionError",
     "ByteTokenizer",
     "EncodingError",
@@ -24,6 +26,7 @@ __all__ = [
     "TokenSequence",
     "Tokenizer",
     "TokenizerError",
+    "oracle",
     "register_envs",
 ]
 

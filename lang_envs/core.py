@@ -7,10 +7,11 @@ A family implements the few methods under "What a family implements" and knows n
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, SupportsFloat, TypeVar
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypeGuard, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -20,9 +21,24 @@ from lang_envs.errors import ActionError, LangEnvsError
 from lang_envs.spaces import TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
-__all__ = ["LangEnv", "Outcome", "Tokens"]
+__all__ = [
+    "MAX_ACTION_LENGTH",
+    "MAX_OBSERVATION_LENGTH",
+    "LangEnv",
+    "Outcome",
+    "Tokens",
+    "is_number",
+    "oracle",
+]
 
 Tokens = NDArray[np.integer[Any]]
+
+MAX_ACTION_LENGTH = 96
+"""Default size of action spaces, in tokens; equal in all families: a model trained on one can act in another."""
+MAX_OBSERVATION_LENGTH = 1024
+"""Default size of observation spaces, in characters."""
+
+_ORDER_KEY_LENGTH = 16  # bytes
 World = TypeVar("World")
 
 
@@ -53,17 +69,21 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
       unit of time passes with its ordinary reward plus `invalid_action_reward`, and `info["invalid_action"]` is True.
     * A step after the end of an episode changes nothing: reward 0, the same observation and flags, one warning.
     * `get_state` / `set_state` capture and restore world, counters and random generator.
+    * Two additions on request, for every family: `oracle_info` and `shuffle_actions`.
 
     Args:
         tokenizer: `"byte"`, a Hugging Face id or folder, or a `Tokenizer`.
         max_action_length: Largest number of action tokens, end token included.
         max_observation_length: Largest number of characters of an observation.
         invalid_action_reward: Added to the reward of a step whose text is outside the command set.
+        oracle_info: Put `oracle_action` into `info`: the text an optimal policy would choose now, None after the end.
+        shuffle_actions: List the admissible actions in an order that is drawn at every reset, instead of the family's.
         render_mode: One of `metadata["render_modes"]`, or None.
 
     Raises:
         TokenizerError: For an unknown tokenizer.
-        ValueError: For an unknown render mode.
+        ValueError: For an unknown render mode, or an `invalid_action_reward` that is no finite number.
+        TypeError: For a flag that is no bool.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
@@ -72,9 +92,11 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self,
         *,
         tokenizer: str | Tokenizer = "byte",
-        max_action_length: int,
-        max_observation_length: int,
+        max_action_length: int = MAX_ACTION_LENGTH,
+        max_observation_length: int = MAX_OBSERVATION_LENGTH,
         invalid_action_reward: float = 0.0,
+        oracle_info: bool = False,
+        shuffle_actions: bool = False,
         render_mode: str | None = None,
     ) -> None:
         modes = self.metadata["render_modes"]
@@ -82,9 +104,17 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             raise ValueError(f"Expected render_mode to be None or one of {modes}; got {render_mode!r}.")
         self.observation_space: TextSpace = TextSpace(max_observation_length)
         self.action_space: TokenSequence = TokenSequence(resolve_tokenizer(tokenizer), max_action_length)
+        if not is_number(invalid_action_reward):
+            raise ValueError(f"Expected invalid_action_reward to be a finite number; got {invalid_action_reward!r}.")
+        for name, flag in (("oracle_info", oracle_info), ("shuffle_actions", shuffle_actions)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
         self.invalid_action_reward = float(invalid_action_reward)
+        self.oracle_info = oracle_info
+        self.shuffle_actions = shuffle_actions
         self.render_mode = render_mode
         self._last: Outcome | None = None  # None until the first reset
+        self._order_key: bytes | None = None  # None unless the actions of this episode are shuffled
         self.last_action: str | None = None
         """Text of the last action; None after a reset or an unfinished sentence. For rendering."""
         self.episode_return: float = 0.0
@@ -101,8 +131,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """The observation: the current state in words."""
 
     @abstractmethod
-    def admissible_actions(self) -> list[str] | None:
-        """The texts listed as possible now, a fresh list; None where the action space is open."""
+    def _listed_actions(self) -> list[str] | None:
+        """The texts listed as possible now, a fresh list in the family's order; None where the action space is open."""
 
     @abstractmethod
     def _execute(self, text: str) -> Outcome | None:
@@ -144,6 +174,19 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no oracle. Fix: use an id that has one.")
 
+    # ------------------------------------------------------------------ what everyone may ask
+
+    def admissible_actions(self) -> list[str] | None:
+        """The texts listed as possible now, a fresh list; None where the action space is open."""
+        actions = self._listed_actions()
+        if actions is not None and self._order_key is not None:
+            actions.sort(key=self._rank)
+        return actions
+
+    def _rank(self, text: str) -> bytes:
+        """Place of a text in this episode's order: a keyed hash, so that it needs no list of all texts."""
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=self._order_key or b"").digest()
+
     # ------------------------------------------------------------------ gymnasium's interface
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -158,6 +201,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """
         super().reset(seed=seed)
         self._restart(options or {})
+        self._order_key = self.np_random.bytes(_ORDER_KEY_LENGTH) if self.shuffle_actions else None
         self._last = Outcome(0.0, False, False, False)
         self.last_action, self.episode_return = None, 0.0
         return self._observation(), self._info(invalid=False, acted=False)
@@ -216,13 +260,16 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return text
 
     def _info(self, *, invalid: bool, acted: bool) -> dict[str, Any]:
-        last = self._last
-        return {
+        last = self._last or Outcome(0.0, False, False, False)
+        info = {
             "admissible_actions": self.admissible_actions(),
             "invalid_action": invalid,
-            "success": last is not None and last.success,
+            "success": last.success,
             **self._family_info(acted=acted),
         }
+        if self.oracle_info:
+            info["oracle_action"] = None if last.terminated or last.truncated else self.oracle_action()
+        return info
 
     # ------------------------------------------------------------------ state
 
@@ -233,6 +280,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             "last": None if self._last is None else tuple(self._last),
             "last_action": self.last_action,
             "episode_return": self.episode_return,
+            "order_key": self._order_key,
             "np_random": copy.deepcopy(self.np_random.bit_generator.state),
             "world": copy.deepcopy(self._get_world()),
         }
@@ -243,7 +291,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         Raises:
             LangEnvsError: If the state is of another environment, or no state at all.
         """
-        expected = {"env", "last", "last_action", "episode_return", "np_random", "world"}
+        expected = {"env", "last", "last_action", "episode_return", "order_key", "np_random", "world"}
         if not isinstance(state, Mapping) or set(state) != expected:
             got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
             raise LangEnvsError(f"Expected a state with keys {sorted(expected)}; got {got}. Fix: use get_state().")
@@ -259,21 +307,53 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             episode_return = _checked_number(state["episode_return"])
             if not isinstance(state["last_action"], str | None):
                 raise TypeError(f"last_action is {state['last_action']!r}")
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            self._check_order_key(state["order_key"], last)
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             raise LangEnvsError(
                 f"Expected an intact state; got a damaged one ({error}). Fix: use get_state()."
             ) from error
         self._set_world(copy.deepcopy(state["world"]))
         self.np_random = generator
+        self._order_key = state["order_key"]
         self._last, self.last_action, self.episode_return = last, state["last_action"], episode_return
+
+    def _check_order_key(self, key: object, last: Outcome | None) -> None:
+        expected = _ORDER_KEY_LENGTH if self.shuffle_actions and last is not None else None
+        if (len(key) if isinstance(key, bytes) else key) != expected:
+            raise TypeError(f"order_key is {key!r}")
 
     def _identity(self) -> str:
         name = self.spec.id if self.spec is not None else type(self).__name__
-        return f"{name} {self._configuration()}"
+        shared = {"invalid_action_reward": self.invalid_action_reward, "shuffle_actions": self.shuffle_actions}
+        return f"{name} {self._configuration() | shared}"
+
+
+def oracle(env: gym.Env[Any, Any]) -> str:
+    """The text that an optimal policy would choose now.
+
+    Args:
+        env: An environment, wrapped or not, after its first reset; every id of `lang_envs` has an oracle.
+
+    Raises:
+        LangEnvsError: If it has no method `oracle_action()`.
+        NotImplementedError: If it derives from `LangEnv` and its family has no oracle.
+    """
+    oracle_action = getattr(env.unwrapped, "oracle_action", None)
+    if oracle_action is None:
+        raise LangEnvsError(
+            f"Expected an environment with an oracle_action() method; got {env.unwrapped}. "
+            "Fix: use an id that has one, or another agent."
+        )
+    return str(oracle_action())
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite int or float, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _checked_number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         raise TypeError(f"{value!r} is no finite number")
     return float(value)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-__all__ = ["ENV_ROWS", "EnvRow", "register_envs"]
+__all__ = ["ENV_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "register_envs"]
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,65 @@ class EnvRow:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
-_KITCHEN = "lang_envs.overcooked.env:OvercookedEnv"
+def _kitchen(name: str, task: str, summary: str) -> EnvRow:
+    return EnvRow(f"Overcooked-{name}-v0", "lang_envs.overcooked.env:OvercookedEnv", summary, {"task": task})
+
+
+def _home(name: str, task: str, summary: str, **nouns: str) -> EnvRow:
+    """A household task; `nouns` calls its things by other names, an underscore standing for a space."""
+    called = {"nouns": {role.replace("_", " "): noun for role, noun in nouns.items()}} if nouns else {}
+    entry_point = "lang_envs.virtualhome.env:VirtualHomeEnv"
+    return EnvRow(f"VirtualHome-{name}-v0", entry_point, summary, {"task": task, **called})
+
+
+_HEAT, _WATCH = "food-preparation", "entertainment"
 
 ENV_ROWS: tuple[EnvRow, ...] = (
-    EnvRow(
-        "Overcooked-TomatoSalad-v0",
-        _KITCHEN,
-        "One cook, one tomato, one board: chop it, fill the bowl, serve.",
-        {"task": "tomato-salad"},
+    _kitchen("TomatoSalad", "tomato-salad", "One cook, one tomato, one board: chop it, fill the bowl, serve."),
+    _kitchen("TomatoLettuceSalad", "tomato-lettuce-salad", "Chop tomato and lettuce on two boards, leave the onion."),
+    _kitchen("LettuceSalad", "lettuce-salad", "Chop the lettuce, leave tomato and onion."),
+    _kitchen("OnionSalad", "onion-salad", "Chop the onion, leave tomato and lettuce."),
+    _kitchen("TomatoOnionSalad", "tomato-onion-salad", "Chop tomato and onion, leave the lettuce."),
+    _kitchen("LettuceOnionSalad", "lettuce-onion-salad", "Chop lettuce and onion, leave the tomato."),
+    _kitchen("TomatoLettuceOnionSalad", "tomato-lettuce-onion-salad", "Chop all three for one bowl."),
+    _home("FoodPreparation", _HEAT, "Find the pancake, shut it in the microwave."),
+    _home("Entertainment", _WATCH, "Bring chips and milk to the sofa and watch TV."),
+    _home("Cheese", _HEAT, "Food Preparation with cheese.", pancake="cheese"),
+    _home("Hamburger", _HEAT, "Food Preparation with a hamburger.", pancake="hamburger"),
+    _home("ApplePie", _HEAT, "Food Preparation with an apple pie.", pancake="apple pie"),
+    _home("Pizza", _HEAT, "Food Preparation with a pizza.", pancake="pizza"),
+    _home(
+        "WashingPlate",
+        _HEAT,
+        "Food Preparation with dishes and a dishwasher.",
+        pancake="dishes",
+        microwave="dishwasher",
     ),
+    _home(
+        "Laundry",
+        _HEAT,
+        "Food Preparation with clothes and a washing machine.",
+        pancake="clothes",
+        microwave="washing machine",
+    ),
+    _home("Lasagna", _HEAT, "Food Preparation with a lasagna and an oven.", pancake="lasagna", microwave="oven"),
+    _home("MovieNight", _WATCH, "Entertainment with popcorn and lemonade.", chips="popcorn", milk="lemonade"),
 )
+"""Every id."""
+
+TRAINING_IDS: tuple[str, ...] = (
+    "Overcooked-TomatoSalad-v0",
+    "Overcooked-TomatoLettuceSalad-v0",
+    "VirtualHome-FoodPreparation-v0",
+    "VirtualHome-Entertainment-v0",
+)
+"""The published tasks that agents, and the pocket model, are trained on."""
+
+UNSEEN_IDS: tuple[str, ...] = tuple(
+    f"VirtualHome-{name}-v0"
+    for name in ("Cheese", "Hamburger", "ApplePie", "Pizza", "WashingPlate", "Laundry", "Lasagna", "MovieNight")
+)
+"""Tasks for measuring generalisation: nothing may be trained, tuned or selected on them."""
 
 
 def register_envs() -> None:

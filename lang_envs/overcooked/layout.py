@@ -96,27 +96,28 @@ class KitchenTask:
         """Whether the cook can stand on `cell`."""
         return 0 < cell.row < self.size - 1 and 0 < cell.column < self.size - 1
 
+    def is_ring(self, cell: Cell) -> bool:
+        """Whether things can lie on `cell`: it is on the map and no floor."""
+        return 0 <= cell.row < self.size and 0 <= cell.column < self.size and not self.is_floor(cell)
+
     def stand_cell(self, target: Cell) -> Cell:
         """The floor cell from which a target on the ring is used."""
         last = self.size - 2
         return Cell(min(max(target.row, 1), last), min(max(target.column, 1), last))
 
 
+def _large(name: str, index: int, *goal: str) -> KitchenTask:
+    """A recipe in the kitchen with everything in it."""
+    return KitchenTask(name, index, ("tomato", "lettuce", "onion"), frozenset(goal), n_boards=2, names_empty_bowl=True)
+
+
 TASKS: dict[str, KitchenTask] = {
-    "tomato-salad": KitchenTask(
-        name="tomato salad",
-        index=0,
-        foods=("tomato",),
-        goal=frozenset({"tomato"}),
-        n_boards=1,
-        names_empty_bowl=False,
-    ),
-    "tomato-lettuce-salad": KitchenTask(
-        name="lettuce-tomato salad",
-        index=3,
-        foods=("tomato", "lettuce", "onion"),
-        goal=frozenset({"tomato", "lettuce"}),
-        n_boards=2,
-        names_empty_bowl=True,
-    ),
+    "tomato-salad": KitchenTask("tomato salad", 0, ("tomato",), frozenset({"tomato"}), 1, names_empty_bowl=False),
+    "lettuce-salad": _large("lettuce salad", 1, "lettuce"),
+    "onion-salad": _large("onion salad", 2, "onion"),
+    "tomato-lettuce-salad": _large("lettuce-tomato salad", 3, "tomato", "lettuce"),
+    "tomato-onion-salad": _large("onion-tomato salad", 4, "tomato", "onion"),
+    "lettuce-onion-salad": _large("lettuce-onion salad", 5, "lettuce", "onion"),
+    "tomato-lettuce-onion-salad": _large("lettuce-onion-tomato salad", 6, "tomato", "lettuce", "onion"),
 }
+"""The recipes of the original family, in its order. The first and the fourth are the published tasks."""

@@ -1,0 +1,37 @@
+"""Agents: functions from what an environment shows to the text of an action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lang_envs.core import oracle
+
+__all__ = ["Agent", "oracle_agent", "random_agent"]
+
+Agent = Callable[[gym.Env[Any, Any], str, Sequence[str] | None], str]
+"""From the environment (oracles look inside), the observation and the admissible actions (None: any) to a text."""
+
+
+def random_agent(rng: np.random.Generator) -> Agent:
+    """Uniform over the admissible actions; where any text is one, a sentence with a random number.
+
+    Args:
+        rng: The source of chance. `default_rng(seed)` draws what an environment reset with the same seed draws, so give
+            `default_rng((seed, 1))` where that seed is used for both.
+    """
+
+    def act(_env: gym.Env[Any, Any], _text: str, actions: Sequence[str] | None) -> str:
+        if actions is None:
+            return f"say {int(rng.integers(1000))}"
+        return actions[int(rng.integers(len(actions)))]
+
+    return act
+
+
+def oracle_agent() -> Agent:
+    """The environment's own optimal policy; see `lang_envs.oracle`."""
+    return lambda env, _text, _actions: oracle(env)

@@ -1,0 +1,147 @@
+"""Record an episode: its frames, how it ended, and an animated GIF of it."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from lang_envs.agents import Agent
+from lang_envs.errors import LangEnvsError
+from lang_envs.wrappers import TextAction
+
+__all__ = ["Recording", "encode_gif", "record_episode", "record_gif"]
+
+Frame = NDArray[np.uint8]
+
+_COLORS = 64
+_FIRST_MS, _FRAME_MS, _LAST_MS = 1400, 900, 2600  # the start and the outcome are looked at longer
+
+
+class Recording(NamedTuple):
+    """One episode, or its beginning.
+
+    Attributes:
+        frames: One uint8 array of shape (height, width, 3) after the reset and one after every action.
+        actions: Texts of the actions.
+        episode_return: Undiscounted sum of the rewards.
+        terminated: The episode ended by success or failure.
+        truncated: The episode ended by its time budget.
+        success: The goal was reached.
+    """
+
+    frames: list[Frame]
+    actions: list[str]
+    episode_return: float
+    terminated: bool
+    truncated: bool
+    success: bool
+
+
+def record_episode(
+    env_id: str,
+    agent: Agent,
+    *,
+    seed: int = 0,
+    max_frames: int = 60,
+    **kwargs: Any,  # noqa: ANN401 - arguments of any environment
+) -> Recording:
+    """Let an agent play one episode, and keep what it looks like.
+
+    Args:
+        env_id: Gymnasium id, `"module:Id-v0"` for one that a module registers.
+        agent: Who plays.
+        seed: Seed of the reset.
+        max_frames: The recording stops at this number of frames, whether or not the episode is over.
+        kwargs: Arguments for `gym.make`.
+
+    Raises:
+        LangEnvsError: If the environment does not draw images.
+        TypeError: If its actions are not token sequences.
+        ValueError: If `max_frames` is not positive.
+    """
+    if max_frames < 1:
+        raise ValueError(f"Expected max_frames of at least 1; got {max_frames}.")
+    with TextAction(_make_drawing(env_id, **kwargs)) as env:
+        text, info = env.reset(seed=seed)
+        frames, actions, total = [_frame(env)], [], 0.0
+        terminated = truncated = False
+        while not (terminated or truncated) and len(frames) < max_frames:
+            actions.append(agent(env.unwrapped, text, info["admissible_actions"]))
+            text, reward, terminated, truncated, info = env.step(actions[-1])
+            total += float(reward)
+            frames.append(_frame(env))
+    return Recording(frames, actions, total, terminated, truncated, bool(info.get("success", False)))
+
+
+def _make_drawing(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:  # noqa: ANN401 - arguments of any environment
+    with gym.make(env_id, disable_env_checker=True, **kwargs) as env:
+        modes = env.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise LangEnvsError(
+            f"Expected an environment with render mode 'rgb_array'; {env_id} has {modes}. "
+            "Fix: use an id that draws images."
+        )
+    return gym.make(env_id, render_mode="rgb_array", disable_env_checker=True, **kwargs)
+
+
+def _frame(env: gym.Env[Any, Any]) -> Frame:
+    return np.asarray(env.render(), dtype=np.uint8)
+
+
+def encode_gif(frames: Sequence[Frame]) -> bytes:
+    """An endless animated GIF of 64 colours for each frame; the first and the last frame stay longer.
+
+    Args:
+        frames: At least one uint8 array of shape (height, width, 3), all of one shape.
+    """
+    from PIL import Image  # here, because importing lang_envs is to stay fast
+
+    images = [Image.fromarray(frame).quantize(_COLORS) for frame in frames]
+    durations = [_FRAME_MS] * len(images)
+    durations[0] = _FIRST_MS
+    durations[-1] = _LAST_MS
+    file = io.BytesIO()
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
+    return file.getvalue()
+
+
+def record_gif(
+    env_id: str,
+    agent: Agent,
+    path: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    max_frames: int = 60,
+    **kwargs: Any,  # noqa: ANN401 - arguments of any environment
+) -> Recording:
+    """`record_episode`, written to `path` as an animated GIF; a reader never sees half a file.
+
+    Args:
+        env_id: Gymnasium id, `"module:Id-v0"` for one that a module registers.
+        agent: Who plays.
+        path: The file; missing folders are made.
+        seed: Seed of the reset.
+        max_frames: Largest number of frames.
+        kwargs: Arguments for `gym.make`.
+    """
+    recording = record_episode(env_id, agent, seed=seed, max_frames=max_frames, **kwargs)
+    _write_whole(Path(path), encode_gif(recording.frames))
+    return recording
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write beside the file, then rename: the old file or the new one, nothing between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""VirtualHome: a person in a home of four rooms carries out household commands."""
