@@ -1,0 +1,144 @@
+"""The commands. Typer reads arguments, defaults and help from their signatures and docstrings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import gymnasium as gym
+import numpy as np
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from lang_envs.agents import oracle_agent, random_agent
+from lang_envs.cli.common import console, fail, language_env, resolve
+from lang_envs.cli.describe import show_description
+from lang_envs.cli.play import play_episode
+from lang_envs.conformance import CHECKS, Result, Status, iter_checks
+from lang_envs.errors import LangEnvsError
+from lang_envs.recording import Recording, record_gif
+from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="lang-envs",
+    help="Language environments: sequential decision tasks in words.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+EnvId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="An id of `lang-envs list`, or module:Id-v0 for one that a module registers."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the reset.")]
+
+_STYLES = {Status.PASSED: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow"}
+
+
+class AgentName(StrEnum):
+    """Who plays for `watch`."""
+
+    ORACLE = "oracle"
+    RANDOM = "random"
+
+
+@app.command("list")
+def list_environments(
+    family: Annotated[str | None, typer.Option(help="Only ids that begin with this, such as overcooked.")] = None,
+) -> None:
+    """List the environments."""
+    rows = [row for row in ENV_ROWS if family is None or _family(row.id).lower() == family.lower()]
+    if not rows:
+        families = sorted({_family(row.id) for row in ENV_ROWS})
+        fail(f"Expected a family among {families}; got {family!r}.")
+    table = Table("id", "task", "use", box=None)
+    for row in rows:
+        use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else ""
+        table.add_row(Text(row.id, style="cyan", no_wrap=True), Text(row.summary), Text(use))
+    console().print(table)
+
+
+def _family(env_id: str) -> str:
+    return env_id.partition("-")[0]
+
+
+@app.command()
+def describe(env_id: EnvId, seed: Seed = 0) -> None:
+    """Say what an environment is: spaces, arguments, first observation, actions, drawing."""
+    name = resolve(env_id)
+    with language_env(name) as env:
+        show_description(console(), env, gym.spec(name), seed)
+
+
+@app.command()
+def play(env_id: EnvId, seed: Seed = 0) -> None:
+    """Play an episode yourself."""
+    with language_env(resolve(env_id)) as env:
+        play_episode(console(), env, seed)
+
+
+@app.command()
+def check(env_id: EnvId) -> None:
+    """Check that an environment keeps the contract; exit code 1 if it does not."""
+    name = resolve(env_id)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # auto_refresh would run a thread, and some checks fork
+    with (
+        Progress(*columns, console=console(), transient=True, auto_refresh=False) as progress,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # what matters of them is in the results
+        results = list(progress.track(iter_checks(name), total=len(CHECKS), description=name))
+    _show_results(env_id, results)
+    if any(result.status is Status.FAILED for result in results):
+        raise typer.Exit(1)
+
+
+def _show_results(env_id: str, results: Sequence[Result]) -> None:
+    table = Table("check", "result", "", title=Text(env_id), title_justify="left")
+    for point, result in zip(CHECKS, results, strict=True):
+        status = Text(result.status.value, style=_STYLES[result.status])
+        table.add_row(point.name, status, Text(result.message or point.description))
+    console().print(table)
+    counts = {status: sum(result.status is status for result in results) for status in Status}
+    console().print(", ".join(f"{count} {status.value}" for status, count in counts.items()))
+
+
+@app.command()
+def watch(
+    env_id: EnvId,
+    agent: Annotated[AgentName, typer.Option(help="Who plays.")] = AgentName.ORACLE,
+    out: Annotated[Path | None, typer.Option(help="The GIF; ID.gif in this folder by default.")] = None,
+    seed: Seed = 0,
+    max_frames: Annotated[int, typer.Option(min=1, help="Stop here, whether or not the episode is over.")] = 60,
+) -> None:
+    """Record an episode of an agent as an animated GIF."""
+    name = resolve(env_id)
+    language_env(name).close()
+    path = Path(f"{name.replace('/', '-')}.gif") if out is None else out
+    if path.is_dir() or path.suffix.lower() != ".gif":
+        fail(f"Expected a file name that ends in .gif; got {str(path)!r}.")
+    player = oracle_agent() if agent is AgentName.ORACLE else random_agent(np.random.default_rng((seed, 1)))
+    try:
+        recording = record_gif(name, player, path, seed=seed, max_frames=max_frames)
+    except (LangEnvsError, NotImplementedError, OSError) as error:
+        fail(str(error))
+    console().print(_ending(recording), highlight=False)
+    console().print(f"{path}: {len(recording.frames)} frames", markup=False, highlight=False)
+
+
+def _ending(recording: Recording) -> str:
+    done = f"{len(recording.actions)} actions, return {recording.episode_return:+.3f}"
+    if recording.success:
+        return f"The goal was reached: {done}."
+    if recording.terminated or recording.truncated:
+        return f"The episode ended by {'failure' if recording.terminated else 'its time budget'}: {done}."
+    return f"The episode was not over after {done}."

@@ -1,0 +1,70 @@
+"""What the commands share: the console, errors of one line, ids."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import typer
+from rich.console import Console
+
+from lang_envs.spaces import TextSpace, TokenSequence
+
+__all__ = ["console", "fail", "language_env", "resolve"]
+
+_WIDTH = 120  # where there is no terminal to ask
+
+
+def console() -> Console:
+    """The console of this moment's stdout."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def fail(message: str) -> NoReturn:
+    """One line on stderr, exit code 1."""
+    typer.echo(f"lang-envs: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def resolve(env_id: str) -> str:
+    """Import the module of `module:Id-v0`, and return the registered id."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        sys.path.append(str(Path.cwd()))  # last, so that nothing in this folder hides an installed module
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a module may raise anything
+            fail(f"Expected a module that registers {name!r}; {module!r} cannot be imported ({error}).")
+    if name not in gym.registry:
+        fail(f"There is no environment {name!r}. {_suggestion(name)}")
+    return name
+
+
+def _suggestion(name: str) -> str:
+    known = {env_id.lower(): env_id for env_id, spec in gym.registry.items() if not _is_gymnasiums(spec.entry_point)}
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    if not near:
+        return "See: lang-envs list"
+    return f"Did you mean {' or '.join(known[match] for match in near)}?"
+
+
+def _is_gymnasiums(entry_point: object) -> bool:
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return module.startswith("gymnasium.")
+
+
+def language_env(env_id: str) -> gym.Env[Any, Any]:
+    """Make an environment, drawn as text where it can be."""
+    env = gym.make(env_id, disable_env_checker=True)
+    spaces = env.observation_space, env.action_space
+    if not (isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)):
+        got = " and ".join(type(space).__name__ for space in spaces)
+        fail(f"Expected an environment of TextSpace and TokenSequence; {env_id} has {got}.")
+    if "ansi" not in env.metadata.get("render_modes", []):
+        return env
+    env.close()
+    return gym.make(env_id, render_mode="ansi", disable_env_checker=True)

@@ -1,0 +1,71 @@
+"""What an environment is, on one screen."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lang_envs.registration import ENV_ROWS
+
+__all__ = ["show_description"]
+
+
+def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, seed: int) -> None:
+    """Print everything there is to know before the first action."""
+    console.print(Text(spec.id, style="bold cyan"))
+    for row in ENV_ROWS:
+        if row.id == spec.id:
+            console.print(Text(row.summary))
+    console.print(Text(f"\n{_first_paragraph(env.unwrapped)}\n"))
+    console.print(_spaces(env))
+    console.print()
+    console.print(_arguments(type(env.unwrapped), spec))
+    text, info = env.reset(seed=seed)
+    console.print(Text(f"\nreset(seed={seed})", style="bold"))
+    console.print(Text(text))
+    listed = info["admissible_actions"]
+    console.print(Text("\nadmissible actions", style="bold"))
+    console.print(Text("any text" if listed is None else "\n".join(listed)))
+    if env.render_mode == "ansi":
+        console.print(Text(f"\n{env.render()}"))
+
+
+def _first_paragraph(thing: object) -> str:
+    own = type(thing).__doc__  # inspect.getdoc would take that of a base class
+    return inspect.cleandoc(own or "").partition("\n\n")[0]
+
+
+def _spaces(env: gym.Env[Any, Any]) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name in ("observation_space", "action_space"):
+        table.add_row(Text(name, style="bold"), Text(repr(getattr(env, name))))
+    table.add_row(Text("render_modes", style="bold"), Text(", ".join(env.metadata.get("render_modes", []))))
+    return table
+
+
+def _arguments(kind: type, spec: EnvSpec) -> Table:
+    """Arguments of the constructor, and of those it passes `**kwargs` on to."""
+    table = Table("argument", "default", "this id", box=None, padding=(0, 2, 0, 0))
+    for name, default in _defaults(kind).items():
+        shown = "required" if default is inspect.Parameter.empty else repr(default)
+        table.add_row(Text(name), Text(shown), Text(repr(spec.kwargs[name]) if name in spec.kwargs else ""))
+    return table
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    defaults: dict[str, Any] = {}
+    for base in kind.__mro__[:-1]:  # without object
+        if "__init__" not in vars(base):
+            continue
+        parameters = list(inspect.signature(base).parameters.values())
+        named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        defaults = {one.name: one.default for one in named} | defaults
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            break
+    return defaults

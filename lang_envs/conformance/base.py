@@ -1,0 +1,99 @@
+"""What a check is, how it speaks, and how it is run."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+import traceback
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from lang_envs.errors import LangEnvsError
+
+__all__ = ["Check", "ConformanceError", "Make", "NotApplicableError", "Result", "Status", "expect", "run_check"]
+
+Make = Callable[..., gym.Env[Any, Any]]
+"""Makes the environment under test anew; keyword arguments as for `gym.make`."""
+
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = 160
+_shorten.maxlist = _shorten.maxdict = 8
+
+
+class ConformanceError(LangEnvsError, AssertionError):
+    """An environment breaks the contract; the message says what was expected, what came, and the fix."""
+
+
+class NotApplicableError(LangEnvsError):
+    """A check does not apply to an environment; the message says why."""
+
+
+class Check(NamedTuple):
+    """One point of the contract.
+
+    Attributes:
+        name: Name of the function, for lists and tests.
+        description: One line.
+        function: Raises `ConformanceError` or whatever the environment raises; `NotApplicableError` to be skipped.
+    """
+
+    name: str
+    description: str
+    function: Callable[[Make], None]
+
+    @classmethod
+    def of(cls, function: Callable[[Make], None]) -> Check:
+        """The check that a function is; the first line of its docstring describes it."""
+        return cls(function.__name__, (inspect.getdoc(function) or "").partition("\n")[0], function)
+
+
+class Status(Enum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Result(NamedTuple):
+    """How one check ended; `message` says why it failed or was skipped."""
+
+    name: str
+    status: Status
+    message: str = ""
+
+
+def expect(condition: bool, expected: str, got: object, fix: str) -> None:
+    """Raise where the contract is broken.
+
+    Args:
+        condition: Whether it is kept.
+        expected: Completes "Expected ...".
+        got: What came: a `str` as it stands, anything else as its shortened `repr`.
+        fix: Completes "Fix: ...".
+
+    Raises:
+        ConformanceError: If `condition` is false.
+    """
+    if not condition:
+        shown = got if isinstance(got, str) else _shorten.repr(got)
+        raise ConformanceError(f"Expected {expected}; got {shown}. Fix: {fix}.")
+
+
+def run_check(check: Check, make: Make) -> Result:
+    """Run one check; whatever it raises is its result."""
+    try:
+        check.function(make)
+    except NotApplicableError as reason:
+        return Result(check.name, Status.SKIPPED, str(reason))
+    except ConformanceError as error:
+        return Result(check.name, Status.FAILED, str(error))
+    except Exception as error:  # an environment under test may raise anything
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        return Result(check.name, Status.FAILED, f"Expected no error; got {type(error).__name__}: {error} ({where}).")
+    return Result(check.name, Status.PASSED)
