@@ -88,7 +88,10 @@ class TokenCritic(nn.Module):
         for wide in hidden:
             layers += [nn.Linear(width, wide, bias=False), nn.ReLU()]
             width = wide
-        self.mlp = nn.Sequential(*layers, nn.Linear(width, 1, bias=False), nn.Flatten(0))
+        last = nn.Linear(width, 1, bias=False)
+        # Before the first reward every value and advantage is 0, instead of noise that would move the policy.
+        nn.init.zeros_(last.weight)
+        self.mlp = nn.Sequential(*layers, last, nn.Flatten(0))
 
     def observe(self, features: Tensor) -> None:
         """Take features into the statistics of the whitening; once for each rollout, before it is valued."""

@@ -41,13 +41,21 @@ def kl_k3(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     return torch.expm1(log_ratio) - log_ratio
 
 
-def normalize(advantages: Tensor, eps: float = 1e-8) -> Tensor:
-    """Zero mean and unit standard deviation; fewer than two entries, or equal ones, are only centred or left."""
+def normalize(advantages: Tensor, min_std: float) -> Tensor:
+    """Zero mean, divided by the standard deviation or by `min_std` if that is larger.
+
+    Where rewards are rare most minibatches hold none; divided by their own tiny deviation, the errors of the critic
+    would weigh as much as a reward. Fewer than two entries are left alone.
+
+    Args:
+        advantages: `[n]`.
+        min_std: Positive, in units of reward.
+    """
     if advantages.numel() < 2:
         return advantages
     centred = advantages - advantages.mean()
     centred = centred - centred.mean()  # in float32 the mean of equal numbers is not quite that number
-    return centred / (centred.std() + eps)
+    return centred / centred.std().clamp(min=min_std)
 
 
 def segment_log_softmax(logits: Tensor, segments: Tensor, n_segments: int) -> Tensor:

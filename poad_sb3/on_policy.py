@@ -67,6 +67,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         max_grad_norm: float,
         target_kl: float | None,
         normalize_advantage: bool,
+        min_advantage_std: float,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -81,7 +82,8 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         self.batch_size, self.n_epochs, self.n_critic_epochs = batch_size, n_epochs, n_critic_epochs
         self.gamma_token, self.gae_lambda_token = gamma_token, gae_lambda_token
         self.clip_range, self.clip_range_vf = clip_range, clip_range_vf
-        self.target_kl, self.normalize_advantage = target_kl, normalize_advantage
+        self.target_kl = target_kl
+        self.normalize_advantage, self.min_advantage_std = normalize_advantage, min_advantage_std
         super().__init__(
             policy,
             gym.make(env) if isinstance(env, str) else env,  # SB3 would insist on render_mode="rgb_array"
@@ -116,11 +118,13 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
                 raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
-        for name in ("clip_range", "clip_range_vf", "target_kl", "max_grad_norm", "ent_coef", "vf_coef"):
+        non_negative = ("ent_coef", "vf_coef")
+        positive = ("clip_range", "clip_range_vf", "target_kl", "max_grad_norm", "min_advantage_std")
+        for name in (*non_negative, *positive):
             value = getattr(self, name)
             if value is None and name in ("clip_range_vf", "target_kl"):
                 continue
-            at_least = "non-negative" if name in ("ent_coef", "vf_coef") else "positive"
+            at_least = "non-negative" if name in non_negative else "positive"
             is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
             if not is_number or value < 0 or (at_least == "positive" and value == 0):
                 raise ValueError(f"Expected {name} to be a {at_least} number; got {value!r}.")

@@ -86,7 +86,8 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
                 self._last_obs = None
                 warnings.warn(
                     "The environments could not be put back where the checkpoint left them; training goes on from a "
-                    "reset (exact_resume=False). Fix: pass the same kind and number of environments.",
+                    "reset (exact_resume=False). Fix: pass the same kind and number of environments, and give them "
+                    "get_state() and set_state() if they have none.",
                     stacklevel=3,
                 )
             checkpoints.restore_rng(resume["rng"])

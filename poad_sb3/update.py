@@ -32,6 +32,7 @@ class UpdateSettings:
     max_grad_norm: float
     target_kl: float | None
     normalize_advantage: bool
+    min_advantage_std: float
 
 
 @dataclass
@@ -97,7 +98,7 @@ def _policy_step(
         return True
     advantages = batch.advantages[chosen]
     if settings.normalize_advantage:
-        advantages = normalize(advantages)
+        advantages = normalize(advantages, settings.min_advantage_std)
     old = batch.old_log_prob[chosen]
     policy.optimizer.zero_grad()
     scored = _backward(policy, batch.paths, old, advantages, settings)

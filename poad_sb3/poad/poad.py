@@ -46,6 +46,8 @@ class POAD(LLMOnPolicyAlgorithm):
         max_grad_norm: Clip of the gradient norms, of adapter and critic separately.
         target_kl: The update stops before a step on a minibatch whose KL estimate exceeds this; None for never.
         normalize_advantage: Normalise advantages over the decisions of a minibatch.
+        min_advantage_std: Smallest standard deviation that they are divided by, in units of reward: where rewards are
+            rare, the errors of the critic shall not be blown up to the size of one.
         stats_window_size: Episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: Arguments of the policy: `model`, `revision`, `lora`, `critic_arch`, `max_tokens_per_forward`.
@@ -76,6 +78,7 @@ class POAD(LLMOnPolicyAlgorithm):
         max_grad_norm: float = 0.5,
         target_kl: float | None = 0.02,
         normalize_advantage: bool = True,
+        min_advantage_std: float = 0.01,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,

@@ -20,8 +20,9 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from lang_envs import TRAINING_IDS
 from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.pocket.corpus import TRAINING_IDS, Line, household_sentences, random_play
+from poad_sb3.pocket.corpus import Line, household_sentences, random_play
 
 __all__ = ["PocketConfig", "train"]
 
@@ -47,7 +48,7 @@ class PocketConfig:
     """
 
     seed: int = 20260
-    n_play: int = 12_000
+    n_play: int = 24_000
     n_sentences: int = 6_000
     vocab_size: int = 1024
     hidden_size: int = 128
@@ -55,7 +56,7 @@ class PocketConfig:
     n_heads: int = 4
     intermediate_size: int = 352
     batch_size: int = 32
-    n_batches: int = 600
+    n_batches: int = 800
     learning_rate: float = 3e-3
 
 
@@ -148,7 +149,7 @@ def _fit(model: LlamaForCausalLM, encoded: list[list[int]], config: PocketConfig
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     losses = []
-    for _ in tqdm(range(config.n_batches), desc="pocket model", unit="batch"):
+    for _ in tqdm(range(config.n_batches), desc="pocket model", unit="batch", disable=None):
         picks = rng.integers(len(encoded), size=config.batch_size)
         rows = [torch.tensor(encoded[pick]) for pick in picks]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)
