@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.evaluation import Agent, Summary, model_agent, oracle_agent, play, random_agent, summarize
-from benchmarks.training import plot_curves, train, write_gif
+from benchmarks.training import plot_curves, train
+from lang_envs.recording import record_gif
 from poad_sb3 import POAD
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -35,7 +36,7 @@ def main() -> None:
     untrained = POAD("LLMPolicy", ENV_ID, seed=options.seed)
     model, curve = train(ENV_ID, options.steps, options.seed, eval_every=640, eval_episodes=30, progress_bar=True)
     agents: dict[str, Agent] = {
-        "random": random_agent(np.random.default_rng(options.seed)),
+        "random": random_agent(np.random.default_rng((options.seed, 1))),
         "untrained": model_agent(untrained),
         "POAD, sampled": model_agent(model),
         "POAD, greedy": model_agent(model, deterministic=True),
@@ -45,8 +46,14 @@ def main() -> None:
     console.print(_table(results))
 
     lines = {name: results[name].mean_return for name in ("oracle", "random")}
-    plot_curves([curve], lines, "POAD on Tomato Salad, pocket model", options.out / "learning_curve.png")
-    write_gif(ENV_ID, agents["POAD, greedy"], options.out / "episode.gif")
+    plot_curves(
+        [curve],
+        lines,
+        "POAD on Tomato Salad, pocket model",
+        options.out / "learning_curve.png",
+        "return, discounted 0.99 per move",
+    )
+    record_gif(ENV_ID, agents["POAD, greedy"], options.out / "episode.gif")
     model.save(options.out / "poad.zip")
     console.print(f"Training took {curve.train_seconds:.0f} s (without the evaluations along the way).")
     for name in ("learning_curve.png", "episode.gif", "poad.zip"):

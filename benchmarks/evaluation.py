@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -10,19 +10,31 @@ import numpy as np
 from scipy import stats
 
 from lang_envs import LangEnv
+from lang_envs.agents import Agent, oracle_agent, random_agent
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
-__all__ = ["Agent", "Episode", "Summary", "model_agent", "oracle_agent", "play", "random_agent", "summarize"]
+__all__ = [
+    "Agent",
+    "Episode",
+    "Summary",
+    "discount_of",
+    "model_agent",
+    "oracle_agent",
+    "play",
+    "random_agent",
+    "summarize",
+]
 
-Agent = Callable[[LangEnv[Any], str, list[str]], str]
-"""From the environment (oracles look inside), the observation and the admissible actions to an action's text."""
+_DISCOUNTS = {"Overcooked": 0.99, "VirtualHome": 0.95}
 
-DISCOUNT = 0.99
-"""Per primitive step, as both published code bases report returns of the kitchen."""
+
+def discount_of(env_id: str) -> float:
+    """Discount of the returns that the published code bases report: per primitive move, which a command is one of."""
+    return _DISCOUNTS.get(env_id.split("-")[0], 1.0)
 
 
 class Episode(NamedTuple):
-    """One episode: discounted return (0.99 per primitive move), success, actions taken, moves made."""
+    """One episode: return discounted by `discount_of` its id, success, actions taken, moves made."""
 
     discounted_return: float
     success: bool
@@ -42,20 +54,10 @@ class Summary(NamedTuple):
     n_episodes: int
 
 
-def random_agent(rng: np.random.Generator) -> Agent:
-    """Uniform over the admissible actions."""
-    return lambda _env, _text, actions: actions[int(rng.integers(len(actions)))]
-
-
-def oracle_agent() -> Agent:
-    """The environment's own optimal policy."""
-    return lambda env, _text, _actions: env.oracle_action()
-
-
 def model_agent(model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Agent:
     """A trained (or untrained) model; by default it samples, as in training."""
 
-    def act(env: LangEnv[Any], text: str, actions: list[str]) -> str:
+    def act(env: gym.Env[Any, Any], text: str, actions: Sequence[str] | None) -> str:
         tokens, _ = model.predict(text, deterministic=deterministic, admissible_actions=actions)
         return env.action_space.decode(tokens)
 
@@ -67,7 +69,7 @@ def play(env_id: str, agent: Agent, n_episodes: int, *, seed: int = 0) -> list[E
 
     A macro-action's reward counts its primitives from 0, so it is discounted by the primitives before it.
     """
-    env = gym.make(env_id, disable_env_checker=True)
+    env, discount = gym.make(env_id, disable_env_checker=True), discount_of(env_id)
     inner = env.unwrapped
     assert isinstance(inner, LangEnv)
     episodes = []
@@ -77,7 +79,7 @@ def play(env_id: str, agent: Agent, n_episodes: int, *, seed: int = 0) -> list[E
         while not over:
             action = agent(inner, text, info["admissible_actions"])
             text, reward, terminated, truncated, info = env.step(inner.action_space.encode(action))
-            total += DISCOUNT**elapsed * float(reward)
+            total += discount**elapsed * float(reward)
             elapsed += info.get("primitive_steps", 1)
             n_actions += 1
             over = terminated or truncated

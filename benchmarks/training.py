@@ -9,14 +9,12 @@ from typing import NamedTuple
 import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
-from PIL import Image
 from stable_baselines3.common.callbacks import BaseCallback
 
-from benchmarks.evaluation import Agent, Summary, model_agent, play, summarize
-from lang_envs import LangEnv
+from benchmarks.evaluation import Summary, model_agent, play, summarize
 from poad_sb3 import POAD
 
-__all__ = ["Curve", "plot_curves", "train", "write_gif"]
+__all__ = ["Curve", "plot_curves", "train"]
 
 
 class Curve(NamedTuple):
@@ -81,7 +79,7 @@ def train(
     return model, Curve(seed, watch.steps, watch.summaries, seconds, watch.ratio_error)
 
 
-def plot_curves(curves: list[Curve], lines: dict[str, float], title: str, path: Path) -> None:
+def plot_curves(curves: list[Curve], lines: dict[str, float], title: str, path: Path, label: str) -> None:
     """Mean discounted return against environment steps, a line and a 95% band for each run."""
     figure, axes = plt.subplots(figsize=(7, 4.2), dpi=120)
     for curve in curves:
@@ -89,31 +87,13 @@ def plot_curves(curves: list[Curve], lines: dict[str, float], title: str, path: 
         means = [summary.mean_return for summary in curve.summaries]
         axes.plot(curve.steps, means, label=f"POAD, seed {curve.seed}")
         axes.fill_between(curve.steps, low, high, alpha=0.18)
+    axes.fill_between([], [], [], color="0.5", alpha=0.25, label="95% interval of the mean")
     for (name, value), style in zip(lines.items(), ("--", ":", "-."), strict=False):
         axes.axhline(value, color="0.35", linestyle=style, linewidth=1.2, label=f"{name} ({value:.2f})")
-    axes.set(xlabel="environment steps (actions)", ylabel="return, discounted 0.99 per primitive move", title=title)
+    axes.set(xlabel="environment steps (actions)", ylabel=label, title=title)
     axes.legend(loc="lower right", fontsize=8)
     axes.grid(alpha=0.25)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
-
-
-def write_gif(env_id: str, agent: Agent, path: Path, *, seed: int = 0, max_frames: int = 60) -> None:
-    """One episode as an animated GIF, a frame for each action; the first and last stay longer."""
-    env = gym.make(env_id, render_mode="rgb_array", disable_env_checker=True)
-    inner = env.unwrapped
-    assert isinstance(inner, LangEnv)
-    text, info = env.reset(seed=seed)
-    frames, over = [Image.fromarray(env.render())], False
-    while not over and len(frames) < max_frames:
-        action = agent(inner, text, info["admissible_actions"])
-        text, _, terminated, truncated, info = env.step(inner.action_space.encode(action))
-        frames.append(Image.fromarray(env.render()))
-        over = terminated or truncated
-    env.close()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    small = [frame.quantize(64) for frame in frames]
-    durations = [1400, *[900] * (len(small) - 2), 2600]
-    small[0].save(path, save_all=True, append_images=small[1:], duration=durations, loop=0, optimize=True)
