@@ -1,33 +1,33 @@
 """Build hooks of the site: what can be read off the live code is generated, so that it cannot drift.
 
-A page holds markers such as `<!-- generated: start Overcooked-TomatoSalad-v0 -->`; each is replaced by Markdown. A
-marker that nothing answers fails the build.
+Every id has a generated page and a picture. In the other pages, markers such as
+`<!-- generated: start Overcooked-TomatoSalad-v0 -->` are replaced by Markdown; a marker that nothing answers fails the
+build.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import griffe
+import _root  # noqa: F401 - what is imported below needs it
 import gymnasium as gym
-import numpy as np
+from _families import FAMILIES, rows_of
 from _kitchen import kitchen_graph
+from _pages import graph_of, oracle_gif, overview, page, phrases
+from _tables import arguments, code, episode, info_fields, table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
-from PIL import Image
 
+from benchmarks.environment import RESULTS
 from lang_envs import ENV_ROWS
+from lang_envs.conformance import CHECKS
 
-ROOT = Path(__file__).parent.parent
 KITCHEN_ID = "Overcooked-TomatoSalad-v0"
-RESULTS, PICTURE = ROOT / "benchmarks" / "results", "../assets/tomato-salad-curves.png"
-ENV_PAGES = {"Overcooked": "environments/overcooked.md"}
 FIRST_CHOP = ("pick up the tomato", "put the tomato on the cutting board", "chop the tomato")
 FARMING_CYCLE = ("pick up the tomato", "serve the dish", *FIRST_CHOP)
 SHORTEST, BOWL_FIRST = (0, 2, 4, 0, 1, 3), (0, 2, 4, 1, 0, 3)
@@ -40,18 +40,29 @@ _MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? 
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the page of decisions at the end of the navigation, where there is one."""
-    if (Path(config.docs_dir) / "decisions.md").exists() and config.nav is not None:
+    """Add the pages of the ids to the navigation, and the page of decisions at its end, where there is one."""
+    if config.nav is None:
+        return config
+    environments = next(section["Environments"] for section in config.nav if "Environments" in section)
+    for name, family in FAMILIES.items():
+        pages = [{_short(row.id): f"environments/{row.id}.md"} for row in rows_of(name)]
+        environments.append({f"{family.title}, every id": pages})
+    if (Path(config.docs_dir) / "decisions.md").exists():
         config.nav.append({"Decisions": "decisions.md"})
     return config
 
 
+def _short(env_id: str) -> str:
+    return env_id.partition("-")[2]
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pictures that the live renderer draws."""
-    files.append(File.generated(config, "assets/tomato-salad-oracle.gif", content=_oracle_gif(KITCHEN_ID)))
-    curves = RESULTS / "tomato_salad.png"
-    if curves.exists():
-        files.append(File.generated(config, "assets/tomato-salad-curves.png", content=curves.read_bytes()))
+    """Add the pages of the ids, the pictures that the live renderer draws, and those of the studies."""
+    for row in ENV_ROWS:
+        files.append(File.generated(config, f"environments/{row.id}.md", content=page(row)))
+        files.append(File.generated(config, f"assets/{row.id}.gif", content=oracle_gif(row.id)))
+    for picture in RESULTS.glob("*.png"):
+        files.append(File.generated(config, f"assets/{picture.name}", content=picture.read_bytes()))
     return files
 
 
@@ -69,31 +80,43 @@ def _generate(name: str, argument: str | None) -> str:
 # ---------------------------------------------------------------------- what markers stand for
 
 
-def _environments(_: str) -> str:
-    def linked(env_id: str) -> str:
-        return f"[`{env_id}`]({ENV_PAGES[env_id.split('-')[0]]})"
-
-    return _table(("id", "task"), [(linked(row.id), row.summary) for row in ENV_ROWS])
-
-
-def _spaces(env_id: str) -> str:
-    env = gym.make(env_id)
-    action, observation = env.action_space, env.observation_space
+def _families(_: str) -> str:
     rows = [
-        ("observation space", f"`{observation}`"),
-        ("action space", f"`{action}`, shape `{action.shape}`, dtype `{action.dtype}`, {action.vocab_size} token ids"),
-        ("render modes", ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"])),
-        ("arguments of the id", f"`{env.spec.kwargs}`"),
+        (
+            f"[{family.title}](environments/{family.page})",
+            ", ".join(f"[{_short(row.id)}](environments/{row.id}.md)" for row in rows_of(name)),
+        )
+        for name, family in FAMILIES.items()
     ]
-    return _table(("", f"`{env_id}`"), rows)
+    return table(("family", "ids"), rows)
+
+
+def _ids(family: str) -> str:
+    return ", ".join(f"[`{row.id}`]({row.id}.md)" for row in rows_of(family))
 
 
 def _start(env_id: str) -> str:
     text, info = gym.make(env_id).reset(seed=0)
-    return f"> {text}\n\n" + _table(
-        ("key of `info`", "type", "value after `reset()`"),
-        [(f"`{key}`", f"`{type(value).__name__}`", f"`{_plain(value)}`") for key, value in info.items()],
-    )
+    return f"> {text}\n\n{info_fields(info)}"
+
+
+def _observation(env_id: str) -> str:
+    text, _ = gym.make(env_id).reset(seed=0)
+    return f"> {text}"
+
+
+def _descriptions(env_id: str) -> str:
+    """What the published and the full text say of one situation, two actions before the oracle's end."""
+    told = {}
+    for described in ("published", "full"):
+        env = gym.make(env_id, describe=described).unwrapped
+        env.reset(seed=0)
+        texts, terminated = [], False
+        while not terminated:
+            text, _, terminated, *_ = env.step_text(env.oracle_action())
+            texts.append(text)
+        told[described] = texts[-3]
+    return table(("`describe`", "observation"), [(code(name), text) for name, text in told.items()])
 
 
 def _drawing(env_id: str) -> str:
@@ -102,48 +125,23 @@ def _drawing(env_id: str) -> str:
     return f"```text\n{env.render()}\n```"
 
 
-def _oracle(env_id: str) -> str:
-    env = gym.make(env_id)
-    env.reset(seed=0)
-    return _episode(env, iter(env.unwrapped.oracle_action, ""))
+def _checks(_: str) -> str:
+    return table(("check", "what it asks"), [(code(check.name), check.description) for check in CHECKS])
 
 
 def _farming(env_id: str) -> str:
     env = gym.make(env_id)
     env.reset(seed=0)
-    return _episode(env, (*FIRST_CHOP, *FARMING_CYCLE))
-
-
-def _phrases(_: str) -> str:
-    graph = kitchen_graph(gym.make(KITCHEN_ID).unwrapped)
-    shown = [graph.views(position) for position in range(graph.rewards.shape[1])]
-    rows = [(str(number), ", ".join(f"`{phrase}`" for phrase in phrases)) for number, phrases in enumerate(shown)]
-    head = (f"Over the {len(graph.states)} situations that can be reached between actions:", "")
-    return "\n".join([*head, _table(("position", "phrases"), rows)])
+    return episode(env, (*FIRST_CHOP, *FARMING_CYCLE))
 
 
 def _kitchen_values(_: str) -> str:
-    graph, rows = kitchen_graph(gym.make(KITCHEN_ID).unwrapped), []
+    graph, rows = kitchen_graph(graph_of(KITCHEN_ID)), []
     for gamma in (0.99, 0.98, 0.97, 0.95):
         numbers = (graph.value(SHORTEST, gamma), graph.value(BOWL_FIRST, gamma), graph.endless_value(gamma))
         rows.append((f"{gamma:g}", *map("{:.3f}".format, numbers), "farms" if graph.farms(gamma) else "delivers"))
     head = ("`gamma`, per action", "oracle's plan", "bowl first", "best plan", "the best plan")
-    return f"{_table(head, rows)}\n\nFarming is the best plan for `gamma` above {graph.farming_threshold():.4f}."
-
-
-def _arguments(path: str) -> str:
-    """Table of a class's arguments: names and defaults from its signature, meaning from its docstring."""
-    package, _, rest = path.partition(".")
-    cls = griffe.load(package, search_paths=[str(ROOT)])[rest]
-    sections = cls.docstring.parse("google")
-    described = next(section.value for section in sections if section.kind is griffe.DocstringSectionKind.parameters)
-    defaults = {parameter.name: parameter.default for parameter in cls.members["__init__"].parameters}
-    rows = [
-        (f"`{entry.name}`", "" if defaults[entry.name] is None else f"`{defaults[entry.name]}`", _line(entry))
-        for entry in described
-        if not entry.name.startswith("_")
-    ]
-    return _table(("argument", "default", "meaning"), rows)
+    return f"{table(head, rows)}\n\nFarming is the best plan for `gamma` above {graph.farming_threshold():.4f}."
 
 
 def _pocket(_: str) -> str:
@@ -159,93 +157,57 @@ def _pocket(_: str) -> str:
         ("vocabulary", f"{shape['vocab_size']} byte-level BPE tokens (at most {facts['vocab_size']} were asked for)"),
         ("context", f"{shape['max_position_embeddings']} tokens"),
         ("corpus", f"{facts['corpus_lines']:,} lines, {facts['corpus_tokens']:,} tokens, all generated"),
-        ("of which random play", f"{facts['n_play']:,} lines from {', '.join(map(_code, facts['training_ids']))}"),
+        ("of which play", f"{facts['n_play']:,} lines from {', '.join(map(code, facts['training_ids']))}"),
         ("of which sentences", f"{facts['n_sentences']:,} lines"),
         ("training", f"{facts['n_batches']} batches of {facts['batch_size']}, peak rate {facts['learning_rate']:g}"),
         ("final loss", f"{facts['final_loss']} nats per token (mean of the last 50 batches)"),
         ("seed", str(facts["seed"])),
         ("trained with", f"torch {facts['torch']}"),
     ]
-    return _table(("", "pocket model"), rows)
+    return table(("", "pocket model"), rows)
 
 
-def _results(_: str) -> str:
-    """Table of the committed learning study, and its picture."""
-    if not (path := RESULTS / "tomato_salad.json").exists():
-        return "No results are committed yet; `make bench` makes them."
-    study = json.loads(path.read_text(encoding="utf-8"))
+def _results(name: str) -> str:
+    """Tables and pictures of the committed learning studies; of one, if its file is named."""
+    paths = [RESULTS / f"{name}.json"] if name else sorted(RESULTS.glob("*.json"))
+    studies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    parts = [_study(stem, study) for stem, study in studies.items() if "runs" in study]
+    return "\n\n".join(parts) or "No results are committed yet; `make bench` makes them."
+
+
+def _study(stem: str, study: dict[str, Any]) -> str:
     rows = [(name, "", *_summary(study["references"][name])) for name in ("random", "oracle")]
     rows += [
         (f"POAD, seed {run['seed']}", f"{run['train_seconds']:.0f}", *_summary(run["final"])) for run in study["runs"]
     ]
-    table = _table(("agent", "seconds", "return", "95 %", "served", "actions", "episodes"), rows)
+    results = table(("agent", "seconds", "return", "95 %", "success", "actions", "episodes"), rows)
     where = f"{study['steps']:,} steps each, on {study['cores']} cores ({study['cpu']}). Command: `{study['command']}`."
     error = max(run["largest_first_ratio_error"] for run in study["runs"])
-    picture = f"![Learning curves]({PICTURE})" if (RESULTS / "tomato_salad.png").exists() else ""
-    return f"{table}\n\n{where} Largest `first_ratio_error` of all updates: {error:.1e}.\n\n{picture}"
-
-
-_GENERATORS: dict[str, Callable[[str], str]] = {
-    "arguments": _arguments,
-    "drawing": _drawing,
-    "environments": _environments,
-    "farming": _farming,
-    "kitchen-values": _kitchen_values,
-    "oracle": _oracle,
-    "phrases": _phrases,
-    "pocket": _pocket,
-    "results": _results,
-    "spaces": _spaces,
-    "start": _start,
-}
-
-
-# ---------------------------------------------------------------------- parts
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"
-
-
-def _plain(value: Any) -> str:  # noqa: ANN401 - anything in info
-    return str(value.tolist() if isinstance(value, np.ndarray) else value)
+    picture = f"![Learning curves](../assets/{stem}.png)" if (RESULTS / f"{stem}.png").exists() else ""
+    title = f"**{study['env']}**"
+    return f"{title}\n\n{results}\n\n{where} Largest `first_ratio_error` of all updates: {error:.1e}.\n\n{picture}"
 
 
 def _summary(summary: dict[str, Any]) -> tuple[str, ...]:
     low, high = summary["return_interval"]
-    served = f"{100 * summary['success_rate']:.1f} %"
-    numbers = (f"{summary['mean_return']:.3f}", f"{low:.3f} to {high:.3f}", served, f"{summary['mean_actions']:.1f}")
+    success = f"{100 * summary['success_rate']:.1f} %"
+    numbers = (f"{summary['mean_return']:.3f}", f"{low:.3f} to {high:.3f}", success, f"{summary['mean_actions']:.1f}")
     return (*numbers, str(summary["n_episodes"]))
 
 
-def _line(entry: griffe.DocstringParameter) -> str:
-    return " ".join(entry.description.split())
-
-
-def _episode(env: gym.Env[Any, Any], actions: Iterable[str]) -> str:
-    rows, clock, total = [], 0, 0.0
-    for action in actions:
-        _, reward, terminated, truncated, info = env.unwrapped.step_text(action)
-        clock, total = clock + info["primitive_steps"], total + reward
-        rows.append((_code(action), str(info["primitive_steps"]), str(clock), f"{reward:+.5f}", f"{total:+.5f}"))
-        if terminated or truncated:
-            break
-    return _table(("action", "primitives", "clock", "reward", "sum"), rows)
-
-
-def _oracle_gif(env_id: str) -> bytes:
-    env = gym.make(env_id, render_mode="rgb_array")
-    env.reset(seed=0)
-    frames, over = [Image.fromarray(env.render())], False
-    while not over:
-        _, _, terminated, truncated, _ = env.unwrapped.step_text(env.unwrapped.oracle_action())
-        frames.append(Image.fromarray(env.render()))
-        over = terminated or truncated
-    file = io.BytesIO()
-    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=900, loop=0, optimize=True)
-    return file.getvalue()
+_GENERATORS: dict[str, Callable[[str], str]] = {
+    "arguments": arguments,
+    "checks": _checks,
+    "descriptions": _descriptions,
+    "drawing": _drawing,
+    "families": _families,
+    "farming": _farming,
+    "ids": _ids,
+    "kitchen-values": _kitchen_values,
+    "observation": _observation,
+    "overview": lambda _: overview(),
+    "phrases": phrases,
+    "pocket": _pocket,
+    "results": _results,
+    "start": _start,
+}

@@ -7,27 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lang_envs.overcooked import describe
-from lang_envs.overcooked.env import KitchenReward, OvercookedEnv
-from lang_envs.overcooked.kitchen import Event, KitchenState, Rules
-from lang_envs.overcooked.macro_actions import execute, macros_of
+from benchmarks.env_scores import Graph
 
 __all__ = ["KitchenGraph", "kitchen_graph"]
 
 
 class KitchenGraph(NamedTuple):
-    """Every situation of the kitchen between actions; arrays are `[states, macro-actions]`, state 0 is the start."""
+    """Every situation of the kitchen between actions; arrays are `[situations, macro-actions]`, 0 is the start."""
 
-    env: OvercookedEnv
-    states: list[KitchenState]
     after: np.ndarray
     rewards: np.ndarray
     delivered: np.ndarray
-
-    def views(self, position: int) -> list[str]:
-        """All phrases that the list shows at a position."""
-        lists = [describe.admissible_phrases(self.env.task, state, self.env.view_radius) for state in self.states]
-        return sorted({phrases[position] for phrases in lists})
 
     def value(self, macros: Sequence[int], gamma: float) -> float:
         """Return of a plan, discounted per action."""
@@ -38,7 +28,7 @@ class KitchenGraph(NamedTuple):
         return total
 
     def _iterate(self, gamma: float) -> np.ndarray:
-        values = np.zeros(len(self.states))
+        values = np.zeros(len(self.after))
         for _ in range(int(40 / (1 - gamma))):
             values = self._backup(values, gamma).max(axis=1)
         return values
@@ -54,7 +44,7 @@ class KitchenGraph(NamedTuple):
         """Whether the best plan without a time limit never delivers."""
         best = self._backup(self._iterate(gamma), gamma).argmax(axis=1)
         state = 0
-        for _ in self.states:
+        for _ in self.after:
             if self.delivered[state, best[state]]:
                 return False
             state = self.after[state, best[state]]
@@ -69,18 +59,11 @@ class KitchenGraph(NamedTuple):
         return high
 
 
-def kitchen_graph(env: OvercookedEnv) -> KitchenGraph:
-    """Exhaustive search from the start."""
-    rules, reward = Rules(env.task), KitchenReward()
-    states = [rules.start()]
-    rows: list[list[tuple[int, float, bool]]] = []
-    for state in states:  # grows while it is read
-        rows.append([])
-        for macro in macros_of(env.task):
-            run = execute(rules, state, macro, env.view_radius)
-            delivered = run.events[-1] is Event.DELIVERED
-            if not delivered and run.state not in states:
-                states.append(run.state)
-            rows[-1].append((0 if delivered else states.index(run.state), reward.of_run(run.events), delivered))
-    columns = [np.array([[entry[field] for entry in row] for row in rows]) for field in range(3)]
-    return KitchenGraph(env, states, *columns)
+def kitchen_graph(graph: Graph) -> KitchenGraph:
+    """The graph of random play in a kitchen, where every situation lists every macro-action, in one order."""
+    shape = (len(graph.worlds), -1)
+    targets, rewards, delivered = (
+        np.array([getattr(edge, name) for edge in graph.edges]).reshape(shape)
+        for name in ("target", "reward", "success")
+    )
+    return KitchenGraph(np.maximum(targets, 0), rewards, delivered)

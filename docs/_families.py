@@ -1,0 +1,100 @@
+"""What the ids of a family share: the only text about environments that is not read off the code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from _tables import code, described_attributes, table
+
+from lang_envs import ENV_ROWS, EnvRow, LangEnv
+
+__all__ = ["FAMILIES", "Family", "family_of", "rows_of"]
+
+
+class Family(NamedTuple):
+    """What the ids of a family share.
+
+    Attributes:
+        title: Title of its page.
+        page: Name of its page in `environments/`.
+        unit: What the clock counts, in the plural.
+        rewards: From an environment to what it pays.
+        start: The start, in words.
+        terminated: What ends an episode.
+        limit: Argument that sets the time limit.
+        late: What happens to the action that crosses the time limit.
+    """
+
+    title: str
+    page: str
+    unit: str
+    rewards: Callable[[LangEnv[Any]], str]
+    start: str
+    terminated: str
+    limit: str
+    late: str
+
+
+def _kitchen_rewards(env: Any) -> str:  # noqa: ANN401 - an OvercookedEnv
+    described = described_attributes("lang_envs.overcooked.env.KitchenReward")
+    rows = [(code(name), f"{getattr(env.reward, name):g}", meaning) for name, meaning in described.items()]
+    return table(("`KitchenReward`", "value", "meaning"), rows)
+
+
+_FACTS = {
+    "in": "the person is in {}",
+    "see": "{} is in sight",
+    "near": "{} is near",
+    "at": "{} lies on {}",
+    "facing": "the person faces {}",
+    "on": "{} is on",
+    "seated": "{} has been sat on",
+}
+
+
+def _home_rewards(env: Any) -> str:  # noqa: ANN401 - a VirtualHomeEnv
+    def told(fact: tuple[str, ...], *, wanted: bool) -> str:
+        words = _FACTS[fact[0]].format(*map(env.wording.the, fact[1:]))
+        return words if wanted else words.replace(" is ", " is **not** ", 1)
+
+    clauses = [" or ".join(told(fact, wanted=wanted) for wanted, fact in clause) for clause in env.home_task.goal]
+    listed = "\n".join(f"* {clause}" for clause in clauses)
+    return (
+        "1 in the step after which the goal is reached, 0 in every other; nothing is deducted. "
+        f"The goal is reached when all of this is perceived, whatever the last command was:\n\n{listed}"
+    )
+
+
+FAMILIES = {
+    "Overcooked": Family(
+        title="Overcooked",
+        page="overcooked.md",
+        unit="primitive moves",
+        rewards=_kitchen_rewards,
+        start="Everything is at home, the hands are empty",
+        terminated="the right dish is served",
+        limit="max_primitives",
+        late="the macro-action that crosses the limit runs to its end and counts in full",
+    ),
+    "VirtualHome": Family(
+        title="VirtualHome",
+        page="virtualhome.md",
+        unit="steps",
+        rewards=_home_rewards,
+        start="In the kitchen, empty-handed and near nothing; everything is in its place, closed and off",
+        terminated="the goal is reached",
+        limit="max_steps",
+        late="a command that reaches the goal in the last step counts",
+    ),
+}
+
+
+def family_of(env_id: str) -> Family:
+    """The family of an id."""
+    return FAMILIES[env_id.partition("-")[0]]
+
+
+def rows_of(family: str) -> list[EnvRow]:
+    """The ids of a family."""
+    return [row for row in ENV_ROWS if row.id.startswith(f"{family}-")]
