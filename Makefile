@@ -20,15 +20,15 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,test]"
+	$(PIP) -e ".[llm,bench,cli,video,test]"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,docs]"
+	$(PIP) -e ".[llm,bench,cli,docs]"
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[data,llm,bench,docs,test]"
+	$(PIP) -e ".[data,llm,bench,cli,video,docs,test]"
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
@@ -49,7 +49,8 @@ format: $(VENV)/.dev ## rewrite the code as `make check` wants it
 bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m pytest -m slow
 	$(RUN) -m benchmarks.env_speed
-	$(RUN) -m benchmarks.tomato_salad
+	$(RUN) -m benchmarks.env_scores
+	$(RUN) -m benchmarks.learning
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -21,11 +24,12 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "docs"}
+    module = ModuleType("docs_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # what a page defines can be pickled, as in a script
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         line = page.read_text(encoding="utf-8")[: block.start(1)].count("\n")
         short = block[1].replace("10_000", "128")  # a whole training would take a minute or more
-        exec(compile("\n" * line + short, str(page), "exec"), namespace)
+        exec(compile("\n" * line + short, str(page), "exec"), vars(module))
 
 
 def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
@@ -59,9 +63,107 @@ def test_the_example_is_that_of_the_readme() -> None:
     assert index[1] == readme[1]
 
 
-@pytest.mark.parametrize("env_id", [row.id for row in ENV_ROWS])
-def test_every_environment_has_a_page(env_id: str) -> None:
-    pages = ROOT.glob("docs/environments/*.md")
-    assert any(env_id in page.read_text(encoding="utf-8") for page in pages), (
-        f"no page in docs/environments mentions {env_id}"
-    )
+# ---------------------------------------------------------------------- pages of environments
+
+
+@pytest.mark.parametrize("family", sorted({row.id.partition("-")[0] for row in ENV_ROWS}))
+def test_every_family_has_a_page_that_knows_its_info(family: str) -> None:
+    import gymnasium as gym
+
+    page = (ROOT / f"docs/environments/{family.lower()}.md").read_text(encoding="utf-8")
+    contract = (ROOT / "docs/environments/contract.md").read_text(encoding="utf-8")
+    env_id = next(row.id for row in ENV_ROWS if row.id.startswith(family))
+    _, info = gym.make(env_id).reset(seed=0)
+    for key in info:
+        assert re.search(rf"^\| `{key}` \|", page + contract, re.MULTILINE), f"{key} is not explained"
+    assert f"generated: ids {family}" in page
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    pytest.importorskip("griffe", reason="the extra docs is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        import _pages
+
+        return _pages
+
+
+SMALL_IDS = [row.id for row in ENV_ROWS if row.id.startswith("VirtualHome") or row.id == "Overcooked-TomatoSalad-v0"]
+"""Ids whose situations are few enough to go through in a test; the site's build goes through all."""
+
+
+@pytest.mark.parametrize("env_id", SMALL_IDS)
+def test_the_generated_page_of_an_id(env_id: str, pages: ModuleType) -> None:
+    row = next(row for row in ENV_ROWS if row.id == env_id)
+    text = pages.page(row)
+    assert text.startswith(f"# {env_id}\n\n{row.summary}")
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings == [
+        "Make it",
+        "At a glance",
+        "Description",
+        "First observation",
+        "Actions",
+        "Rewards",
+        "Start and end",
+        "Oracle",
+        "Scores",
+        "Arguments",
+        "Checked against",
+        "Version history",
+    ]
+    assert all(part.strip() for part in re.split(r"^## .*$", text, flags=re.MULTILINE))
+    assert not re.search(r"\bNone\b(?!,|`| or)|nan|<lang_envs|object at", text)
+    for block in BLOCK.finditer(text):
+        exec(block[1], {})
+
+
+def test_recordings_are_counted_for_the_ids_that_have_them(pages: ModuleType) -> None:
+    counted = {env_id: count["episodes"] for env_id, count in pages.recorded().items()}
+    assert set(counted) <= {row.id for row in ENV_ROWS}
+    assert counted["Overcooked-TomatoSalad-v0"] == counted["Overcooked-TomatoLettuceSalad-v0"] == 81
+    assert counted["VirtualHome-FoodPreparation-v0"] == counted["VirtualHome-Entertainment-v0"] == 105
+    assert counted["VirtualHome-WashingPlate-v0"] == counted["VirtualHome-ApplePie-v0"] == 2
+    assert "VirtualHome-Lasagna-v0" not in counted
+
+
+def test_the_training_and_the_unseen_ids_are_those_of_the_code() -> None:
+    from lang_envs import TRAINING_IDS, UNSEEN_IDS
+
+    page = (ROOT / "docs/environments/generalisation.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (training|unseen[^|]*) \| (.*) \|$", page, re.MULTILINE)
+    named = {kind: re.findall(r"`(?:VirtualHome|Overcooked)?-?(\w+)-v0`", ids) for kind, ids in rows}
+    unseen = [name for kind, names in named.items() if kind.startswith("unseen") for name in names]
+    assert named["training"] == [env_id.split("-")[1] for env_id in TRAINING_IDS]
+    assert unseen == [env_id.split("-")[1] for env_id in UNSEEN_IDS]
+
+
+# ---------------------------------------------------------------------- the command line
+
+
+def _commands() -> dict[str, Any]:
+    import typer
+
+    from lang_envs.cli.app import app
+
+    return dict(typer.main.get_command(app).commands)
+
+
+def test_every_command_and_option_of_the_command_line_is_explained() -> None:
+    page = (ROOT / "docs/guide/command_line.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| `(--[\w-]+)` \| `(\w+)` \|", page, re.MULTILINE))
+    options = {
+        (name, command) for command, one in _commands().items() for parameter in one.params for name in parameter.opts
+    }
+    assert explained == {(name, command) for name, command in options if name.startswith("--") and name != "--help"}
+    assert set(re.findall(r"^\| `lang-envs (\w+)", page, re.MULTILINE)) == set(_commands())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/guide/command_line.md"])
+def test_the_command_lines_shown_are_understood(page: str) -> None:
+    commands = _commands()
+    lines = re.findall(r"^lang-envs (.*?)(?:#.*)?$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    for line in lines:
+        name, *arguments = line.split()
+        commands[name].make_context(name, arguments)  # parses, and raises a usage error where it cannot

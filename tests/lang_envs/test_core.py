@@ -22,7 +22,7 @@ class Door(LangEnv[bool]):
     def _describe(self) -> str:
         return self.text
 
-    def admissible_actions(self) -> list[str]:
+    def _listed_actions(self) -> list[str]:
         return ["open it", "wait"]
 
     def _execute(self, text: str) -> Outcome | None:

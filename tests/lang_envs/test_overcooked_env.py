@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from lang_envs import LangEnvsError
 from lang_envs.overcooked.env import KitchenReward, OvercookedEnv
 from lang_envs.overcooked.kitchen import Event
-from lang_envs.overcooked.layout import TASKS
+from lang_envs.overcooked.layout import TASKS, Cell
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"task": "fruit-salad"}, r"Expected task to be one of \[.*'tomato-salad'\]; got 'fruit-salad'. Fix: "),
-        ({"view_radius": -1}, "Expected view_radius >= 0 and max_primitives >= 1; got -1 and 200"),
-        ({"max_primitives": 0}, "Expected view_radius >= 0 and max_primitives >= 1; got 2 and 0"),
+        ({"view_radius": -1}, "Expected integers view_radius >= 0 and max_primitives >= 1; got -1 and 200"),
+        ({"max_primitives": "9"}, "Expected integers view_radius >= 0 and max_primitives >= 1; got 2 and '9'"),
+        ({"view_radius": 1.5}, "got 1.5 and 200"),
+        ({"reward": {"chopping": 1.0}}, r"Expected reward to be a KitchenReward, or numbers for some of \['chop'"),
+        ({"reward": {"chop": "much"}}, "Expected finite numbers for a KitchenReward; got .*'much'"),
+        ({"reward": 3}, "Expected reward to be a KitchenReward"),
+        ({"max_primitives": 0}, "Expected integers view_radius >= 0 and max_primitives >= 1; got 2 and 0"),
         ({"render_mode": "hologram"}, "Expected render_mode to be None or one of .*; got 'hologram'"),
         ({"max_action_length": 1}, "Expected max_length to be an integer of at least 2"),
     ],
@@ -53,11 +60,73 @@ def test_reward_folds_the_primitives_of_a_macro_action() -> None:
     assert reward.of_run((Event.DELIVERED,)) == 15.0
 
 
+@pytest.mark.parametrize("value", ["a", None, True, float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="Expected finite numbers for a KitchenReward"):
+        KitchenReward(step=value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"invalid_action_reward": float("nan")}, ValueError, "Expected invalid_action_reward to be a finite number"),
+        ({"oracle_info": 1}, TypeError, "Expected oracle_info to be True or False; got 1"),
+        ({"shuffle_actions": "no"}, TypeError, "Expected shuffle_actions to be True or False; got 'no'"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_every_family(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        OvercookedEnv(**arguments)
+
+
+@pytest.mark.parametrize("key", [None, b"x", b"x" * 100, "x" * 16], ids=str)
+def test_a_damaged_order_is_refused(key: Any) -> None:
+    env = OvercookedEnv(shuffle_actions=True)
+    env.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(LangEnvsError, match="order_key"):
+        env.set_state(before | {"order_key": key})
+    assert env.get_state() == before
+
+
 def test_reward_is_an_argument() -> None:
     env = OvercookedEnv(reward=KitchenReward(step=-1.0, discount=1.0))
     env.reset()
     assert env.step_text("pick up the tomato")[1] == -2.0
     assert env.step_text("nonsense")[1] == -1.0
+    assert OvercookedEnv(reward={"step": -1.0, "discount": 1.0}).reward == env.reward
+
+
+def test_a_reward_given_as_a_mapping_is_part_of_the_spec() -> None:
+    env = gym.make("Overcooked-TomatoSalad-v0", reward={"chop": 0.0})
+    rebuilt = gym.make(EnvSpec.from_json(env.spec.to_json())).unwrapped
+    assert rebuilt.reward == KitchenReward(chop=0.0)
+
+
+CHOP = ("pick up the tomato", "put the tomato on the cutting board", "chop the tomato")
+SPOIL = ("pick up the tomato", "serve the dish")
+
+
+@pytest.mark.parametrize(("once", "paid"), [(False, [0.193, 0.193, 0.193]), (True, [0.193, -0.003, -0.003])])
+def test_chopping_can_be_paid_once(once: bool, paid: list[float]) -> None:
+    env = OvercookedEnv(once_only_chop_reward=once)
+    for _ in range(2):  # a reset forgets what was paid
+        env.reset()
+        earned = []
+        for _ in paid:
+            earned.append([env.step_text(text)[1] for text in CHOP][-1])
+            assert [env.step_text(text)[1] for text in SPOIL][-1] < -0.09
+        assert earned == pytest.approx(paid, abs=1e-3)
+
+
+def test_what_was_paid_is_part_of_the_state() -> None:
+    env, other = (OvercookedEnv(once_only_chop_reward=True) for _ in range(2))
+    env.reset()
+    for text in (*CHOP, *SPOIL, *CHOP[:2]):
+        env.step_text(text)
+    other.set_state(env.get_state())
+    assert other.step_text("chop the tomato")[1] == env.step_text("chop the tomato")[1] < 0
 
 
 def test_view_radius_decides_what_is_told() -> None:
@@ -97,7 +166,43 @@ def test_the_state_of_another_kitchen_is_refused() -> None:
     assert small.get_state() == before
 
 
-@pytest.mark.parametrize("change", [{"state": None}, {"state": ((1, 4), (), (6, 5))}, {"primitives": None}], ids=str)
+def test_shuffled_actions_are_the_same_in_another_order() -> None:
+    plain, shuffled, twin = OvercookedEnv(), OvercookedEnv(shuffle_actions=True), OvercookedEnv(shuffle_actions=True)
+    orders = set()
+    for seed in range(20):
+        (_, info), (_, mixed), (_, again) = (env.reset(seed=seed) for env in (plain, shuffled, twin))
+        assert sorted(mixed["admissible_actions"]) == sorted(info["admissible_actions"])
+        assert mixed["admissible_actions"] == again["admissible_actions"] == shuffled.admissible_actions()
+        orders.add(tuple(mixed["admissible_actions"]))
+    assert len(orders) > 10
+    twin.reset(seed=99)
+    twin.set_state(shuffled.get_state())
+    assert twin.admissible_actions() == shuffled.admissible_actions()
+    with pytest.raises(LangEnvsError, match="shuffle_actions"):
+        plain.set_state(shuffled.get_state())
+
+
+START = OvercookedEnv().kitchen_state
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": None},
+        {"state": ((1, 4), (), (6, 5))},
+        {"state": START._replace(foods=None)},
+        {"state": START._replace(foods=list(START.foods))},
+        {"state": START._replace(foods=(START.foods[0]._replace(chops=99),))},
+        {"state": START._replace(agent=Cell(0, 0))},
+        {"state": START._replace(agent=Cell(99, "a"))},
+        {"state": START._replace(bowl=Cell(3, 3))},
+        {"state": START._replace(bowl=Cell(99, 3))},
+        {"primitives": None},
+        {"paid": {0}},
+        {"paid": frozenset({7})},
+    ],
+    ids=str,
+)
 def test_a_broken_world_is_refused(change: dict[str, Any]) -> None:
     env = OvercookedEnv()
     env.reset()

@@ -12,7 +12,10 @@ import gymnasium as gym
 import pytest
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FILES = {"Overcooked-TomatoSalad-v0": "tomato_salad.jsonl.gz"}
+FILES = {
+    "Overcooked-TomatoSalad-v0": "tomato_salad.jsonl.gz",
+    "Overcooked-TomatoLettuceSalad-v0": "tomato_lettuce_salad.jsonl.gz",
+}
 DISCOUNT = 0.99
 
 

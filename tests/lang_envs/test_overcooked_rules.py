@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _macro_graph import DISCOUNT, LIMIT, VIEW_RADIUS, MacroGraph, macro_graph
+from _macro_graph import DISCOUNT, LIMIT, VIEW_RADIUS, MacroGraph, macro_graph, once_only
 
 from lang_envs.overcooked import describe
 from lang_envs.overcooked.env import OvercookedEnv
 from lang_envs.overcooked.kitchen import HAND, IN_BOWL, Event, Food, KitchenState, Move, Rules
 from lang_envs.overcooked.layout import TASKS, Cell, KitchenTask
-from lang_envs.overcooked.oracle import shortest_plan
+from lang_envs.overcooked.oracle import best_macro
 
 SMALL, LARGE = "tomato-salad", "tomato-lettuce-salad"
+OTHERS = [name for name in TASKS if name not in (SMALL, LARGE)]
+"""Recipes of the original family that no trace was recorded of."""
 
 
 def half_a_digit(decimals: int) -> float:
@@ -71,6 +73,18 @@ def test_exact_values_of_optimal_play(name: str, per_primitive: float, per_macro
     assert graph.expect(rewards, choose=np.max) == pytest.approx(undiscounted, abs=six)
 
 
+@pytest.mark.parametrize(
+    ("name", "per_macro", "undiscounted"),
+    [(SMALL, 1.094908, 1.145992), (LARGE, 1.240972, 1.338102)],
+)
+def test_chopping_paid_once_makes_finishing_best(name: str, per_macro: float, undiscounted: float) -> None:
+    graph = once_only(macro_graph(name))
+    assert graph.expect(graph.rewards, macro_discount=DISCOUNT, choose=np.max) == pytest.approx(
+        per_macro, abs=half_a_digit(6)
+    )
+    assert graph.expect(graph.rewards, choose=np.max) == pytest.approx(undiscounted, abs=half_a_digit(6))
+
+
 # ---------------------------------------------------------------------- optimal plans
 
 PLANS = {
@@ -100,10 +114,9 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_oracle_plan(name: str) -> None:
     graph, plan = macro_graph(name), PLANS[name]
-    rules = Rules(graph.task)
-    assert shortest_plan(rules, rules.start(), VIEW_RADIUS) == tuple(index for index, _, _ in plan)
     state = 0
     for position, (index, letters, reward) in enumerate(plan):
+        assert best_macro(graph.task, graph.states[state], VIEW_RADIUS) == index
         assert graph.letters[state][index] == letters
         assert graph.rewards[state, index] == pytest.approx(reward, abs=half_a_digit(9))
         assert graph.delivered[state, index] == (position == len(plan) - 1)
@@ -132,12 +145,35 @@ def test_oracle_episode(
     assert np.dot(rewards, DISCOUNT ** np.array(clocks)) == pytest.approx(per_primitive, abs=six)
 
 
-@pytest.mark.parametrize(("name", "every"), [(SMALL, 1), (LARGE, 211)])
-def test_oracle_is_shortest_from_other_states(name: str, every: int) -> None:
+@pytest.mark.parametrize("name", TASKS)
+def test_oracle_is_shortest_from_every_state(name: str) -> None:
     graph = macro_graph(name)
-    rules, distance = Rules(graph.task), graph.macros_to_delivery()
-    for number in range(0, len(graph.states), every):
-        assert len(shortest_plan(rules, graph.states[number], VIEW_RADIUS)) == distance[number]
+    distance = graph.macros_to_delivery()
+    for number, state in enumerate(graph.states):
+        best = best_macro(graph.task, state, VIEW_RADIUS)
+        rest = 0 if graph.delivered[number, best] else distance[graph.after[number, best]]
+        assert 1 + rest == distance[number]
+
+
+# ---------------------------------------------------------------------- the other recipes
+
+
+@pytest.mark.parametrize(
+    ("name", "macros"),
+    list(zip(OTHERS, [6, 6, 10, 10, 16], strict=True)),
+)
+def test_other_recipes(name: str, macros: int) -> None:
+    """One kitchen, another order: the same states as far as nothing is served, as many steps for as many foods."""
+    graph = macro_graph(name)
+    assert graph.task.foods == TASKS[LARGE].foods
+    distance = graph.macros_to_delivery()
+    assert (distance[0], np.isfinite(distance).all()) == (macros, True)
+    assert list(TASKS).index(name) == graph.task.index
+    env = OvercookedEnv(name)
+    env.reset()
+    rewards = [env.step_text(env.oracle_action())[1] for _ in range(macros)]
+    assert rewards[-1] > 0.9
+    assert sum(reward > 0.1 for reward in rewards[:-1]) == len(graph.task.goal)  # each chop of a food of the dish
 
 
 # ---------------------------------------------------------------------- the limit

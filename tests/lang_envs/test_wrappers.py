@@ -174,7 +174,7 @@ def test_text_actions_are_token_actions(env_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [3, None, b"chop nothing", np.zeros(48, dtype=np.int64)], ids=["int", "None", "bytes", "tokens"]
+    "action", [3, None, b"chop nothing", np.zeros(96, dtype=np.int64)], ids=["int", "None", "bytes", "tokens"]
 )
 def test_text_action_takes_text_only(env_id: str, action: Any) -> None:
     env = TextAction(gym.make(env_id))

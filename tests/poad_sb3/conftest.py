@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toy import randomise_adapter
+from toy import randomise
 
 from poad_sb3.lm import LanguageModel
 
@@ -13,5 +13,5 @@ torch.set_num_threads(1)
 def lm() -> LanguageModel:
     """The pocket model with an adapter that does something. Leave it as it is."""
     model = LanguageModel()
-    randomise_adapter(model)
+    randomise(model)
     return model

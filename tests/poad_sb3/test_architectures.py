@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
 
 from poad_sb3 import POAD
 from poad_sb3.lm import LanguageModel
@@ -13,14 +13,16 @@ from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.rows import prepare
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
+VOCABULARY = len(AutoTokenizer.from_pretrained(POCKET_FOLDER))
 ACTIONS = ("pick up the tomato", "pick up the bowl", "put the bowl on the table", "chop")
 SMALL = {
-    "vocab_size": 773, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
 GPT2 = {
-    "vocab_size": 773,
+    "vocab_size": VOCABULARY,
     "n_embd": 32,
     "n_layer": 2,
     "n_head": 4,
@@ -82,7 +84,7 @@ def test_the_first_ratio_is_one(tmp_path, name):
 
 def test_a_recurrent_model_is_not_packed(tmp_path):
     """Mamba has no attention to mask: whatever it cannot do must be found out when it is loaded."""
-    settings = {"vocab_size": 773, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}
+    settings = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}
     config = CONFIG_MAPPING["mamba"](**settings, bos_token_id=1, eos_token_id=2)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):

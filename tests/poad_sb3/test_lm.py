@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from toy import randomise_adapter
+from toy import randomise
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from poad_sb3 import ModelError, PoadError
@@ -218,7 +218,7 @@ def test_the_fingerprint_knows_the_model(tiny: Path) -> None:
     fingerprint = LanguageModel(str(tiny)).fingerprint
     torch.manual_seed(123)
     twin = LanguageModel(str(tiny), lora={"r": 4})
-    randomise_adapter(twin)
+    randomise(twin)
     assert twin.fingerprint == fingerprint, "the adapter is no part of it"
     weights = load_file(tiny / "model.safetensors")
     name = next(name for name in weights if "k_proj" in name)

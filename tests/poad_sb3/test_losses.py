@@ -84,7 +84,7 @@ def test_k3_averages_to_the_divergence_of_old_from_new(seed: int) -> None:
 
 def test_normalize() -> None:
     advantages = torch.tensor([3.0, 0.0, -1.0, 0.0, 5.0])
-    normal = normalize(advantages)
+    normal = normalize(advantages, 0.05)
     assert float(normal.mean()) == pytest.approx(0, abs=1e-6)
     assert float(normal.std()) == pytest.approx(1, abs=1e-6)
     assert normal[1] == normal[3] != 0, "an advantage of exactly 0 is an advantage like any other"
@@ -92,14 +92,21 @@ def test_normalize() -> None:
 
 @pytest.mark.parametrize("entries", [[], [2.5]])
 def test_normalize_leaves_fewer_than_two_entries(entries: list[float]) -> None:
-    assert normalize(torch.tensor(entries)).tolist() == entries
+    assert normalize(torch.tensor(entries), 0.05).tolist() == entries
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 0.7, -123.4])
 @pytest.mark.parametrize("count", [2, 3, 7, 61])
 def test_normalize_only_centres_equal_entries(value: float, count: int) -> None:
     """Rounding of the mean must not be blown up into advantages of size 1."""
-    assert normalize(torch.full((count,), value)).abs().max() < 1e-2
+    assert normalize(torch.full((count,), value), 0.05).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("std", [1e-9, 0.01, 0.0499, 0.0501, 1.0, 1e4])
+def test_normalize_divides_by_at_least_the_smallest_standard_deviation(std: float) -> None:
+    advantages = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    advantages *= std / advantages.std()
+    torch.testing.assert_close(normalize(advantages, 0.05), advantages / max(std, 0.05))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from collections import Counter
 
 import gymnasium as gym
 import numpy as np
@@ -10,15 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from scipy.stats import chisquare
 from transformers import AutoTokenizer
 
-from lang_envs import ENV_ROWS
+from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
 from poad_sb3 import POAD
 from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.pocket.corpus import TRAINING_IDS, household_sentences, random_play
+from poad_sb3.pocket.corpus import household_sentences, random_play
 from poad_sb3.pocket.train import PocketConfig, encode_line, make_corpus, train
 
-UNSEEN_NOUNS = "cheese|hamburger|apple pie|pizza|dishes|dishwasher|clothes|washing machine"
+UNSEEN_NOUNS = (
+    "cheese|hamburger|apple pie|pizza|dishes|dishwasher|clothes|washing machine|lasagna|oven|popcorn|lemonade"
+)
 COMMANDS = "walk to|grab|put|open|close|pick up|take|chop|serve|heat up|turn on|turn off|sit on"
 
 
@@ -51,7 +55,33 @@ def test_what_ships_was_trained_by_the_script(corpus, tokenizer):
 def test_the_corpus_holds_no_task_called_unseen(corpus):
     commands = re.compile(rf"\b({COMMANDS})\b[^.]*\b({UNSEEN_NOUNS})\b", re.IGNORECASE)
     assert [line for line in corpus if commands.search(f"{line.prompt} {line.action}")] == []
-    assert set(TRAINING_IDS) <= {row.id for row in ENV_ROWS}
+    assert re.search(rf"\b({UNSEEN_NOUNS})\b", " ".join(line.prompt for line in corpus))  # there is something to miss
+
+
+def test_no_prompt_and_no_phrase_of_an_unseen_task_is_in_the_corpus(corpus):
+    assert {row.id for row in ENV_ROWS} >= {*TRAINING_IDS, *UNSEEN_IDS}
+    assert len(set(UNSEEN_IDS)) == 8
+    known = set().union(*(texts_of(env_id)[1] for env_id in TRAINING_IDS if env_id.startswith("VirtualHome")))
+    everything = "\n".join(f"{line.prompt} {line.action}" for line in corpus)
+    for env_id in UNSEEN_IDS:
+        prompts, phrases = texts_of(env_id)
+        new = phrases - known
+        assert len(prompts) >= 15
+        assert len(new) >= 3
+        assert [text for text in {*prompts, *new} if text in everything] == []
+
+
+def texts_of(env_id):
+    """Every prompt within reach of a long random walk over the command set, and every phrase."""
+    env, rng = gym.make(env_id, disable_env_checker=True).unwrapped, np.random.default_rng(0)
+    env.reset(seed=0)
+    prompts = set()
+    for _ in range(20_000):
+        text, _, terminated, truncated, _ = env.step_text(rng.choice(env.command_set).item())
+        prompts.add(text)
+        if terminated or truncated:
+            env.reset()
+    return prompts, set(env.command_set)
 
 
 def test_plain_sentences_hold_no_command_and_no_prompt():
@@ -63,16 +93,15 @@ def test_plain_sentences_hold_no_command_and_no_prompt():
         assert line.prompt not in prompts
 
 
-def test_play_is_uniform_over_the_admissible_actions():
-    counts = {}
-    for line in random_play(4000, np.random.default_rng(2)):
-        counts.setdefault(line.prompt, {}).setdefault(line.action, 0)
-        counts[line.prompt][line.action] += 1
-    start = max(counts.values(), key=lambda actions: sum(actions.values()))
-    total = sum(start.values())
-    assert len(start) == 5
-    chi_square = sum((n - total / 5) ** 2 / (total / 5) for n in start.values())
-    assert chi_square < 18.5  # 4 degrees of freedom, p = 0.001
+def test_play_is_uniform_over_situations_and_over_their_actions():
+    lines = list(random_play(4000, np.random.default_rng(2), ("Overcooked-TomatoSalad-v0",)))
+    prompts = Counter(line.prompt for line in lines)
+    assert len(prompts) == 21
+    assert chisquare(list(prompts.values())).pvalue > 1e-3
+    for prompt in prompts:
+        actions = Counter(line.action for line in lines if line.prompt == prompt)
+        assert len(actions) == 5
+        assert chisquare(list(actions.values())).pvalue > 1e-5  # 21 of them
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -90,12 +119,16 @@ def test_training_is_deterministic(tmp_path):
     assert all(a[name].equal(b[name]) for name in a)
 
 
-def test_it_does_not_know_the_task():
-    env = gym.make("Overcooked-TomatoSalad-v0")
+@pytest.mark.parametrize("env_id", TRAINING_IDS)
+def test_it_does_not_know_the_task(env_id):
+    """Along the shortest plan, no action is near certain or impossible, and the whole plan is a rare one."""
+    env = gym.make(env_id, oracle_info=True)
     model = POAD("LLMPolicy", env, seed=0)
     text, info = env.reset()
-    for _ in range(6):
-        best = env.unwrapped.oracle_action()
+    chances = []
+    while info["oracle_action"] is not None:
         probabilities = model.policy.action_probabilities(text, info["admissible_actions"])
-        assert 0.02 < probabilities[best] < 0.6
-        text, _, _, _, info = env.step(env.action_space.encode(best))
+        chances.append(probabilities[info["oracle_action"]])
+        text, _, _, _, info = env.step(env.action_space.encode(info["oracle_action"]))
+    assert 0.01 < min(chances) < max(chances) < 0.6
+    assert np.exp(np.log(chances).mean()) < 0.35

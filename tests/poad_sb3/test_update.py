@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from toy import COLOURS, Collector, make_agent, randomise_adapter
+from toy import COLOURS, Collector, make_agent, randomise
 
 from poad_sb3 import POAD, LLMPolicy
 from poad_sb3.buffers import ActionStep, TokenPath, TokenRolloutBuffer, TokenValues
@@ -26,13 +26,14 @@ ONE_STEP = UpdateSettings(
     max_grad_norm=1e9,  # gradients stay as they are, to be compared
     target_kl=None,
     normalize_advantage=True,
+    min_advantage_std=1e-6,
 )
 
 
 def rollout(**kwargs: Any) -> POAD:
     """An agent with a full buffer, of actions its adapter had a say in."""
     agent = make_agent(Collector, **kwargs)
-    randomise_adapter(agent.policy)
+    randomise(agent.policy)
     agent.learn(agent.n_steps * agent.n_envs)
     return agent
 
@@ -168,7 +169,7 @@ def test_many_chunks_give_the_gradient_of_one(stale: POAD, monkeypatch: pytest.M
 
 def test_every_update_starts_with_ratio_one() -> None:
     agent = make_agent(Collector, n_envs=2)
-    randomise_adapter(agent.policy)
+    randomise(agent.policy)
     settings = replace(ONE_STEP, n_epochs=2, batch_size=8)
     for _ in range(3):
         agent.learn(32, reset_num_timesteps=False)

@@ -45,7 +45,7 @@ class LampEnv(LangEnv[tuple[str, int]]):
     def _describe(self) -> str:
         return f"The lamp is {self.colour}. You have {self.left} moves left."
 
-    def admissible_actions(self) -> list[str]:
+    def _listed_actions(self) -> list[str]:
         """Waiting is not listed while the lamp is red, so prompts differ in the number of their actions."""
         if self.colour in self.forced:
             return ["wait"]
@@ -99,12 +99,12 @@ def make_agent(
     return kind("LLMPolicy", lamps, **kwargs)
 
 
-def randomise_adapter(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> None:
-    """A fresh adapter changes nothing (its B is 0); this one does."""
+def randomise(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> None:
+    """A fresh adapter changes nothing (its B is 0), a fresh critic says 0; these do not."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if "lora_B" in name:
+            if "lora_B" in name or ("critic" in name and not parameter.any()):
                 parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
 
 

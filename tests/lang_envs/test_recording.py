@@ -1,0 +1,160 @@
+"""Episodes as GIFs and as videos, and the agents that play them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import third_party  # registers ids
+from _walk import FAMILY_IDS
+from gymnasium.wrappers import RecordVideo
+from PIL import Image
+
+from lang_envs import LangEnvsError
+from lang_envs.agents import oracle_agent, random_agent
+from lang_envs.recording import encode_gif, record_episode, record_gif
+from lang_envs.wrappers import TextAction
+
+FULL = "ThirdParty/FullDoors-v0"
+
+
+# ---------------------------------------------------------------------- RecordVideo
+
+
+def decode_video(path: Path) -> np.ndarray:
+    """Frames, shape (n, height, width, 3)."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", path, "-fps_mode", "passthrough", "-pix_fmt", "rgb24"]
+    done = subprocess.run([*command, "-f", "rawvideo", "-"], capture_output=True, check=True)
+    width, height = map(int, re.search(rb", (\d+)x(\d+)", done.stderr).groups())
+    return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, height, width, 3)
+
+
+@pytest.mark.parametrize("env_id", FAMILY_IDS)
+def test_gymnasium_records_a_video(env_id: str, tmp_path: Path) -> None:
+    folder, drawn = tmp_path / "videos", []
+    env = TextAction(RecordVideo(gym.make(env_id, render_mode="rgb_array"), str(folder)))
+    env.reset(seed=0)
+    drawn.append(env.unwrapped.render())
+    over = False
+    while not over:
+        _, _, terminated, truncated, _ = env.step(env.unwrapped.oracle_action())
+        drawn.append(env.unwrapped.render())
+        over = terminated or truncated
+    env.close()
+    (video,) = folder.glob("*.mp4")
+    shown = decode_video(video)
+    assert shown.shape == np.shape(drawn)
+    assert len(drawn) > 2
+    differences = np.abs(shown.astype(int) - np.array(drawn)).mean(axis=(1, 2, 3))
+    assert differences.max() < 8  # lossy, but the same pictures
+
+
+# ---------------------------------------------------------------------- GIFs
+
+
+@pytest.mark.parametrize("env_id", FAMILY_IDS)
+def test_a_gif_shows_the_episode(env_id: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "episode.gif"
+    recording = record_gif(env_id, oracle_agent(), path)
+    assert (recording.terminated, recording.truncated, recording.success) == (True, False, True)
+    assert len(recording.frames) == len(recording.actions) + 1
+    with Image.open(path) as image:
+        assert (image.format, image.n_frames) == ("GIF", len(recording.frames))
+        assert (image.height, image.width, 3) == recording.frames[0].shape
+        durations = []
+        for number in range(image.n_frames):
+            image.seek(number)
+            durations.append(image.info["duration"])
+    assert durations[0] > durations[1] < durations[-1]
+    assert [file.name for file in path.parent.iterdir()] == ["episode.gif"]
+
+
+def test_a_recording_is_what_gymnasium_shows() -> None:
+    recording = record_episode(FULL, random_agent(np.random.default_rng(3)), seed=5, n_tries=4)
+    env, total = TextAction(gym.make(FULL, render_mode="rgb_array", n_tries=4)), 0.0
+    env.reset(seed=5)
+    frames = [env.render()]
+    for action in recording.actions:
+        _, reward, terminated, truncated, info = env.step(action)
+        total += reward
+        frames.append(env.render())
+    assert all(np.array_equal(*pair) for pair in zip(frames, recording.frames, strict=True))
+    assert recording[2:] == (total, terminated, truncated, info["success"])
+    assert terminated or truncated
+
+
+@pytest.mark.parametrize("max_frames", [1, 2, 3])
+def test_a_recording_stops_in_time(max_frames: int) -> None:
+    recording = record_episode(FULL, oracle_agent(), max_frames=max_frames)
+    assert (len(recording.frames), len(recording.actions)) == (max_frames, max_frames - 1)
+    assert recording[3:] == (False, False, False)
+    assert encode_gif(recording.frames).startswith(b"GIF89a")
+
+
+def test_a_text_that_does_not_fit_is_an_invalid_action_and_no_error() -> None:
+    recording = record_episode(FULL, lambda *_: "x" * 1000, n_tries=3)
+    assert (recording.truncated, len(recording.actions)) == (True, 3)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "episode.gif"
+    path.write_bytes(b"old")
+
+    def full(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[:10])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="no space left"):
+        record_gif(FULL, oracle_agent(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments", "error", "message"),
+    [
+        ("ThirdParty/Doors-v0", {}, LangEnvsError, r"Expected an environment with render mode 'rgb_array'; .* Fix: "),
+        (FULL, {"max_frames": 0}, ValueError, "Expected max_frames of at least 1; got 0"),
+    ],
+    ids=["no drawing", "no frames"],
+)
+def test_what_cannot_be_recorded(env_id: str, arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        record_episode(env_id, oracle_agent(), **arguments)
+
+
+# ---------------------------------------------------------------------- agents
+
+
+def test_random_play_is_uniform_and_seeded() -> None:
+    env, listed = gym.make(FULL), ["a", "b", "c"]
+    said = [random_agent(np.random.default_rng(seed))(env, "", listed) for seed in range(300)]
+    assert said == [random_agent(np.random.default_rng(seed))(env, "", listed) for seed in range(300)]
+    assert min(said.count(action) for action in listed) > 70
+
+
+def test_random_play_says_something_where_any_text_is_an_action() -> None:
+    env = gym.make("ThirdParty/OpenDoors-v0")
+    agent = random_agent(np.random.default_rng(0))
+    said = {agent(env, "", None) for _ in range(10)}
+    assert len(said) > 1
+    assert all(env.action_space.decode(env.action_space.encode(text)) == text for text in said)
+
+
+def test_an_oracle_is_asked_through_wrappers() -> None:
+    env = TextAction(gym.make(FULL))
+    env.reset(seed=0)
+    assert oracle_agent()(env, "", None) == env.unwrapped.oracle_action()
+
+
+def test_there_is_not_always_an_oracle() -> None:
+    with pytest.raises(LangEnvsError, match=r"Expected an environment with an oracle_action\(\) method; got .* Fix: "):
+        oracle_agent()(third_party.Doors(), "", None)

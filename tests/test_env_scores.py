@@ -1,0 +1,209 @@
+"""Exact scores: a closed form, the same without shortcuts, the figures of the originals, and the committed file."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import pytest
+
+from benchmarks.env_scores import DISCOUNTS, Policy, Score, oracle_policy, random_policy, score, score_both
+from benchmarks.environment import RESULTS
+from lang_envs import ENV_ROWS, LangEnv
+from lang_envs.core import Outcome
+
+SMALL_IDS = ("Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0")
+
+
+class _Search(NamedTuple):
+    lifted: int | None
+    elapsed: int
+
+
+class Cups(LangEnv[_Search]):
+    """A key lies under cup 0 of `n_cups`; a try takes `duration` units of time and costs `cost`."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - gymnasium's
+
+    def __init__(self, *, n_cups: int = 4, duration: int = 1, limit: int = 12, cost: float = 0.125) -> None:
+        super().__init__(max_action_length=16, max_observation_length=16)
+        self.n_cups, self.duration, self.limit, self.cost = n_cups, duration, limit, cost
+        self.world = _Search(None, 0)
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self.world = _Search(None, 0)
+
+    def _describe(self) -> str:
+        return f"Not under {self.world.lifted}."
+
+    def _listed_actions(self) -> list[str]:
+        return [f"lift {cup}" for cup in range(self.n_cups)]
+
+    def _execute(self, text: str) -> Outcome | None:
+        if text not in self._listed_actions():
+            return None
+        self.world = self.world._replace(lifted=int(text.split()[1]))
+        return self._pass(self.duration)
+
+    def _pass_time(self) -> Outcome:
+        return self._pass(1)._replace(terminated=False, success=False)
+
+    def _pass(self, duration: int) -> Outcome:
+        self.world = self.world._replace(elapsed=self.world.elapsed + duration)
+        found = self.world.lifted == 0
+        return Outcome(found - self.cost, found, self.world.elapsed >= self.limit and not found, found)
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        return {"primitive_steps": self.duration if acted else 0}
+
+    def _get_world(self) -> _Search:
+        return self.world
+
+    def _set_world(self, world: _Search) -> None:
+        self.world = world
+
+    def oracle_action(self) -> str:
+        return "lift 0"
+
+
+class ShiftyCups(Cups):
+    """The start is random."""
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self.world = _Search(int(self.np_random.integers(1, 1000)), 0)
+
+
+class RattlingCups(Cups):
+    """A try draws a number."""
+
+    def _execute(self, text: str) -> Outcome | None:
+        self.np_random.random()
+        return super()._execute(text)
+
+
+@pytest.mark.parametrize(("n_cups", "duration", "limit"), [(4, 1, 12), (3, 1, 1), (5, 3, 20), (2, 7, 5)])
+def test_a_closed_form(n_cups: int, duration: int, limit: int) -> None:
+    discounts = (1.0, 0.9)
+    got = score(Cups(n_cups=n_cups, duration=duration, limit=limit), random_policy, discounts)
+    found, n_tries = 1 / n_cups, -(-limit // duration)
+    assert got.success == pytest.approx(1 - (1 - found) ** n_tries)
+    assert got.actions == pytest.approx((1 - (1 - found) ** n_tries) / found)
+    assert got.duration == pytest.approx(duration * got.actions)
+    for discount, value in zip(discounts, got.returns.values(), strict=True):
+        going_on = (1 - found) * discount**duration
+        assert value == pytest.approx((found - 0.125) * (1 - going_on**n_tries) / (1 - going_on))
+    assert got.n_situations == n_cups  # nothing lifted yet, and each wrong cup
+
+
+def test_a_policy_that_knows() -> None:
+    assert score(Cups(), oracle_policy, (1.0,)) == Score(1.0, {"1": 0.875}, 1.0, 1.0, 1)
+
+
+@pytest.mark.parametrize(("env", "message"), [(ShiftyCups(), "its start depends"), (RattlingCups(), "'lift 0' drew")])
+def test_a_random_environment_is_refused(env: LangEnv[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected a deterministic environment; .*{message}"):
+        score(env, random_policy, (1.0,))
+
+
+# ---------------------------------------------------------------------- without the shortcut
+
+
+@pytest.mark.parametrize("policy", [random_policy, oracle_policy], ids=["random", "oracle"])
+@pytest.mark.parametrize(
+    ("env_id", "limit"),
+    [
+        ("Overcooked-TomatoSalad-v0", {"max_primitives": 29}),
+        ("VirtualHome-FoodPreparation-v0", {"max_steps": 9}),
+        ("VirtualHome-Entertainment-v0", {"max_steps": 5}),
+    ],
+)
+def test_the_clock_decides_nothing_but_the_end(env_id: str, limit: dict[str, int], policy: Policy) -> None:
+    env = gym.make(env_id, **limit).unwrapped
+    got, slow = score(env, policy, (1.0, 0.99)), carry_forward(env, policy, 0.99)
+    assert (got.success, got.actions, got.duration) == pytest.approx((slow["success"], slow["actions"], slow["time"]))
+    assert (got.returns["1"], got.returns["0.99"]) == pytest.approx((slow["sum"], slow["discounted"]))
+
+
+def carry_forward(env: LangEnv[Any], policy: Policy, discount: float) -> dict[str, float]:
+    """Every captured world in its own right, clock included, one action after the other."""
+    env.reset(seed=0)
+    start, total = env.get_state(), defaultdict(float)
+    present = {(start["world"], 0): 1.0}
+    while present:
+        later: dict[Any, float] = defaultdict(float)
+        for (world, elapsed), chance in present.items():
+            env.set_state(start | {"world": world})
+            for text, chosen in policy(env).items():
+                env.set_state(start | {"world": world})
+                _, reward, terminated, truncated, info = env.step_text(text)
+                flow, duration = chance * chosen, info.get("primitive_steps", 1)
+                total["success"] += flow * info["success"]
+                total["sum"] += flow * reward
+                total["discounted"] += flow * discount**elapsed * reward
+                total["actions"] += flow
+                total["time"] += flow * duration
+                if not (terminated or truncated):
+                    later[env.get_state()["world"], elapsed + duration] += flow
+        present = later
+    return total
+
+
+# ---------------------------------------------------------------------- figures
+
+PUBLISHED = {
+    "Overcooked-TomatoSalad-v0": (0.4420, 56.33, 165.37, {"1": -0.10802, "0.99": -0.09641}),
+    "Overcooked-TomatoLettuceSalad-v0": (0.0102, 64.94, 201.44, {"1": -0.55652, "0.99": -0.22797}),
+    "VirtualHome-FoodPreparation-v0": (0.0150036, 49.795, 49.795, {"0.95": 0.00287771, "0.99": 0.0105794}),
+    "VirtualHome-Entertainment-v0": (0.00304368, 49.972, 49.972, {"0.95": 0.000432234, "0.99": 0.00204832}),
+}
+"""Uniformly random play in the originals: success, actions, time, returns; every figure to its last digit."""
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Any]:
+    return json.loads((RESULTS / "env_scores.json").read_text(encoding="utf-8"))["scores"]
+
+
+@pytest.mark.parametrize("env_id", PUBLISHED)
+def test_random_play_scores_as_in_the_original(env_id: str, committed: dict[str, Any]) -> None:
+    got = committed[env_id]["random"]
+    success, actions, duration, returns = PUBLISHED[env_id]
+    pairs = [(got["success"], success), (got["actions"], actions), (got["duration"], duration)]
+    for found, figure in [*pairs, *((got["returns"][key], value) for key, value in returns.items())]:
+        assert found == pytest.approx(figure, rel=0, abs=0.51 * last_digit(figure))
+
+
+def last_digit(figure: float) -> float:
+    return 10.0 ** -len(f"{figure:.9f}".rstrip("0").partition(".")[2])
+
+
+def test_every_id_has_scores_and_its_oracle_succeeds(committed: dict[str, Any]) -> None:
+    assert list(committed) == [row.id for row in ENV_ROWS]
+    for env_id, both in committed.items():
+        assert set(both) == {"random", "oracle"}
+        assert both["oracle"]["success"] == 1.0 > both["random"]["success"] > 0
+        for one in both.values():
+            assert list(one["returns"]) == [f"{discount:g}" for discount in DISCOUNTS[env_id.split("-")[0]]]
+
+
+@pytest.mark.parametrize("env_id", SMALL_IDS)
+def test_the_committed_scores_are_those_of_this_code(env_id: str, committed: dict[str, Any]) -> None:
+    for name, one in score_both(env_id).items():
+        assert one.returns == pytest.approx(committed[env_id][name]["returns"])
+        rest = {key: value for key, value in committed[env_id][name].items() if key != "returns"}
+        assert {key: getattr(one, key) for key in rest} == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "like"),
+    [
+        (row.id, "VirtualHome-Entertainment-v0" if row.kwargs["task"] == "entertainment" else SMALL_IDS[1])
+        for row in ENV_ROWS
+        if "nouns" in row.kwargs
+    ],
+)
+def test_other_nouns_change_no_score(env_id: str, like: str, committed: dict[str, Any]) -> None:
+    assert committed[env_id] == committed[like]
