@@ -20,15 +20,15 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,cli,video,test]"
+	$(PIP) -e ".[llm,bench,cli,datasci,video,test]"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,cli,docs]"
+	$(PIP) -e ".[llm,bench,cli,datasci,docs]"
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[data,llm,bench,cli,video,docs,test]"
+	$(PIP) -e ".[data,datasci,llm,bench,cli,video,docs,test]"
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo

@@ -41,6 +41,11 @@ def _home(name: str, task: str, summary: str, **nouns: str) -> EnvRow:
     return EnvRow(f"VirtualHome-{name}-v0", entry_point, summary, {"task": task, **called})
 
 
+def _coding(dataset: str, summary: str) -> EnvRow:
+    entry_point = "lang_envs.datascicoding.env:DataSciCodingEnv"
+    return EnvRow(f"DataSciCoding-{dataset}-v0", entry_point, summary, {"dataset": dataset})
+
+
 _HEAT, _WATCH = "food-preparation", "entertainment"
 
 ENV_ROWS: tuple[EnvRow, ...] = (
@@ -73,6 +78,11 @@ ENV_ROWS: tuple[EnvRow, ...] = (
     ),
     _home("Lasagna", _HEAT, "Food Preparation with a lasagna and an oven.", pancake="lasagna", microwave="oven"),
     _home("MovieNight", _WATCH, "Entertainment with popcorn and lemonade.", chips="popcorn", milk="lemonade"),
+    _coding("balance-scale", "Write a classifier: which side of a balance goes down."),
+    _coding("wine", "Write a classifier: which grower a wine is from."),
+    _coding("iris", "Write a classifier: which of three irises a flower is."),
+    _coding("breast-cancer", "Write a classifier: whether a tumour is benign."),
+    _coding("digits", "Write a classifier: which digit was written."),
 )
 """Every id."""
 

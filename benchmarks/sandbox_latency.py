@@ -1,0 +1,143 @@
+"""Cost of the sandbox: `python -m benchmarks.sandbox_latency`.
+
+One evaluation of GaussianNB (5 splits of a table of the size of pharyngitis, 512 rows x 18 features), three ways in
+turns: in this process, in the sandbox, and in a fresh interpreter as most harnesses do it. Then many evaluations in a
+row, with what they leave behind. Prints medians and writes results/sandbox_latency.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.environment import RESULTS, describe_machine
+from lang_envs.datascicoding.datasets import Dataset
+from lang_envs.datascicoding.evaluation import Evaluator, Status
+from lang_envs.datascicoding.sandbox.client import Sandbox
+
+CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+SPLITS = range(5)
+
+_FRESH = """
+import sys; sys.path[:0] = {path!r}
+from benchmarks.sandbox_latency import in_process, table
+print(in_process(table()))
+"""
+
+
+def table() -> Dataset:
+    """A table of the size of pharyngitis, drawn from a fixed generator."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(512, 18))
+    y = (x[:, 0] + rng.normal(size=512) > 0).astype(np.int64)
+    return Dataset(name="drawn", title="a drawn table", about="Drawn.", x=x, y=y, published=True, source="drawn")
+
+
+def in_process(dataset: Dataset) -> float:
+    """The harness one would write without a sandbox: mean AUC."""
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import train_test_split
+
+    areas = []
+    for state in SPLITS:
+        x_train, x_test, y_train, y_test = train_test_split(
+            dataset.x, dataset.y, test_size=0.5, random_state=state, shuffle=True
+        )
+        module: dict[str, object] = {"x_train": x_train, "y_train": y_train}
+        exec(CODE, module)  # noqa: S102 - the code above
+        areas.append(roc_auc_score(y_test, module["model"].predict_proba(x_test)[:, 1]))  # type: ignore[attr-defined]
+    return float(np.mean(areas))
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return 1e3 * (time.perf_counter() - started)
+
+
+def _fresh_interpreter() -> None:
+    code = _FRESH.format(path=[str(Path(__file__).parents[1])])
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env)
+
+
+def latency(n_repeats: int) -> dict[str, float]:
+    """Median milliseconds of each way; the ways take turns, so that other load meets them alike."""
+    dataset, sandbox = table(), Sandbox()
+    evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
+    wanted, got = in_process(dataset), evaluator(CODE).score
+    if got != wanted:
+        raise RuntimeError(f"Expected the same score in the sandbox; got {got} instead of {wanted}.")
+    times: dict[str, list[float]] = {"in process": [], "sandbox": [], "fresh interpreter": []}
+    for _ in range(n_repeats):
+        times["in process"].append(_milliseconds(lambda: in_process(dataset)))
+        times["sandbox"].append(_milliseconds(lambda: evaluator(CODE)))
+        times["fresh interpreter"].append(_milliseconds(_fresh_interpreter))
+    sandbox.close()
+    return {way: statistics.median(each) for way, each in times.items()}
+
+
+def endurance(n_evaluations: int) -> dict[str, float]:
+    """Evaluations in a row: how fast, and what has grown."""
+    dataset, sandbox = table(), Sandbox()
+    evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
+    evaluator(CODE)
+    before, started = _holdings(sandbox), time.perf_counter()
+    for _ in range(n_evaluations):
+        if evaluator(CODE).status is not Status.OK:
+            raise RuntimeError("Expected honest code to run.")
+    seconds = time.perf_counter() - started
+    after = _holdings(sandbox)
+    sandbox.close()
+    return {
+        "evaluations": n_evaluations,
+        "evaluations_per_second": n_evaluations / seconds,
+        **{f"{name}_grown": after[name] - before[name] for name in before},
+    }
+
+
+def _holdings(sandbox: Sandbox) -> dict[str, float]:
+    """Memory (MiB) and descriptors of this process and of the supervisor, and the supervisor's processes."""
+    held: dict[str, float] = {}
+    for name, pid in (("client", os.getpid()), ("supervisor", sandbox.about()["pid"])):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        held[f"{name}_rss_mib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        held[f"{name}_files"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return held
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--evaluations", type=int, default=5000)
+    options = parser.parse_args()
+    medians = latency(options.repeats)
+    sandbox = medians["sandbox"]
+    ratios = {
+        "sandbox_to_in_process": sandbox / medians["in process"],
+        "fresh_interpreter_to_sandbox": medians["fresh interpreter"] / sandbox,
+    }
+    report = Table("way", "median ms", box=None)
+    for way, value in medians.items():
+        report.add_row(way, f"{value:.1f}")
+    Console().print(report, ratios)
+    endured = endurance(options.evaluations)
+    Console().print(endured)
+    result = {"machine": describe_machine(), "median_ms": medians, "ratios": ratios, "endurance": endured}
+    (RESULTS / "sandbox_latency.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

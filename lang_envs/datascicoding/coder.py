@@ -1,0 +1,299 @@
+"""`RandomCoder`: plausible, often wrong scikit-learn code, which exercises the environment and is what to beat.
+
+A body is drawn from a grammar: imports, perhaps a pipeline of preparing steps, one of some 20 families of models or a
+vote of three, with random hyper-parameters. `spoil` then makes one of the mistakes that people and models make.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import gymnasium as gym
+import numpy as np
+
+__all__ = ["MISTAKES", "RandomCoder", "Spoiled", "random_body", "spoil"]
+
+_Choices = Mapping[str, Sequence[str]]
+_Item = TypeVar("_Item")
+
+
+class _Part(NamedTuple):
+    """A class of scikit-learn, and what its arguments may be."""
+
+    module: str
+    name: str
+    choices: _Choices
+
+
+_SEED: _Choices = {"random_state": ("0", "1", "42")}
+_DEPTH: _Choices = {"max_depth": ("2", "3", "4", "6", "None"), "min_samples_leaf": ("1", "2", "5", "10")}
+_TREES: _Choices = {"n_estimators": ("5", "10", "15"), **_DEPTH, **_SEED}
+_STRENGTHS = ("0.01", "0.1", "1.0", "10.0")
+_MODELS = (
+    _Part(
+        "linear_model",
+        "LogisticRegression",
+        {"C": _STRENGTHS, "max_iter": ("50", "100"), "class_weight": ("None", "'balanced'")},
+    ),
+    _Part(
+        "linear_model",
+        "SGDClassifier",
+        {"loss": ("'log_loss'", "'modified_huber'"), "alpha": ("1e-4", "1e-3", "1e-2"), **_SEED},
+    ),
+    _Part("naive_bayes", "GaussianNB", {"var_smoothing": ("1e-9", "1e-6", "1e-3")}),
+    _Part("naive_bayes", "BernoulliNB", {"alpha": ("0.1", "1.0"), "binarize": ("0.0", "0.5", "2.0")}),
+    _Part(
+        "neighbors",
+        "KNeighborsClassifier",
+        {"n_neighbors": ("3", "5", "15", "25"), "weights": ("'uniform'", "'distance'"), "p": ("1", "2")},
+    ),
+    _Part("neighbors", "NearestCentroid", {"priors": ("'uniform'", "'empirical'")}),
+    _Part("tree", "DecisionTreeClassifier", {"criterion": ("'gini'", "'entropy'"), **_DEPTH, **_SEED}),
+    _Part("tree", "ExtraTreeClassifier", {**_DEPTH, **_SEED}),
+    _Part("ensemble", "RandomForestClassifier", {**_TREES, "max_features": ("'sqrt'", "'log2'", "0.5")}),
+    _Part("ensemble", "ExtraTreesClassifier", _TREES),
+    _Part(
+        "ensemble",
+        "GradientBoostingClassifier",
+        {"n_estimators": ("5", "8"), "learning_rate": ("0.1", "0.3"), "subsample": ("0.5", "1.0"), **_SEED},
+    ),
+    _Part(
+        "ensemble",
+        "HistGradientBoostingClassifier",
+        {"max_iter": ("5", "10"), "learning_rate": ("0.1", "0.3"), "max_depth": ("2", "3"), **_SEED},
+    ),
+    _Part(
+        "ensemble", "AdaBoostClassifier", {"n_estimators": ("5", "10", "15"), "learning_rate": ("0.5", "1.0"), **_SEED}
+    ),
+    _Part("ensemble", "BaggingClassifier", {"n_estimators": ("5", "10"), "max_samples": ("0.5", "0.8"), **_SEED}),
+    _Part(
+        "discriminant_analysis",
+        "LinearDiscriminantAnalysis",
+        {"solver": ("'lsqr'", "'eigen'"), "shrinkage": ("'auto'", "0.1", "0.5")},
+    ),
+    _Part("discriminant_analysis", "QuadraticDiscriminantAnalysis", {"reg_param": ("0.1", "0.3", "0.5")}),
+    _Part(
+        "neural_network",
+        "MLPClassifier",
+        {
+            "hidden_layer_sizes": ("(8,)", "(16,)", "(8, 8)"),
+            "max_iter": ("20", "40"),
+            "alpha": ("1e-4", "1e-2"),
+            **_SEED,
+        },
+    ),
+    _Part("multiclass", "OneVsRestClassifier", {"estimator": ("GaussianNB()", "LogisticRegression(max_iter=100)")}),
+    _Part(
+        "calibration",
+        "CalibratedClassifierCV",
+        {"estimator": ("GaussianNB()", "LinearSVC(max_iter=200)"), "cv": ("2", "3")},
+    ),
+    _Part("dummy", "DummyClassifier", {"strategy": ("'prior'", "'stratified'"), **_SEED}),
+)
+_SCALERS = (
+    _Part("preprocessing", "StandardScaler", {"with_mean": ("True", "False")}),
+    _Part("preprocessing", "MinMaxScaler", {"feature_range": ("(0, 1)", "(-1, 1)")}),
+    _Part("preprocessing", "RobustScaler", {"with_centering": ("True", "False")}),
+    _Part("preprocessing", "Normalizer", {"norm": ("'l1'", "'l2'")}),
+    _Part("preprocessing", "QuantileTransformer", {"n_quantiles": ("10", "20"), "output_distribution": ("'normal'",)}),
+)
+_REDUCERS = (
+    _Part("decomposition", "PCA", {"n_components": ("2", "3", "0.9"), "whiten": ("True", "False"), **_SEED}),
+    _Part("feature_selection", "SelectKBest", {"k": ("2", "3", "'all'"), "score_func": ("f_classif",)}),
+)
+_ALWAYS = frozenset(
+    {
+        "n_estimators",
+        "max_iter",
+        "hidden_layer_sizes",
+        "loss",
+        "shrinkage",
+        "solver",
+        "reg_param",
+        "estimator",
+        "cv",
+        "n_quantiles",
+        "k",
+    }
+)
+"""Arguments that are never left out: the default would be slow, or fail."""
+_NEEDED = {  # where the names in arguments come from
+    "GaussianNB": "naive_bayes",
+    "LogisticRegression": "linear_model",
+    "LinearSVC": "svm",
+    "f_classif": "feature_selection",
+}
+
+
+class Spoiled(NamedTuple):
+    """A body with a mistake in it.
+
+    Attributes:
+        code: The body.
+        mistake: Which of `MISTAKES` it is.
+    """
+
+    code: str
+    mistake: str
+
+
+class RandomCoder:
+    """An agent that writes random bodies of `build_model`, and often mends what failed.
+
+    At the first observation, and whenever it comes again (an episode has begun), it writes a new body. At another one
+    that speaks of an error or a failure it mends its last body with probability 0.7, makes another mistake in it with
+    0.15, and begins anew otherwise. A body that has no mistake of its own but failed is given up.
+
+    Args:
+        seed: Seeds its own generator; the same observations get the same texts.
+        spoiled: Share of new bodies that get a mistake.
+
+    Raises:
+        ValueError: If `spoiled` is no probability.
+    """
+
+    MENDING, ANOTHER_MISTAKE = 0.7, 0.15
+
+    def __init__(self, seed: int, spoiled: float = 0.5) -> None:
+        if not 0.0 <= spoiled <= 1.0:
+            raise ValueError(f"Expected spoiled to be a probability in [0, 1]; got {spoiled!r}.")
+        self.spoiled = spoiled
+        self.mistake: str | None = None
+        """The mistake in the last text, one of `MISTAKES`; None if it has none."""
+        self._rng = np.random.default_rng(seed)
+        self._start: str | None = None
+        self._body = ""
+
+    def __call__(
+        self, env: gym.Env[Any, Any], observation: str, admissible_actions: Sequence[str] | None = None
+    ) -> str:
+        """A body for the observation; neither the environment nor its list of actions is looked at."""
+        if self._start is None:
+            self._start = observation
+        failed = observation != self._start and re.search("error|fail", observation, re.IGNORECASE) is not None
+        if failed and self.mistake is not None:
+            chance = self._rng.random()
+            if chance < self.MENDING + self.ANOTHER_MISTAKE:
+                return self._write(self._body, wrong=chance >= self.MENDING)
+        return self._write(random_body(self._rng), wrong=bool(self._rng.random() < self.spoiled))
+
+    def _write(self, body: str, *, wrong: bool) -> str:
+        self._body, self.mistake = body, None
+        if not wrong:
+            return body
+        code, self.mistake = spoil(body, self._rng)
+        return code
+
+
+def random_body(rng: np.random.Generator) -> str:
+    """A body of `build_model` that works where there are three features or more and more rows of each class than those.
+
+    On 256 rows of 18 features it takes some hundredths of a second.
+    """
+    names: dict[str, str] = {}
+    if rng.random() < 0.1:
+        parts = [_call(_pick(_MODELS, rng), rng, names) for _ in range(3)]
+        members = ", ".join(f"({letter!r}, {part})" for letter, part in zip("abc", parts, strict=True))
+        names["VotingClassifier"] = "ensemble"
+        estimator = f"VotingClassifier([{members}], voting='soft')"
+    else:
+        estimator = _call(_pick(_MODELS, rng), rng, names)
+    steps = [_call(_pick(parts, rng), rng, names) for parts in (_SCALERS, _REDUCERS) if rng.random() < 0.3]
+    if steps:
+        names["make_pipeline"] = "pipeline"
+        estimator = f"make_pipeline({', '.join([*steps, estimator])})"
+    return _laid_out(estimator, names, rng)
+
+
+def spoil(body: str, rng: np.random.Generator) -> Spoiled:
+    """Make a random mistake in a body of `random_body`; what comes out fails on any table."""
+    while True:
+        mistake = _pick(tuple(MISTAKES), rng)
+        pattern, replacement = _pick(MISTAKES[mistake], rng)
+        code = re.sub(pattern, replacement, body, count=1, flags=re.MULTILINE)
+        if code != body:
+            return Spoiled(code, mistake)
+
+
+# ---------------------------------------------------------------------- the grammar
+
+
+def _pick(items: Sequence[_Item], rng: np.random.Generator) -> _Item:
+    return items[int(rng.integers(len(items)))]
+
+
+def _call(part: _Part, rng: np.random.Generator, names: dict[str, str]) -> str:
+    """The text of a call with some of the arguments; notes in `names` what has to be imported from where."""
+    names[part.name] = part.module
+    given = (argument for argument, values in part.choices.items() if len(values) == 1 or _is_given(argument, rng))
+    text = f"{part.name}({', '.join(f'{argument}={_pick(part.choices[argument], rng)}' for argument in given)})"
+    names.update({name: module for name, module in _NEEDED.items() if re.search(rf"\b{name}\b", text)})
+    return text
+
+
+def _is_given(argument: str, rng: np.random.Generator) -> bool:
+    return bool(rng.random() < 0.6) or argument in _ALWAYS
+
+
+def _laid_out(estimator: str, names: dict[str, str], rng: np.random.Generator) -> str:
+    """The lines around an estimator, in one of the usual ways."""
+    modules = sorted(set(names.values()))
+    imports = [f"from sklearn.{m} import {', '.join(sorted(n for n in names if names[n] == m))}" for m in modules]
+    variable = _pick(("model", "model", "clf", "classifier"), rng)
+    lines = [f"{variable} = {estimator}", f"{variable}.fit(x_train, y_train)"]
+    if rng.random() < 0.3:
+        lines = [f"{variable} = {estimator}.fit(x_train, y_train)"]
+    if variable != "model" or rng.random() < 0.5:
+        lines.append(f"return {variable}")
+    return "\n".join([*imports, *lines])
+
+
+# ---------------------------------------------------------------------- mistakes
+
+_WHOLE = r"\A(?:.|\n)*\Z"
+_TO_RETURN = r"\A((?:.|\n)*?^(\w+) = (?:.|\n)*?)(?:\nreturn \w+)?\Z"
+_FIT = "\nmodel.fit(x_train, y_train)"
+MISTAKES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "missing import": ((r"^from .*\n", ""),),
+    "misspelt class": (
+        (r"Classifier", "Clasifier"),
+        (r"NB\b", "Nb"),
+        (r"Regression", "Regresion"),
+        (r"Scaler", "Scalar"),
+    ),
+    "wrong module": ((r"^from sklearn\.(\w+)", r"from sklearn.\1s"), (r"^from sklearn\.", "from scikit_learn.")),
+    "wrong argument": ((r"\((\w+)=", r"(\1s="), (r"n_estimators=", "n_trees="), (r"\)(?=$|\.fit)", ", n_job=1)")),
+    "bad value": ((r"(\w+)=[^,()]+(?=[,)])", r"\1=-5"), (r"(\w+)=[^,()]+(?=[,)])", r"\1='best_of_all'")),
+    "not called": ((r"^(\w+ = \w+)\(.*\)", r"\1"),),
+    "not fitted": ((r"^\w+\.fit\(.*\n?", ""), (r"\.fit\(x_train, y_train\)", "")),
+    "fitted without labels": ((r"fit\(x_train, y_train", "fit(x_train"),),
+    "swapped data": ((r"fit\(x_train, y_train", "fit(y_train, x_train"),),
+    "wrong shape": (
+        (r"fit\(x_train,", "fit(x_train[:-1],"),
+        (r"fit\(x_train,", "fit(x_train[:, 0],"),
+        (r"fit\(x_train,", "fit(x_train.T,"),
+        (r"fit\(x_train, y_train", "fit(x_train, x_train"),
+    ),
+    "wrong variable": ((r"x_train", "X_train"), (r"y_train", "y"), (_TO_RETURN, r"\1\nreturn \2s")),
+    "unknown data": ((_TO_RETURN, r"\1\nprint(\2.score(x_test, y_test))\nreturn \2"),),
+    "table habits": ((r"\A", "x_train = x_train.dropna()\n"), (r"\A", "x_train = x_train.drop('id', axis=1)\n")),
+    "returns nothing": ((r"(?:\nreturn \w+)?\Z", "\nreturn None"),),
+    "returns predictions": ((_TO_RETURN, r"\1\nreturn \2.predict(x_train)"),),
+    "no probabilities": (
+        (_WHOLE, f"from sklearn.svm import LinearSVC\nmodel = LinearSVC(){_FIT}"),
+        (_WHOLE, f"from sklearn.linear_model import RidgeClassifier\nmodel = RidgeClassifier(){_FIT}"),
+    ),
+    "banned": (
+        (_WHOLE, f"from sklearn.svm import SVC\nmodel = SVC(probability=True){_FIT}"),
+        (
+            _WHOLE,
+            "from sklearn.model_selection import GridSearchCV\nfrom sklearn.tree import DecisionTreeClassifier\n"
+            f"model = GridSearchCV(DecisionTreeClassifier(), {{'max_depth': [2, 4]}}){_FIT}",
+        ),
+    ),
+    "syntax": ((r"\)$", ""), (r"x_train, y_train", "x_train y_train"), (r"\n(.*)\Z", r"\n   \1"), (r" = ", " == = ")),
+}
+"""What `spoil` may do, by name: patterns and what they are replaced by, once. "banned" is a mistake only where the
+environment bans those names."""

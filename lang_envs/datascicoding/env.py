@@ -1,0 +1,283 @@
+"""`DataSciCodingEnv`: programming as a language environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from lang_envs.core import LangEnv, Outcome, is_number
+from lang_envs.datascicoding import prompts
+from lang_envs.datascicoding.cache import Cache, cache_folder
+from lang_envs.datascicoding.datasets import load
+from lang_envs.datascicoding.evaluation import Evaluation, Evaluator, Status
+from lang_envs.datascicoding.extraction import MAX_CODE_BYTES
+from lang_envs.datascicoding.oracle import oracle_code
+from lang_envs.datascicoding.sandbox.client import Confining, Limits
+from lang_envs.datascicoding.sandbox.shared import shared_sandbox
+from lang_envs.datascicoding.scoring import SCORERS
+from lang_envs.errors import LangEnvsError
+from lang_envs.tokenizers import Tokenizer
+
+__all__ = ["BANNED", "Attempt", "DataSciCodingEnv"]
+
+BANNED = ("GridSearchCV", "SVC")
+"""The names that the published task forbids."""
+_MAX_SPLITS = 100
+
+
+class Attempt(NamedTuple):
+    """Code, what became of it, and what it was paid."""
+
+    evaluation: Evaluation
+    reward: float
+
+
+class _World(NamedTuple):
+    attempts: tuple[Attempt, ...]
+
+
+class DataSciCodingEnv(LangEnv[_World]):
+    """A program fits a classifier to a table, and is paid for how well it predicts the half it has not seen.
+
+    An action is the body of `build_model(x_train, y_train)`: any text is one. The body may be indented, stand in a
+    whole function or in a Markdown fence. It runs in a sandbox, once for each of five random halvings of the table;
+    the reward is the mean ROC AUC (one-vs-one beyond two classes) on the halves it has not seen, or `failure_reward`
+    if anything goes wrong. Code that runs ends the episode; after a failure the observation tells the error.
+
+    The protocol is the paper's (POAD, section 5): splits, score, attempts, forbidden names. What differs is the
+    sandbox, the wording, and that messages are masked: see the documentation's threat model.
+
+    Args:
+        dataset: Key of `lang_envs.datascicoding.datasets.DATASETS`.
+        failure_reward: Reward of an attempt that fails.
+        max_attempts: Attempts of an episode; the last one truncates.
+        feedback: `"last"`: the observation reminds of the last failure (published); `"history"`: of every attempt.
+        scoring: Reward of code that runs: `"roc_auc"` (published), `"accuracy"` or `"balanced_accuracy"`.
+        splits: Random states of the halvings, or how many: 5 is `(0, 1, 2, 3, 4)`, as published.
+        time_limit: CPU seconds of an evaluation, all splits together.
+        memory_limit: MiB that a split may use, beyond the loaded libraries.
+        banned: Names that code must not use, found on the syntax tree.
+        terminate_on_success: Whether code that runs ends the episode (published); False goes on improving.
+        confinement: `"auto"`: what this machine can do, with a warning if that is little; `"require"`: refuse to run
+            code without Landlock and seccomp.
+        cache: Remember evaluations, in memory and on disk.
+        invalid_action_reward: Added when a sentence is unfinished (which costs an attempt).
+        oracle_info: Put `oracle_action` into `info`.
+        shuffle_actions: Without effect: nothing is listed.
+        tokenizer: Tokenizer of the action space.
+        max_action_length: Largest number of action tokens, end token included.
+        render_mode: None, `"ansi"` or `"rgb_array"`.
+
+    `info`: `admissible_actions` (None), `invalid_action`, `success` (code of this episode has run), and of the last
+    attempt `status` (`evaluation.Status`), `auc_mean`, `auc_std` (over splits, ddof 0; None on failure), `auc_splits`
+    (tuple), `stdout` (of a rehearsal, masked, at most 2,000 characters), `wall_seconds`, `code`; further `best_so_far`
+    (largest reward of code that ran in this episode, or None), `prefix` and `suffix` (of the hole, for models that fill
+    in the middle).
+
+    Raises:
+        ValueError: For an unknown dataset or option, or numbers out of range.
+        TypeError: For a flag that is no bool.
+        MissingExtraError: Without scikit-learn.
+        SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
+    """
+
+    def __init__(
+        self,
+        dataset: str = "balance-scale",
+        *,
+        failure_reward: float = -1.0,
+        max_attempts: int = 5,
+        feedback: Literal["last", "history"] = "last",
+        scoring: str = "roc_auc",
+        splits: int | Sequence[int] = 5,
+        time_limit: float = 30.0,
+        memory_limit: int = 1024,
+        banned: Sequence[str] = BANNED,
+        terminate_on_success: bool = True,
+        confinement: Confining = "auto",
+        cache: bool = True,
+        invalid_action_reward: float = 0.0,
+        oracle_info: bool = False,
+        shuffle_actions: bool = False,
+        tokenizer: str | Tokenizer = "byte",
+        max_action_length: int = MAX_CODE_BYTES + 1,
+        render_mode: str | None = None,
+    ) -> None:
+        _check_choice("feedback", feedback, ("last", "history"))
+        _check_choice("scoring", scoring, tuple(SCORERS))
+        _check_choice("confinement", confinement, ("auto", "require"))
+        _check_integer("max_attempts", max_attempts)
+        _check_integer("memory_limit", memory_limit)
+        for name, flag in (("terminate_on_success", terminate_on_success), ("cache", cache)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
+        if not is_number(failure_reward):
+            raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
+        if not is_number(time_limit) or time_limit <= 0:
+            raise ValueError(f"Expected time_limit to be a positive number of seconds; got {time_limit!r}.")
+        super().__init__(
+            tokenizer=tokenizer,
+            max_action_length=max_action_length,
+            max_observation_length=prompts.max_length(1 if feedback == "last" else max_attempts),
+            invalid_action_reward=invalid_action_reward,
+            oracle_info=oracle_info,
+            shuffle_actions=shuffle_actions,
+            render_mode=render_mode,
+        )
+        self.dataset = load(dataset)
+        self.failure_reward, self.max_attempts, self.feedback = float(failure_reward), max_attempts, feedback
+        self.terminate_on_success = terminate_on_success
+        self._evaluate = Evaluator(
+            self.dataset,
+            _random_states(splits),
+            scoring=scoring,
+            banned=_names(banned),
+            limits=Limits(float(time_limit), memory_limit << 20),
+            sandbox=shared_sandbox(confinement),
+            cache=Cache(cache_folder()) if cache else None,
+        )
+        self._world = _World(())
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts of this episode with their rewards, for rendering."""
+        return self._world.attempts
+
+    @property
+    def best_so_far(self) -> float | None:
+        """Largest reward of code that ran in this episode; None if none did."""
+        return max((reward for evaluation, reward in self.attempts if evaluation.status is Status.OK), default=None)
+
+    def oracle_action(self) -> str:
+        """Strong code for this table, found by search on other splits than the published ones."""
+        return oracle_code(self.dataset.name)
+
+    def render(self) -> Any:  # noqa: ANN401 - text or image, by render_mode
+        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
+        from lang_envs.datascicoding import render
+
+        if self.render_mode is None:
+            return None
+        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self._world = _World(())
+
+    def _describe(self) -> str:
+        attempts = list(enumerate(self.attempts, start=1))
+        remarks = [
+            prompts.Remark(number, evaluation.code, _verdict(evaluation, reward))
+            for number, (evaluation, reward) in (attempts[-1:] if self.feedback == "last" else attempts)
+        ]
+        return prompts.observation(self.dataset, self._evaluate.scoring, self.max_attempts, remarks)
+
+    def _listed_actions(self) -> None:
+        return None
+
+    def _execute(self, text: str) -> Outcome:
+        return self._advance(self._evaluate(text))
+
+    def _pass_time(self) -> Outcome:
+        return self._advance(Evaluation(Status.UNFINISHED, "", error="the code was not finished"))
+
+    def _advance(self, evaluation: Evaluation) -> Outcome:
+        score = evaluation.score
+        reward = self.failure_reward if score is None else score
+        self._world = _World((*self.attempts, Attempt(evaluation, reward)))
+        success = self.best_so_far is not None
+        terminated = success and self.terminate_on_success
+        return Outcome(reward, terminated, len(self.attempts) >= self.max_attempts and not terminated, success)
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        last = self.attempts[-1].evaluation if acted else Evaluation(Status.NOT_RUN, "")
+        aucs = last.aucs
+        mean = sum(aucs) / len(aucs) if aucs else None
+        std = (sum((area - mean) ** 2 for area in aucs) / len(aucs)) ** 0.5 if mean is not None else None
+        return {
+            "status": last.status,
+            "auc_mean": mean,
+            "auc_std": std,
+            "auc_splits": aucs,
+            "stdout": last.stdout,
+            "wall_seconds": last.wall_seconds,
+            "code": last.code,
+            "best_so_far": self.best_so_far,
+            "prefix": self._describe(),
+            "suffix": prompts.SUFFIX,
+        }
+
+    def _configuration(self) -> dict[str, Any]:
+        evaluate = self._evaluate
+        return {
+            "dataset": self.dataset.digest,
+            "failure_reward": self.failure_reward,
+            "max_attempts": self.max_attempts,
+            "feedback": self.feedback,
+            "scoring": evaluate.scoring,
+            "splits": evaluate.random_states,
+            "limits": tuple(evaluate.limits),
+            "banned": evaluate.banned,
+            "terminate_on_success": self.terminate_on_success,
+        }
+
+    def _get_world(self) -> _World:
+        return self._world
+
+    def _set_world(self, world: _World) -> None:
+        if not _is_world(world, self.max_attempts):
+            got = f"{world!r:.200}"
+            raise LangEnvsError(f"Expected at most {self.max_attempts} attempts; got {got}. Fix: use get_state().")
+        self._world = world
+
+
+def _verdict(evaluation: Evaluation, reward: float) -> str:
+    if evaluation.status is Status.OK:
+        return f"it ran, with a score of {reward:.4f}."
+    return f"it failed. {evaluation.error}"
+
+
+def _is_world(world: object, max_attempts: int) -> bool:
+    """Whether an object that claims to be a captured world is one that this environment could be in."""
+    try:
+        return _has_attempts(world, max_attempts)
+    except (TypeError, ValueError, AttributeError):  # damaged in its depths
+        return False
+
+
+def _has_attempts(world: object, max_attempts: int) -> bool:
+    if not isinstance(world, _World) or not isinstance(world.attempts, tuple) or len(world.attempts) > max_attempts:
+        return False
+    return all(
+        isinstance(attempt, Attempt)
+        and is_number(attempt.reward)
+        and isinstance(attempt.evaluation, Evaluation)
+        and attempt.evaluation.is_well_formed
+        for attempt in world.attempts
+    )
+
+
+def _random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
+    states = tuple(range(splits)) if type(splits) is int else tuple(splits) if isinstance(splits, Sequence) else ()
+    fits = 1 <= len(states) <= _MAX_SPLITS and all(type(state) is int and 0 <= state < 2**32 for state in states)
+    if not fits or len(set(states)) < len(states):
+        raise ValueError(
+            f"Expected splits to be a number from 1 to {_MAX_SPLITS}, or that many different random states; got "
+            f"{splits!r}. Fix: pass 5, as published, or e.g. range(5, 25)."
+        )
+    return states
+
+
+def _names(banned: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(banned, str) or not all(isinstance(name, str) and name.isidentifier() for name in banned):
+        raise ValueError(f"Expected banned to be a sequence of names; got {banned!r}. Fix: pass e.g. ('SVC',).")
+    return tuple(banned)
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"Expected {name} to be one of {tuple(choices)}; got {value!r}.")
+
+
+def _check_integer(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")

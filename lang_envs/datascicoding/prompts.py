@@ -1,0 +1,87 @@
+"""What the agent reads: a Python file that stops where the body of `build_model` begins.
+
+All of it is Python, the task and the failures as comments, so that a language model can simply write on; `SUFFIX` is
+what would follow the body, for models that fill in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lang_envs.datascicoding.datasets import Dataset
+
+__all__ = ["MAX_CODE_SHOWN", "SUFFIX", "Remark", "max_length", "observation"]
+
+SUFFIX = "\n    return model\n"
+MAX_CODE_SHOWN = 9_000
+"""Characters of an attempt's code that are shown again; escapes and comment signs count."""
+_HEAD_LENGTH = 2_048
+
+_HEADER = """\
+# Predict {title} with scikit-learn. {about}
+# The table has {n} rows, {width} numeric features and {classes} classes. Write the body of build_model: fit a
+# classifier on the training half of the rows and return it. Its predict_proba is scored by {score} on the other half.
+"""
+_FUNCTION = '''
+import numpy as np
+
+
+def build_model(x_train, y_train):
+    """Fit a classifier that has predict_proba.
+
+    x_train: float array, shape ({n_train}, {width}). y_train: int array, shape ({n_train},), classes 0 to {last}.
+    """
+    '''
+_SCORES = {"roc_auc": "the area under the ROC curve", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy"}
+
+
+class Remark(NamedTuple):
+    """An earlier attempt, as the agent is reminded of it.
+
+    Attributes:
+        number: Its place in the episode, from 1.
+        code: Its code.
+        verdict: What became of it, one line.
+    """
+
+    number: int
+    code: str
+    verdict: str
+
+
+def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequence[Remark]) -> str:
+    """The observation.
+
+    Args:
+        dataset: The table.
+        scoring: Key of `scoring.SCORERS`.
+        max_attempts: Attempts of an episode.
+        remarks: Attempts to remind the agent of, oldest first.
+    """
+    n, width = dataset.x.shape
+    about = {"title": dataset.title, "about": dataset.about, "n": n, "width": width, "classes": dataset.classes}
+    head = _HEADER.format(score=_SCORES[scoring], **about)
+    reminders = "".join(_reminder(remark, max_attempts) for remark in remarks)
+    return head + reminders + _FUNCTION.format(n_train=n // 2, width=width, last=dataset.classes - 1)
+
+
+def max_length(n_remarks: int) -> int:
+    """Largest number of characters of an observation with so many remarks."""
+    return _HEAD_LENGTH + n_remarks * (MAX_CODE_SHOWN + 1_024)
+
+
+def _reminder(remark: Remark, max_attempts: int) -> str:
+    head = f"#\n# Attempt {remark.number} of {max_attempts}: {printable(remark.verdict)}\n"
+    if not remark.code:
+        return head
+    lines = "".join(f"#     {printable(line)}\n" for line in remark.code.split("\n"))
+    if len(lines) > MAX_CODE_SHOWN:
+        lines = lines[:MAX_CODE_SHOWN]
+        lines = f"{lines.rpartition(chr(10))[0] or lines}\n#     (cut)\n"
+    return head + "# Its code:\n" + lines
+
+
+def printable(line: str) -> str:
+    """A line without characters that could end it, hide it or move a terminal's cursor."""
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)

@@ -1,0 +1,337 @@
+"""The environment's side: sends the splits of an evaluation out, and takes back what can be believed.
+
+Labels to score with never come here: a `Task` holds a training half and the features of the test half.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+from numpy.typing import NDArray
+
+from lang_envs.datascicoding.sandbox.confinement import Layer
+from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
+from lang_envs.datascicoding.sandbox.protocol import Channel, Message, anonymous_file, parse_array
+from lang_envs.datascicoding.sandbox.rendezvous import Place, connect
+from lang_envs.datascicoding.sandbox.worker import REPORT_HEAD, Task, write_task
+
+__all__ = ["Answer", "Confining", "End", "Limits", "Sandbox"]
+
+_START_SECONDS = 120.0
+"""Longest wait for a supervisor that is being started."""
+_SILENCE_SECONDS = 60.0
+"""Longest time beyond an evaluation's limit that a supervisor may say nothing."""
+_MAX_REPORT = 8 << 20
+_N_TRIES = 2
+_ESSENTIAL = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
+
+Confining = Literal["auto", "require"]
+
+
+class Limits(NamedTuple):
+    """What one evaluation may use.
+
+    Attributes:
+        time_limit: CPU seconds of all its splits together, and seconds that one of them may be asleep or waiting for
+            anything but a core.
+        memory_bytes: Address space of a split, beyond that of a process with the libraries loaded.
+    """
+
+    time_limit: float = 30.0
+    memory_bytes: int = 1 << 30
+
+
+class End(StrEnum):
+    """How a split ended, as the supervisor saw it."""
+
+    EXIT = "exit"
+    SIGNAL = "signal"
+    TIME = "time"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class Answer(NamedTuple):
+    """What came of one split.
+
+    Attributes:
+        end: How its process ended: the supervisor's word.
+        code: Exit code or signal.
+        header: What the child reported (`error`, `message`, `line`, `stdout`): the word of the agent's code; None if
+            it reported nothing that can be read.
+        probabilities: The array it reported, checked by nobody yet.
+        cpu_seconds: CPU time used.
+        wall_seconds: Time from its start to its end.
+        peak_rss: Largest resident memory, bytes, the libraries included.
+    """
+
+    end: End
+    code: int = 0
+    header: dict[str, Any] | None = None
+    probabilities: NDArray[Any] | None = None
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    peak_rss: int = 0
+
+    @property
+    def worked(self) -> bool:
+        """Whether the code ran to its end and answered with an array."""
+        return self.end is End.EXIT and self.code == 0 and self.probabilities is not None
+
+
+class Sandbox:
+    """Runs agents' code, split by split, in processes of the shared supervisor. Threads may share one.
+
+    Args:
+        place: Which supervisor; the default is shared by all environments of the user.
+        confinement: `"auto"`: warn where code is not kept from files and network; `"require"`: refuse to run it.
+
+    Raises:
+        SandboxError: From `run` and `about`, if the supervisor cannot be started.
+        SandboxUnavailableError: From `run` and `about`, if `confinement` asks for more than this machine has.
+    """
+
+    def __init__(self, place: Place = Place(), confinement: Confining = "auto") -> None:  # noqa: B008 - immutable
+        self.place, self.confinement = place, confinement
+        self._idle: list[_Connection] = []
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+        """Run the splits of one evaluation, concurrently as cores allow.
+
+        When one fails, those after it are cancelled and those before it are awaited, so that the first failure does
+        not depend on which ran faster.
+
+        Returns:
+            One answer for each task; `End.LOST` where the supervisor died twice.
+        """
+        for _ in range(_N_TRIES):
+            try:
+                with self._connection() as connection:
+                    answers = connection.run(tasks, limits)
+            except (OSError, EOFError, ValueError):  # the supervisor is gone, or says what it would not
+                continue
+            if not any(_was_killed(answer) for answer in answers):
+                return answers
+        return [Answer(End.LOST) for _ in tasks]
+
+    def about(self) -> Message:
+        """What the supervisor says of itself: `pid`, `layers` and `namespaces`."""
+        with self._connection() as connection:
+            return connection.hello
+
+    def close(self) -> None:
+        """Close the connections; the supervisor ends when nobody else has one."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[_Connection]:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork: the connections belong to the parent
+                for inherited in self._idle:
+                    inherited.close()
+                self._idle, self._pid = [], os.getpid()
+            idle = self._idle.pop() if self._idle else None
+        connection = idle or self._connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+
+    def _connect(self) -> _Connection:
+        """A new connection; warns or refuses where layers are missing that keep code from files and network."""
+        connection = _Connection(*connect(self.place))
+        missing = sorted(_ESSENTIAL - set(connection.hello["layers"]))
+        if not missing:
+            return connection
+        message = (
+            f"Expected Landlock and seccomp to confine code; got a machine without {' and '.join(missing)}: code can "
+            "read this user's files and use the network. Fix: Linux 5.13 or later; see lang-envs sandbox doctor."
+        )
+        if self.confinement == "require":
+            connection.close()
+            raise SandboxUnavailableError(message)
+        warnings.warn(message, SandboxWarning, stacklevel=2)
+        return connection
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self.place, "confinement": self.confinement}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __del__(self) -> None:
+        if getattr(self, "_idle", None):
+            self.close()
+
+
+def _was_killed(answer: Answer) -> bool:
+    """Whether something from outside (the kernel short of memory, a person) ended it: not the code's doing."""
+    return answer.end is End.SIGNAL and answer.code == signal.SIGKILL
+
+
+class _Connection:
+    """One conversation with the supervisor; one evaluation at a time."""
+
+    def __init__(self, connection: socket.socket, stderr: int | None) -> None:
+        self._channel = Channel(connection)
+        self._number = 0
+        connection.settimeout(_START_SECONDS)
+        try:
+            ((hello, _),) = self._channel.receive()
+        except (OSError, EOFError, ValueError) as error:
+            self._channel.close()
+            raise SandboxError(
+                f"Expected the sandbox's supervisor to start; got {type(error).__name__}: {_read_all(stderr)[-2000:]} "
+                'Fix: pip install -c constraints.txt -e ".[datasci]", then lang-envs sandbox doctor.'
+            ) from error
+        finally:
+            if stderr is not None:
+                os.close(stderr)
+        self.hello: Message = hello["hello"]
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+        self._number += 1
+        pipes = [_Pipe() for _ in tasks]
+        files: list[int] = []
+        try:
+            for task, pipe in zip(tasks, pipes, strict=True):
+                files.append(anonymous_file("task"))
+                write_task(task, files[-1])
+                files.append(pipe.write_end)
+            self._channel.send({"evaluation": self._number, "limits": _as_message(limits)}, files)
+            for pipe in pipes:
+                pipe.close_write_end()
+            return self._answers(pipes, limits)
+        finally:
+            for descriptor in files[::2]:
+                os.close(descriptor)
+            for pipe in pipes:
+                pipe.close()
+
+    def _answers(self, pipes: list[_Pipe], limits: Limits) -> list[Answer]:
+        answers: list[Answer | None] = [None] * len(pipes)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._channel, selectors.EVENT_READ)
+            for pipe in pipes:
+                selector.register(pipe.read_end, selectors.EVENT_READ, pipe)
+            while any(answer is None for answer in answers):
+                ready = selector.select(limits.time_limit * len(pipes) + _SILENCE_SECONDS)
+                if not ready:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(self.hello["pid"], signal.SIGKILL)  # stopped or stuck: of no use to anybody
+                    raise TimeoutError("the supervisor says nothing")
+                for key, _ in ready:
+                    if key.data is None:
+                        self._note(answers, pipes)
+                    elif not key.data.drain():
+                        selector.unregister(key.data.read_end)
+        return [answer for answer in answers if answer is not None]
+
+    def _note(self, answers: list[Answer | None], pipes: list[_Pipe]) -> None:
+        for message, _ in self._channel.receive():
+            if message.get("evaluation") != self._number:
+                continue
+            split = int(message["split"])
+            pipes[split].drain()
+            answer = _answer(message, pipes[split].data)
+            answers[split] = answer
+            if not answer.worked and answer.end is not End.CANCELLED:
+                self._channel.send({"cancel": self._number, "first_split": split + 1})
+
+
+def _as_message(limits: Limits) -> Message:
+    cpu_seconds = math.ceil(limits.time_limit) + 1
+    return {"time_limit": limits.time_limit, "memory_bytes": limits.memory_bytes, "cpu_seconds": cpu_seconds}
+
+
+def _answer(message: Message, data: bytes) -> Answer:
+    header, probabilities = _parse(data)
+    return Answer(
+        End(message["end"]),
+        int(message["code"]),
+        header,
+        probabilities,
+        float(message.get("cpu", 0.0)),
+        float(message.get("wall", 0.0)),
+        int(message.get("peak_rss", 0)),
+    )
+
+
+def _parse(data: bytes) -> tuple[dict[str, Any] | None, NDArray[Any] | None]:
+    """What a child wrote: anything at all."""
+    try:
+        (length,) = REPORT_HEAD.unpack_from(data)
+        header = json.loads(data[REPORT_HEAD.size : REPORT_HEAD.size + length])
+        body = data[REPORT_HEAD.size + length :]
+        if not isinstance(header, dict):
+            return None, None
+        return header, parse_array(body) if body else None
+    except Exception:  # of json and of numpy's parser of headers: ValueError, struct.error, TokenError, RecursionError
+        return None, None
+
+
+class _Pipe:
+    """What a child says, up to a bound; what is beyond it is read and forgotten."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        self.data = b""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_writable = True
+
+    def drain(self) -> bool:
+        """Take what is there; False at the end of it."""
+        while True:
+            try:
+                part = os.read(self.read_end, 1 << 20)
+            except BlockingIOError:
+                break
+            if not part:
+                self.data = b"".join(self._parts)
+                return False
+            if self._size < _MAX_REPORT:
+                self._parts.append(part)
+                self._size += len(part)
+        self.data = b"".join(self._parts)
+        return True
+
+    def close_write_end(self) -> None:
+        if self._is_writable:
+            os.close(self.write_end)
+            self._is_writable = False
+
+    def close(self) -> None:
+        self.close_write_end()
+        os.close(self.read_end)
+
+
+def _read_all(descriptor: int | None) -> str:
+    if descriptor is None:
+        return ""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, 1 << 16).decode(errors="replace")

@@ -1,0 +1,139 @@
+"""What client, supervisor and child say to each other: messages over Unix sockets, with file descriptors.
+
+A message is a length and a JSON object; the descriptors that belong to it travel with its first byte. Nothing is ever
+unpickled. Data that the supervisor must not hold (code, features, labels, answers) is not in messages: it passes from
+client to child in a file without a name and from child to client in a pipe.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import socket
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Channel", "Message", "anonymous_file", "parse_array", "read_array", "write_array"]
+
+_HEAD = struct.Struct("!I")
+_MAX_MESSAGE = 1 << 20
+_MAX_FILES = 250  # the kernel passes at most 253 descriptors with one message
+
+Message = dict[str, Any]
+
+
+class Channel:
+    """Messages with file descriptors over a stream socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._bytes = bytearray()
+        self._files: deque[int] = deque()
+
+    def fileno(self) -> int:
+        """Descriptor, for selectors."""
+        return self.socket.fileno()
+
+    def send(self, message: Message, files: Sequence[int] = ()) -> None:
+        """Send one message whole.
+
+        Raises:
+            OSError: If the other side is gone or, on a socket with a timeout, does not read.
+        """
+        body = json.dumps({**message, "n_files": len(files)}).encode()
+        data = _HEAD.pack(len(body)) + body
+        sent = socket.send_fds(self.socket, [data], list(files)) if files else self.socket.send(data)
+        if sent < len(data):
+            self.socket.sendall(data[sent:])
+
+    def receive(self) -> list[tuple[Message, list[int]]]:
+        """The messages that have arrived, after waiting for some bytes if the socket waits.
+
+        The caller owns the descriptors.
+
+        Raises:
+            EOFError: If the other side has closed.
+            OSError: If the connection is broken, or what came is no message.
+        """
+        data, files, _, _ = socket.recv_fds(self.socket, 1 << 16, _MAX_FILES)
+        self._files.extend(files)
+        if not data:
+            raise EOFError("the other side has closed the connection")
+        self._bytes += data
+        messages = []
+        while (message := self._next()) is not None:
+            count = int(message.pop("n_files"))
+            messages.append((message, [self._files.popleft() for _ in range(count)]))
+        return messages
+
+    def _next(self) -> Message | None:
+        if len(self._bytes) < _HEAD.size:
+            return None
+        (length,) = _HEAD.unpack_from(self._bytes)
+        if length > _MAX_MESSAGE:
+            raise OSError(f"a message of {length} bytes")
+        if len(self._bytes) < _HEAD.size + length:
+            return None
+        body = bytes(self._bytes[_HEAD.size : _HEAD.size + length])
+        del self._bytes[: _HEAD.size + length]
+        message: Message = json.loads(body)
+        return message
+
+    def close(self) -> None:
+        """Close the socket, and descriptors that came with no message."""
+        self.socket.close()
+        while self._files:
+            os.close(self._files.pop())
+
+
+def anonymous_file(name: str) -> int:
+    """Descriptor of an empty file that no path leads to."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def write_array(file: BinaryIO, array: NDArray[Any]) -> None:
+    """Append an array in `.npy` format.
+
+    Raises:
+        ValueError: If it holds objects.
+    """
+    np.lib.format.write_array(file, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+
+
+def read_array(file: BinaryIO) -> NDArray[Any]:
+    """Read an array in `.npy` format; never unpickles.
+
+    Raises:
+        ValueError: If it holds objects, or is no array.
+    """
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+def parse_array(data: bytes) -> NDArray[np.float64]:
+    """The float64 array that untrusted bytes hold in `.npy` format.
+
+    The length is compared with what the header claims before anything of that size is allocated.
+
+    Raises:
+        ValueError: If they hold anything else. numpy's parser may raise other errors too on damaged headers.
+    """
+    file = io.BytesIO(data)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("another version of the format")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    body = data[file.tell() :]
+    if dtype != np.dtype("<f8") or is_fortran or min(shape, default=0) < 0 or math.prod(shape) * 8 != len(body):
+        raise ValueError(f"dtype {dtype}, shape {shape}, {len(body)} bytes")
+    return np.frombuffer(body, dtype="<f8").reshape(shape)

@@ -1,0 +1,158 @@
+"""Where environments find the supervisor, and who starts it.
+
+Every process of a user that runs the same libraries meets at one socket, in a folder that only this user can enter.
+Whoever comes first listens there on the supervisor's behalf and starts it, holding a lock meanwhile; the supervisor
+removes the socket when its last client is gone. A crash leaves a socket nobody listens at, which the next one replaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from lang_envs.datascicoding.sandbox.errors import SandboxError
+from lang_envs.datascicoding.sandbox.protocol import anonymous_file
+
+__all__ = ["Place", "connect", "library_versions"]
+
+_MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux, 104 on macOS
+_START = "import sys, json; a = json.loads(sys.argv[1]); sys.path[:] = a['path']; "
+_START += "from lang_envs.datascicoding.sandbox.start import start_from_arguments; start_from_arguments(sys.argv[1:])"
+
+_ENVIRONMENT = {
+    # one thread each: a fork of a process with OpenMP threads hangs, and splits share the cores anyway
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1"),
+    "LOKY_MAX_CPU_COUNT": "1",
+    "MALLOC_ARENA_MAX": "1",  # a thread's own arena would count as 128 MiB of address space
+    "PYTHONHASHSEED": "0",  # the order of a set of strings is part of what code computes
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+}
+
+
+class Place(NamedTuple):
+    """What a supervisor is shared by: those who want the same one.
+
+    Attributes:
+        cores: Children that run at a time; None for as many as there are cores.
+        without: Layers of confinement to leave out, for the ablation test only.
+        user: User id to become, for tests.
+    """
+
+    cores: int | None = None
+    without: tuple[str, ...] = ()
+    user: int | None = None
+
+
+@cache
+def library_versions() -> Mapping[str, str]:
+    """Versions that a reward may depend on."""
+    found = {"python": sys.version.split()[0], "machine": os.uname().machine}
+    for name in ("numpy", "scipy", "scikit-learn", "joblib"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def connect(place: Place) -> tuple[socket.socket, int | None]:
+    """A connection to the supervisor, which is started if there is none.
+
+    Returns:
+        The connection, and the descriptor of what a supervisor started here says on stderr.
+
+    Raises:
+        SandboxError: If the meeting place is not ours alone, or the supervisor cannot be started.
+    """
+    name = hashlib.sha256(json.dumps([place, sys.executable, str(Path(__file__)), library_versions()]).encode())
+    path = _folder() / f"{name.hexdigest()[:16]}.sock"
+    with _locked(path.with_suffix(".lock")):
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            connection.close()
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        else:
+            return connection, None
+        return _start(path, place)
+
+
+def _folder() -> Path:
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+        folder = Path(base or "/nowhere", f"lang-envs-{os.getuid()}")
+        if not folder.parent.is_dir() or len(str(folder)) + 22 > _MAX_SOCKET_PATH:
+            continue
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        about = folder.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+            raise SandboxError(
+                f"Expected {folder} to be a folder that only user {os.getuid()} can enter; got mode "
+                f"{stat.filemode(about.st_mode)} of user {about.st_uid}. Fix: remove it, or set XDG_RUNTIME_DIR."
+            )
+        return folder
+    raise SandboxError("Expected a folder for a socket; got no usable one. Fix: set XDG_RUNTIME_DIR to a short path.")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
+    listener = socket.socket(socket.AF_UNIX)
+    stderr = anonymous_file("supervisor-stderr")
+    try:
+        listener.bind(str(path))
+        listener.listen(64)
+        options = {
+            "socket_path": str(path),
+            "lock_path": str(path.with_suffix(".lock")),
+            "cores": place.cores or _cores(),
+            "without": place.without,
+            "user": place.user,
+        }
+        settings = {"listener": listener.fileno(), "path": [entry for entry in sys.path if entry], "options": options}
+        # The process that is started ends when it has forked the supervisor: nothing is left for us to wait for.
+        subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=_ENVIRONMENT,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        ).wait()
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(path))
+    except OSError as error:
+        os.close(stderr)
+        raise SandboxError(
+            f"Expected to start the sandbox at {path}; got {error}. Fix: set XDG_RUNTIME_DIR to a folder of yours."
+        ) from error
+    finally:
+        listener.close()
+    return connection, stderr
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,334 @@
+"""The supervisor: one warm process that forks a confined child for every split, and owns their deadlines.
+
+It is shared by every environment of a user, in whatever process, so that `n_envs` environments hold one scikit-learn in
+memory and run on the cores that there are. It is single-threaded (a fork of a process with threads may hang), never
+reads a task or an answer (children would inherit what it has read), and ends when its last client is gone.
+
+Children wait, confined and ready, before there is work: the fork and most of the confinement are paid in advance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lang_envs.datascicoding.sandbox.confinement import Layer, Prepared
+from lang_envs.datascicoding.sandbox.meters import cpu_seconds, waiting_seconds
+from lang_envs.datascicoding.sandbox.protocol import Channel, Message
+from lang_envs.datascicoding.sandbox.worker import serve_one
+
+__all__ = ["Options", "Supervisor"]
+
+_N_READY = 6
+"""Children that wait for work: one evaluation of the published protocol, and one to spare."""
+_TICK = 0.02
+"""Seconds between two looks at the clocks of the children that run."""
+_FIRST_CLIENT_SECONDS = 60.0
+
+
+class Options(NamedTuple):
+    """How a supervisor is started.
+
+    Attributes:
+        socket_path: Where it listens; removed at its end.
+        lock_path: Held by whoever is about to connect, or to end.
+        cores: Children that run at a time.
+        without: Layers of confinement to leave out (`Layer` values), for the ablation test only.
+        user: User id that it becomes once it is warm, or None.
+    """
+
+    socket_path: str
+    lock_path: str
+    cores: int
+    without: tuple[str, ...] = ()
+    user: int | None = None
+
+
+@dataclass(eq=False)
+class _Child:
+    pid: int
+    control: socket.socket
+    outer_pid: int = 0
+    cpu_before: float = 0.0
+    started: float = 0.0
+    task: _Task | None = None
+
+
+@dataclass(eq=False)
+class _Evaluation:
+    """The splits of one request share one budget of CPU time."""
+
+    client: Channel
+    number: int
+    limits: dict[str, Any]
+    cpu_used: float = 0.0
+    children: list[_Child] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Task:
+    evaluation: _Evaluation
+    split: int
+    files: list[int]
+    end: str | None = None  # why the supervisor ended it
+
+    def close(self) -> None:
+        while self.files:
+            os.close(self.files.pop())
+
+
+class Supervisor:
+    """The event loop.
+
+    Args:
+        listener: The socket that clients connect to.
+        options: How it was started.
+        prepared: What is ready for all children.
+        hello: What every client is told first.
+    """
+
+    def __init__(self, listener: socket.socket, options: Options, prepared: Prepared, hello: Message) -> None:
+        self._listener, self._options, self._prepared, self._hello = listener, options, prepared, hello
+        self._without = frozenset(Layer(name) for name in options.without)
+        self._pid = os.getpid()
+        self._ready: deque[_Child] = deque()
+        self._running: dict[int, _Child] = {}
+        self._queue: deque[_Task] = deque()
+        self._clients: set[Channel] = set()
+        self._selector = selectors.DefaultSelector()
+        self._wake, wake = socket.socketpair()
+        for end in (self._wake, wake):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        self._wake_end = wake
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._idle_since: float | None = time.monotonic() + _FIRST_CLIENT_SECONDS
+
+    def run(self) -> None:
+        """Serve until the last client is gone."""
+        while not self._is_over():
+            for key, _ in self._selector.select(self._timeout()):
+                self._handle(key.fileobj)
+            self._reap()
+            self._enforce()
+            self._dispatch()
+            if len(self._ready) < _N_READY and not self._queue:
+                self._ready.append(self._fork())
+        self._end()
+
+    def _timeout(self) -> float | None:
+        if len(self._ready) < _N_READY and not self._queue:
+            return 0.0
+        if self._running:
+            return _TICK
+        return None if self._clients else 0.1
+
+    # ------------------------------------------------------------------ clients
+
+    def _handle(self, ready: Any) -> None:  # noqa: ANN401 - whatever is registered
+        if ready is self._listener:
+            self._accept()
+        elif ready is self._wake:
+            with contextlib.suppress(BlockingIOError):
+                self._wake.recv(4096)
+        elif ready in self._clients:
+            try:
+                for message, files in ready.receive():
+                    self._take(ready, message, files)
+            except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError):  # gone, or no client of ours
+                self._drop(ready)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.settimeout(5.0)  # no client may hold up the others
+        channel = Channel(connection)
+        self._clients.add(channel)
+        self._selector.register(channel, selectors.EVENT_READ)
+        self._tell(channel, self._hello)
+
+    def _take(self, client: Channel, message: Message, files: list[int]) -> None:
+        if "cancel" in message:
+            doomed = [task for task in self._queue if _is_of(task, client, message)]
+            for task in doomed:
+                self._queue.remove(task)
+                self._finish(task, "cancelled", 0, {})
+            running = [child.task for child in self._running.values() if child.task]
+            self._kill([task for task in running if _is_of(task, client, message)], "cancelled")
+            return
+        evaluation = _Evaluation(client, int(message["evaluation"]), message["limits"])
+        pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
+        self._queue.extend(_Task(evaluation, split, pair) for split, pair in enumerate(pairs))
+
+    def _drop(self, client: Channel) -> None:
+        if client not in self._clients:
+            return
+        self._clients.remove(client)
+        self._selector.unregister(client)
+        client.close()
+        for task in [task for task in self._queue if task.evaluation.client is client]:
+            self._queue.remove(task)
+            task.close()
+        running = [child.task for child in self._running.values() if child.task]
+        self._kill([task for task in running if task.evaluation.client is client], "cancelled")
+
+    def _tell(self, client: Channel, message: Message) -> None:
+        if client in self._clients:
+            try:
+                client.send(message)
+            except OSError:
+                self._drop(client)
+
+    # ------------------------------------------------------------------ children
+
+    def _fork(self) -> _Child:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            serve_one(theirs, self._pid, self._prepared, self._without)
+        theirs.close()
+        return _Child(pid, ours)
+
+    def _dispatch(self) -> None:
+        while self._queue and len(self._running) < self._options.cores:
+            task = self._queue.popleft()
+            child = self._ready.popleft() if self._ready else self._fork()
+            try:
+                channel = Channel(child.control)
+                ((message, _),) = channel.receive()  # it is there already, or on its way
+                channel.send(task.evaluation.limits, task.files)
+            except (OSError, EOFError):  # killed while it waited
+                child.control.close()
+                self._queue.appendleft(task)
+                continue
+            child.control.close()
+            task.close()
+            child.outer_pid = message["pid"]
+            child.task, child.started, child.cpu_before = task, time.monotonic(), cpu_seconds(child.pid)
+            task.evaluation.children.append(child)
+            self._running[child.pid] = child
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._running.pop(pid, None)
+            if child is None:
+                self._forget(pid)
+                continue
+            cpu = max(0.0, usage.ru_utime + usage.ru_stime - child.cpu_before)
+            wall = time.monotonic() - child.started
+            assert child.task is not None
+            child.task.evaluation.children.remove(child)
+            child.task.evaluation.cpu_used += cpu
+            peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+            self._finish(child.task, *_cause(child.task, status), {"cpu": cpu, "wall": wall, "peak_rss": peak})
+
+    def _forget(self, pid: int) -> None:
+        """A child ended while it waited for work."""
+        for child in [waiting for waiting in self._ready if waiting.pid == pid]:
+            self._ready.remove(child)
+            child.control.close()
+
+    def _enforce(self) -> None:
+        """End what has used up its time: CPU time of all splits, or time asleep of one."""
+        for evaluation in {id(e): e for e in (c.task.evaluation for c in self._running.values() if c.task)}.values():
+            limit = evaluation.limits["time_limit"]
+            used = evaluation.cpu_used
+            for child in evaluation.children:
+                used += cpu_seconds(child.pid) - child.cpu_before
+            asleep = any(
+                time.monotonic() - child.started - waiting_seconds(child.outer_pid) > limit
+                for child in evaluation.children
+            )
+            if used > limit or asleep:
+                queued = [task for task in self._queue if task.evaluation is evaluation]
+                for task in queued:
+                    self._queue.remove(task)
+                    self._finish(task, "time", 0, {})
+                self._kill([child.task for child in evaluation.children if child.task], "time")
+
+    def _kill(self, tasks: Iterable[_Task], why: str) -> None:
+        doomed = {id(task) for task in tasks}
+        for child in self._running.values():
+            if child.task and id(child.task) in doomed:
+                child.task.end = child.task.end or why
+                _kill_group(child.pid)
+
+    def _finish(self, task: _Task, end: str, code: int, usage: Message) -> None:
+        task.close()
+        about = {"evaluation": task.evaluation.number, "split": task.split, "end": end, "code": code}
+        self._tell(task.evaluation.client, {**about, **usage})
+
+    # ------------------------------------------------------------------ the end
+
+    def _is_over(self) -> bool:
+        if self._clients:
+            self._idle_since = None
+            return False
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now < self._idle_since:
+            return False
+        with Path(self._options.lock_path).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # somebody is about to connect
+                return False
+            self._accept()
+            if self._clients:
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                Path(self._options.socket_path).unlink()
+        return True
+
+    def _end(self) -> None:
+        for child in [*self._ready, *self._running.values()]:
+            _kill_group(child.pid)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+
+
+def _is_of(task: _Task, client: Channel, message: Message) -> bool:
+    evaluation = task.evaluation
+    return (
+        evaluation.client is client and evaluation.number == message["cancel"] and task.split >= message["first_split"]
+    )
+
+
+def _cause(task: _Task, status: int) -> tuple[str, int]:
+    """How a child ended: why, and the exit code or signal."""
+    if task.end is not None:
+        return task.end, 0
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return ("time" if number == signal.SIGXCPU else "signal"), number
+    return "exit", os.WEXITSTATUS(status)
+
+
+def _kill_group(pid: int) -> None:
+    """End a child and all that it may have started; it may not have a group of its own yet."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)

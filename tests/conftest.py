@@ -1,0 +1,23 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A cache of the run's own, shared by its workers: nothing of an earlier run decides a test."""
+    if "LANG_ENVS_TEST_CACHE" not in os.environ:
+        config.lang_envs_cache = os.environ["LANG_ENVS_TEST_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
+    os.environ["LANG_ENVS_CACHE"] = os.environ["LANG_ENVS_TEST_CACHE"]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Only who made it removes it."""
+    folder = getattr(config, "lang_envs_cache", None)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,477 @@
+"""The sandbox as a service: deadlines, deaths, sharing, and what is left behind. What it stops is in tests/attacks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lang_envs.datascicoding.sandbox import meters, rendezvous
+from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
+from lang_envs.datascicoding.sandbox.protocol import Channel, parse_array, write_array
+from lang_envs.datascicoding.sandbox.rendezvous import Place
+from lang_envs.datascicoding.sandbox.worker import Task
+
+HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+TOLERANCE = 0.2
+"""Seconds that a deadline may be missed by."""
+
+
+def task_of(code: str, n: int = 40, seed: int = 0) -> Task:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(2 * n, 3))
+    return Task(code, seed, x[:n], (x[:n, 0] > 0).astype(np.int64), x[n:])
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """A supervisor of these tests' own: they kill it."""
+    one = Sandbox(Place(cores=2))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def expected(sandbox: Sandbox) -> bytes:
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.worked
+    return answer.probabilities.tobytes()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_for_end(pid: int, seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def test_the_answer_is_what_scikit_learn_says(sandbox: Sandbox) -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    task = task_of(HONEST)
+    (answer,) = sandbox.run([task], Limits())
+    wanted = GaussianNB().fit(task.x_train, task.y_train).predict_proba(task.x_test)
+    np.testing.assert_array_equal(answer.probabilities, wanted)
+    assert (answer.end, answer.code, answer.header) == (End.EXIT, 0, {"stdout": ""})
+    assert 0 < answer.cpu_seconds < 5
+    assert answer.peak_rss > 1 << 20
+
+
+def test_answers_come_in_the_order_of_the_tasks(sandbox: Sandbox) -> None:
+    tasks = [task_of(f"import time\ntime.sleep({0.2 - 0.02 * n})\n{HONEST}", n=10 + n) for n in range(8)]
+    answers = sandbox.run(tasks, Limits())
+    assert [len(answer.probabilities) for answer in answers] == list(range(10, 18))
+
+
+def test_seeds_are_of_the_task(sandbox: Sandbox) -> None:
+    code = """
+import random
+class Random:
+    def predict_proba(self, x):
+        return [[random.random(), np.random.rand()] for _ in x]
+model = Random()"""
+    runs = [sandbox.run([task_of(code, seed=0), task_of(code, seed=1)], Limits()) for _ in range(2)]
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one.probabilities, other.probabilities)
+    assert (runs[0][0].probabilities != runs[0][1].probabilities).all()
+
+
+def test_the_first_failure_is_the_same_whichever_is_faster(sandbox: Sandbox) -> None:
+    slow, quick = task_of("import time\ntime.sleep(0.3)\n1 / 0"), task_of("1 / 0")
+    answers = sandbox.run([task_of(HONEST), slow, quick, task_of("import time\ntime.sleep(60)")], Limits(5.0))
+    assert answers[0].worked
+    assert answers[1].header["error"] == "ZeroDivisionError"
+    assert answers[3].end is End.CANCELLED
+
+
+def test_output_is_kept_up_to_a_bound(sandbox: Sandbox) -> None:
+    (answer,) = sandbox.run([task_of(f"print('x' * 10**7)\n{HONEST}")], Limits())
+    assert answer.worked
+    assert answer.header["stdout"] == "x" * 4096
+
+
+# ---------------------------------------------------------------------- deadlines
+
+BUSY = {
+    "Python loop": "while True:\n    pass",
+    "swallowed exceptions": """
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass""",
+    "C loop": "sum(range(10**13))",
+    "big integers": "10 ** 10 ** 9",
+    "threads": """
+import threading
+def spin():
+    while True:
+        pass
+for _ in range(8):
+    threading.Thread(target=spin, daemon=True).start()
+spin()""",
+    "ignored signals": """
+import signal
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+while True:
+    pass""",
+}
+ASLEEP = {
+    "sleep": "import time\ntime.sleep(1000)",
+    "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    "pause": "import signal\nsignal.pause()",
+}
+
+
+@pytest.mark.parametrize("code", BUSY.values(), ids=BUSY)
+def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
+    (answer,) = sandbox.run([task_of(code)], Limits(0.5))
+    assert answer.end is End.TIME
+    assert max(answer.cpu_seconds, answer.wall_seconds) >= 0.5  # a thread may wait for the others
+    assert answer.cpu_seconds < 0.5 + TOLERANCE
+
+
+@pytest.mark.parametrize("code", ASLEEP.values(), ids=ASLEEP)
+def test_a_deadline_of_sleep(code: str, sandbox: Sandbox) -> None:
+    late = []
+    for _ in range(3):  # a loaded machine delays a look at the clock now and then
+        (answer,) = sandbox.run([task_of(code)], Limits(0.5))
+        assert answer.end is End.TIME
+        assert answer.wall_seconds >= 0.5
+        late.append(answer.wall_seconds - 0.5)
+        if late[-1] < TOLERANCE:
+            break
+    assert min(late) < TOLERANCE
+
+
+def test_splits_share_the_budget(sandbox: Sandbox) -> None:
+    answers = sandbox.run([task_of(BUSY["Python loop"])] * 4, Limits(1.0))
+    assert {answer.end for answer in answers} <= {End.TIME, End.CANCELLED}
+    assert sum(answer.cpu_seconds for answer in answers) < 1.0 + 2 * TOLERANCE
+
+
+def test_a_wait_for_a_core_is_not_charged(sandbox: Sandbox) -> None:
+    """Sixteen splits on two cores each take a fifth of a second: more than the limit in all but CPU time."""
+    code = f"import time\nwhile time.process_time() < 0.05:\n    pass\n{HONEST}"
+    answers = sandbox.run([task_of(code)] * 16, Limits(1.5))
+    assert all(answer.worked for answer in answers)
+
+
+def test_memory_has_a_limit(sandbox: Sandbox) -> None:
+    (answer,) = sandbox.run([task_of("data = [np.ones(1 << 20) for _ in range(64)]")], Limits(memory_bytes=256 << 20))
+    assert answer.header["error"] == "MemoryError"
+    (answer,) = sandbox.run([task_of(f"data = np.ones(1 << 20)\n{HONEST}")], Limits(memory_bytes=256 << 20))
+    assert answer.worked
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.1, 0.2])
+def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, expected: bytes) -> None:
+    pid = sandbox.about()["pid"]
+    code = f"import time\ntime.sleep(0.15)\n{HONEST}"
+    killer = threading.Timer(delay, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    answers = sandbox.run([task_of(code)] * 3, Limits(5.0))
+    killer.join()
+    assert [answer.probabilities.tobytes() for answer in answers] == [expected] * 3
+    assert wait_for_end(pid)
+    assert sandbox.about()["pid"] != pid or delay > 0.15
+
+
+def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: object, tasks: object, limits: object) -> list[Answer]:
+        raise EOFError
+
+    monkeypatch.setattr("lang_envs.datascicoding.sandbox.client._Connection.run", run)
+    assert sandbox.run([task_of(HONEST)], Limits()) == [Answer(End.LOST)]
+
+
+def test_killing_children_costs_one_retry(sandbox: Sandbox, expected: bytes) -> None:
+    pid = sandbox.about()["pid"]
+    code = f"import time\ntime.sleep(0.3)\n{HONEST}"
+
+    def kill_children() -> None:
+        for child in children_of(pid):  # waiting ones too
+            os.kill(child, signal.SIGKILL)
+
+    killer = threading.Timer(0.15, kill_children)
+    killer.start()
+    (answer,) = sandbox.run([task_of(code)], Limits(5.0))
+    killer.join()
+    assert answer.probabilities.tobytes() == expected
+
+
+PARENT = """
+import sys; sys.path[:0] = {path!r}
+import numpy as np
+from lang_envs.datascicoding.sandbox.client import Limits, Sandbox
+from lang_envs.datascicoding.sandbox.rendezvous import Place
+from lang_envs.datascicoding.sandbox.worker import Task
+sandbox = Sandbox(Place(cores=3))
+print(sandbox.about()["pid"], flush=True)
+x = np.zeros((4, 1))
+sandbox.run([Task("import time\\ntime.sleep(1000)", 0, x, np.array([0, 1, 0, 1]), x)] * 3, Limits(500.0))
+"""
+
+
+def test_killing_the_parent_leaves_nothing_behind() -> None:
+    code = PARENT.format(path=[str(Path(rendezvous.__file__).parents[3])])
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+        until = time.monotonic() + 10
+        while len(children_of(pid)) < 9 and time.monotonic() < until:  # three at work, six in waiting
+            time.sleep(0.05)
+        children = children_of(pid)
+        assert len(children) >= 3
+        parent.kill()
+        parent.wait()
+    assert wait_for_end(pid)
+    assert [child for child in children if is_alive(child)] == []
+
+
+def test_nothing_is_left_in_the_client(sandbox: Sandbox) -> None:
+    def files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    sandbox.run([task_of(HONEST)], Limits())
+    before = files()
+    for code in (HONEST, "1 / 0", "import os\nos._exit(3)", "import time\ntime.sleep(60)"):
+        sandbox.run([task_of(code)] * 5, Limits(0.3))
+    assert files() == before
+
+
+def test_a_client_that_leaves_frees_the_cores(sandbox: Sandbox, expected: bytes) -> None:
+    leaving = Sandbox(sandbox.place)
+    connection = leaving._connect()
+
+    def ask() -> None:
+        with pytest.raises((OSError, EOFError, ValueError)):
+            connection.run([task_of(ASLEEP["sleep"])] * 4, Limits(30.0))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.3)
+    connection._channel.socket.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    connection.close()
+    started = time.monotonic()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+    assert time.monotonic() - started < 5
+
+
+# ---------------------------------------------------------------------- sharing
+
+
+def test_threads_share_a_sandbox(sandbox: Sandbox, expected: bytes) -> None:
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.extend(a.probabilities.tobytes() for a in sandbox.run([task_of(HONEST)] * 3, Limits()))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 12
+
+
+def _pid_and_answer(sandbox: Sandbox, queue: multiprocessing.Queue) -> None:
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    queue.put((sandbox.about()["pid"], answer.probabilities.tobytes()))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: bytes) -> None:
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    pid = sandbox.about()["pid"]
+    workers = [context.Process(target=_pid_and_answer, args=(sandbox, queue)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    assert [queue.get(timeout=60) for _ in workers] == [(pid, expected)] * 2
+    for worker in workers:
+        worker.join()
+    assert sandbox.about()["pid"] == pid
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+
+
+def test_the_supervisor_ends_with_its_last_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    first, second = Sandbox(), Sandbox()
+    pid = first.about()["pid"]
+    assert second.about()["pid"] == pid
+    first.close()
+    time.sleep(0.3)
+    assert is_alive(pid)
+    second.close()
+    assert wait_for_end(pid)
+    assert list(tmp_path.rglob("*.sock")) == []
+
+
+def test_a_socket_that_nobody_listens_at_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    one = Sandbox()
+    os.kill(one.about()["pid"], signal.SIGKILL)
+    assert len(list(tmp_path.rglob("*.sock"))) == 1
+    assert one.run([task_of(HONEST)], Limits())[0].worked
+    one.close()
+
+
+def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = tmp_path / f"lang-envs-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o755)
+    with pytest.raises(SandboxError, match=r"Expected .* that only user .* can enter; got mode drwxr-xr-x .* Fix:"):
+        Sandbox().about()
+    folder.rmdir()
+    folder.symlink_to("/tmp")
+    with pytest.raises(SandboxError, match="got mode l"):
+        Sandbox().about()
+
+
+def test_a_supervisor_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(rendezvous, "_START", "raise ImportError('no such library')")
+    with pytest.raises(
+        SandboxError, match=r"(?s)Expected the sandbox's supervisor to start; got .*no such library.* Fix: pip"
+    ):
+        Sandbox().about()
+
+
+def test_confinement_can_be_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    place = Place(without=("landlock",))
+    with pytest.raises(SandboxUnavailableError, match=r"got a machine without landlock: .* Fix: Linux"):
+        Sandbox(place, "require").about()
+    relaxed = Sandbox(place)
+    with pytest.warns(SandboxWarning, match="without landlock"):
+        assert "landlock" not in relaxed.about()["layers"]
+    relaxed.close()
+
+
+# ---------------------------------------------------------------------- pieces
+
+
+def test_meters() -> None:
+    started, before = meters.cpu_seconds(os.getpid()), time.process_time()
+    while time.process_time() < before + 0.05:
+        pass
+    assert meters.cpu_seconds(os.getpid()) - started == pytest.approx(0.05, abs=0.03)
+    assert meters.waiting_seconds(os.getpid()) >= 0
+    assert (meters.cpu_seconds(2**22 + 1), meters.waiting_seconds(2**22 + 1)) == (0.0, 0.0)
+
+
+def test_messages_keep_their_files() -> None:
+    left, right = (Channel(end) for end in socket.socketpair())
+    pipes = [os.pipe() for _ in range(3)]
+    left.send({"number": 0}, [pipes[0][1]])
+    left.send({"number": 1})
+    left.send({"number": 2}, [pipes[1][1], pipes[2][1]])
+    got: list[tuple[dict[str, object], list[int]]] = []
+    while len(got) < 3:
+        got += right.receive()
+    assert [(message, len(files)) for message, files in got] == [
+        ({"number": 0}, 1),
+        ({"number": 1}, 0),
+        ({"number": 2}, 2),
+    ]
+    for (read_end, write_end), sent in zip(pipes, [got[0][1][0], *got[2][1]], strict=True):
+        os.write(sent, b"x")
+        assert os.read(read_end, 9) == b"x"
+        for descriptor in (read_end, write_end, sent):
+            os.close(descriptor)
+    left.close()
+    with pytest.raises(EOFError):
+        right.receive()
+    right.close()
+
+
+def npy(array: np.ndarray) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    write_array(file, array)
+    return file.getvalue()
+
+
+@given(st.lists(st.integers(0, 4), max_size=3))
+def test_arrays_survive(shape: list[int]) -> None:
+    array = np.random.default_rng(0).normal(size=shape)
+    np.testing.assert_array_equal(parse_array(npy(array)), array)
+
+
+BAD_ARRAYS = {
+    "empty": b"",
+    "noise": b"\x00" * 100,
+    "pickle": b"\x80\x04K\x01.",
+    "objects": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + b" " * 58 + b"\n",
+    "int64": npy(np.zeros(3, dtype=np.int64)),
+    "float32": npy(np.zeros(3, dtype=np.float32)),
+    "big-endian": npy(np.zeros(3, dtype=">f8")),
+    "too short": npy(np.zeros(3))[:-1],
+    "too long": npy(np.zeros(3)) + b"\0",
+    "claims more": npy(np.zeros(3)).replace(b"(3,)", b"(9,)"),
+    "claims 8 TB": npy(np.zeros(3)).replace(b"(3,), }        ", b"(1" + b"0" * 9 + b",), }"),
+    "negative": npy(np.zeros(3)).replace(b"(3,), } ", b"(-3,), }"),
+}
+
+
+@pytest.mark.parametrize("data", BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_anything_else_is_no_array(data: bytes) -> None:
+    assert data != npy(np.zeros(3))
+    with pytest.raises(ValueError):
+        parse_array(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
+def test_no_bytes_crash_the_parser(data: bytes, place: int, value: int) -> None:
+    from lang_envs.datascicoding.sandbox.client import _parse
+
+    header, array = _parse(data)
+    assert header is None or isinstance(header, dict)
+    good = bytearray(b"\0\0\0\2{}" + npy(np.zeros((2, 2))))
+    good[place % len(good)] = value
+    header, array = _parse(bytes(good))
+    assert array is None or array.dtype == np.float64
