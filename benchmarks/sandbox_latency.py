@@ -25,8 +25,12 @@ from benchmarks.environment import RESULTS, describe_machine
 from lang_envs.datascicoding.datasets import Dataset
 from lang_envs.datascicoding.evaluation import Evaluator, Status
 from lang_envs.datascicoding.sandbox.client import Sandbox
+from lang_envs.datascicoding.sandbox.shared import shared_sandbox
 
 CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+FOREST = """
+from sklearn.ensemble import RandomForestClassifier
+model = RandomForestClassifier(100, random_state=0).fit(x_train, y_train)"""
 SPLITS = range(5)
 
 _FRESH = """
@@ -107,6 +111,38 @@ def endurance(n_evaluations: int) -> dict[str, float]:
     }
 
 
+def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
+    """Several environments in processes of their own, on one supervisor: time of a step of all, and memory."""
+    import gymnasium as gym
+    from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+    import lang_envs  # noqa: F401 - registers the ids
+
+    found: dict[str, float] = {"n_envs": n_envs}
+    for kind in (SyncVectorEnv, AsyncVectorEnv):
+        envs = kind([lambda: gym.make("DataSciCoding-breast-cancer-v0", cache=False)] * n_envs)
+        envs.reset(seed=0)
+        action = np.stack([envs.single_action_space.encode(FOREST)] * n_envs)
+        envs.step(action)
+        times = []
+        for _ in range(n_steps):
+            envs.reset()
+            times.append(_milliseconds(lambda: envs.step(action)))  # noqa: B023 - called at once
+        found[f"{kind.__name__}_step_ms"] = statistics.median(times)
+        if kind is AsyncVectorEnv:
+            pids = [process.pid for process in envs.processes]
+            found["memory_of_a_worker_mib"] = statistics.median(_pss_mib(pid) for pid in pids)
+            found["memory_of_the_supervisor_mib"] = _pss_mib(shared_sandbox().about()["pid"])
+        envs.close()
+    return found
+
+
+def _pss_mib(pid: int) -> float:
+    """Memory of a process, what it shares with others counted in parts, MiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
 def _holdings(sandbox: Sandbox) -> dict[str, float]:
     """Memory (MiB) and descriptors of this process and of the supervisor, and the supervisor's processes."""
     held: dict[str, float] = {}
@@ -133,9 +169,17 @@ def main() -> None:
     for way, value in medians.items():
         report.add_row(way, f"{value:.1f}")
     Console().print(report, ratios)
+    parallel = vectors(4, max(3, options.repeats // 4))
+    Console().print(parallel)
     endured = endurance(options.evaluations)
     Console().print(endured)
-    result = {"machine": describe_machine(), "median_ms": medians, "ratios": ratios, "endurance": endured}
+    result = {
+        "machine": describe_machine(),
+        "median_ms": medians,
+        "ratios": ratios,
+        "vectors": parallel,
+        "endurance": endured,
+    }
     (RESULTS / "sandbox_latency.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 

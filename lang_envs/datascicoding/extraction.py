@@ -232,7 +232,8 @@ def _shown(text: str, laid_out: str, statements: list[ast.stmt]) -> str:
     if "\t" in text or "\f" in text or any(node.lineno != node.end_lineno for node in texts):
         return text
     dedented = textwrap.dedent(laid_out)
-    return dedented if len(dedented) <= len(text) else text
+    starts_bare = not dedented.split("\n")[statements[0].lineno - 1].startswith(" ")  # comments may lie further left
+    return dedented if starts_bare and len(dedented) <= len(text) else text
 
 
 def _layouts(text: str) -> Iterator[tuple[str, str]]:

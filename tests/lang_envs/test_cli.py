@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,13 @@ from typer.testing import CliRunner
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, MissingExtraError, cli
 from lang_envs.cli.app import app
 from lang_envs.conformance import CHECKS
+from lang_envs.datascicoding.cache import Cache, cache_folder
+from lang_envs.datascicoding.sandbox.confinement import Confinement, Layer
+from lang_envs.datascicoding.sandbox.doctor import Diagnosis, Latency, SupervisorFacts, diagnose
 from lang_envs.wrappers import TextAction
 
 FULL = "third_party:ThirdParty/FullDoors-v0"
+OPEN = "third_party:ThirdParty/OpenDoors-v0"
 Run = Callable[..., Any]
 
 
@@ -62,7 +66,8 @@ def test_list_of_a_family(run: Run) -> None:
 
 
 def test_list_of_an_unknown_family(run: Run) -> None:
-    assert f"Expected a family among ['{IDS[0].partition('-')[0]}" in run("list", "--family", "chess", code=1)
+    families = sorted({env_id.partition("-")[0] for env_id in IDS})
+    assert f"Expected a family among {families}; got 'chess'." in run("list", "--family", "chess", code=1)
 
 
 @pytest.mark.parametrize("env_id", FAMILY_IDS)
@@ -85,7 +90,7 @@ def test_describe_a_third_partys(run: Run) -> None:
     assert "Three rooms" not in shown  # the docstring of the class, not of its parents
     assert "n_tries      8" in shown
     assert "[0] " in shown
-    assert "any text" in run("describe", "third_party:ThirdParty/OpenDoors-v0")
+    assert "any text is an action; the action space holds " in run("describe", OPEN)
 
 
 # ---------------------------------------------------------------------- play
@@ -96,20 +101,22 @@ def test_describe_a_third_partys(run: Run) -> None:
 def test_play_to_the_end(run: Run, env_id: str, by_number: bool) -> None:
     env = TextAction(gym.make(env_id, render_mode="ansi"))
     _, info = env.reset(seed=1)
-    lines, shown, total, over = [], [], 0.0, False
+    lines, shown, total, n_actions, over = [], [], 0.0, 0, False
     while not over:
         action = env.unwrapped.oracle_action()
         listed = info["admissible_actions"]
-        lines.append(str(listed.index(action) + 1) if by_number and listed else action)
+        lines += [action, "."] if listed is None else [str(listed.index(action) + 1) if by_number else action]
         text, reward, terminated, truncated, info = env.step(action)
-        total += reward
-        shown.append(f"{action}: reward {reward:+.3f}, return {total:+.3f}")
+        total, n_actions = total + reward, n_actions + 1
+        first, *rest = action.split("\n")
+        said = f"{first} ({len(rest) + 1} lines): {info['status']}; " if rest else f"{first}: "
+        shown.append(f"{said}reward {reward:+.3f}, return {total:+.3f}")
         over = terminated or truncated
     output = run("play", env_id, "--seed", "1", stdin="\n".join(lines) + "\n")
-    assert all(line in output for line in shown)
+    assert all(line in flat(output) for line in shown)
     assert flat(text) in flat(output)
     assert env.render().splitlines()[1] in output
-    assert f"You reached the goal. {len(lines)} actions, return {total:+.3f}." in output
+    assert f"You reached the goal. {n_actions} actions, return {total:+.3f}." in output
 
 
 @pytest.mark.parametrize("stdin", ["", "1\n", "\n\n", "q\n1\n", "1\nq\n"], ids=["empty", "one", "blank", "q", "then q"])
@@ -131,10 +138,29 @@ def test_play_until_time_is_up(run: Run) -> None:
 
 
 def test_play_with_any_text(run: Run) -> None:
-    output = run("play", "third_party:ThirdParty/OpenDoors-v0", stdin="3\nopen it\n")
+    output = run("play", OPEN, stdin="3\n.\nopen it\n")
     assert "3: reward" in output
-    assert "open it: reward" in output
+    assert "open it: reward" in output  # the end of the input ends a text too
     assert "not understood" not in output
+    assert "You left. 2 actions" in output
+
+
+def test_play_with_several_lines(run: Run) -> None:
+    output = run("play", OPEN, stdin="\nif it:\n    q\n\n    open [b]it[/b]\n.\n")
+    assert " (5 lines): reward" in output
+    assert "You left. 1 actions" in output
+
+
+def test_play_with_code_that_fails(run: Run) -> None:
+    output = run("play", "DataSciCoding-balance-scale-v0", stdin="x = 1\nmodel = No()\n.\nq\n")
+    assert "x = 1 (2 lines): runtime_error; reward -1.000, return -1.000" in output
+    assert "NameError: name 'No' is not defined (line 2: model = No())" in flat(output)
+    assert "You left. 1 actions" in output
+
+
+@pytest.mark.parametrize("stdin", ["", "q\n", " q \nx\n.\n", "\n \n.\n.\n", ".\nq\nx\n"])
+def test_no_text_is_no_action(run: Run, stdin: str) -> None:
+    assert "You left. 0 actions" in run("play", OPEN, stdin=stdin)
 
 
 # ---------------------------------------------------------------------- check
@@ -183,6 +209,25 @@ def test_watch_random_play(run: Run) -> None:
     assert "The episode ended by its time budget: 8 actions, return " in output
 
 
+def test_watch_the_random_agent_where_any_text_is_an_action(run: Run) -> None:
+    output = run("watch", "DataSciCoding-iris-v0", "--agent", "random")
+    assert "The episode ended by its time budget: 5 actions, return -5.000" in output
+    assert "DataSciCoding-iris-v0.gif: 6 frames" in output
+
+
+def test_watch_the_coder(run: Run) -> None:
+    outputs = [run("watch", "DataSciCoding-iris-v0", "--agent", "coder", "--seed", seed) for seed in "114"]
+    assert all("DataSciCoding-iris-v0.gif: " in output for output in outputs)
+    assert outputs[0] == outputs[1] != outputs[2]
+
+
+def test_the_coder_cannot_choose(run: Run) -> None:
+    output = run("watch", FULL, "--agent", "coder", code=1)
+    assert output == (
+        "lang-envs: Expected an environment where any text is an action for the coder; this one lists its actions.\n"
+    )
+
+
 def test_watch_the_beginning(run: Run) -> None:
     output = run("watch", FULL, "--max-frames", "2")
     assert "The episode was not over after 1 actions, return " in output
@@ -206,7 +251,99 @@ def test_watch_says_what_is_wrong(run: Run, arguments: list[str], message: str) 
     assert output.count("\n") == 1
 
 
+# ---------------------------------------------------------------------- sandbox
+
+
+def diagnosis(missing: Mapping[Layer, str], problem: str, refused: str = "") -> Diagnosis:
+    layers = frozenset(Layer) - missing.keys()
+    return Diagnosis(
+        confinement=Confinement(layers, missing),
+        supervisor=None if problem else SupervisorFacts(4711, layers, ("ipc", "net"), refused),
+        latency=None if problem else Latency(first=2.5, warm=0.0421, score=0.7858),
+        problem=problem,
+        versions={"python": "3.11.7", "scikit-learn": "1.9.1"},
+        cores=3,
+        cache=Path("/somewhere/[bold]"),
+        cache_bytes=3 << 19,
+    )
+
+
+NO_LANDLOCK = {Layer.LANDLOCK: "Without landlock, code can read whatever [i]file[/i] its user can read: old kernel."}
+NO_LIMITS = {Layer.RESOURCE_LIMITS: "Without resource-limits, code can use up memory."}
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "verdict"),
+    [
+        (diagnosis({}, ""), 0, "full: every layer holds."),
+        (diagnosis({Layer.NAMESPACES: "Without them."}, ""), 0, "full: every layer holds but the namespaces"),
+        (diagnosis(NO_LANDLOCK, "", "no"), 1, 'reduced: code runs with layers missing; confinement="require" refuses'),
+        (diagnosis(NO_LIMITS, ""), 1, 'reduced: code runs with layers missing; confinement="require" runs it'),
+        (diagnosis({}, "Expected scikit-learn. Fix: [datasci]"), 2, "unusable: Expected scikit-learn. Fix: [datasci]"),
+    ],
+    ids=["full", "no namespaces", "no landlock", "no limits", "unusable"],
+)
+def test_doctor(run: Run, monkeypatch: pytest.MonkeyPatch, found: Diagnosis, code: int, verdict: str) -> None:
+    monkeypatch.setattr("lang_envs.datascicoding.sandbox.doctor.diagnose", lambda: found)
+    shown = flat(run("sandbox", "doctor", code=code))
+    assert verdict in shown
+    for layer in Layer:
+        reason = found.confinement.missing.get(layer)
+        assert (f"{layer} active" if reason is None else f"{layer} missing {reason}") in shown
+    assert "scikit-learn 1.9.1" in shown
+    assert "cores 3" in shown
+    assert "/somewhere/[bold] (1.5 MiB)" in shown
+    if code < 2:
+        assert "process 4711; layers: " in shown
+        assert "namespaces: ipc, net" in shown
+        assert "2.50 s with the start of the supervisor, then 42 ms" in shown
+        assert "0.7858" in shown
+    else:
+        assert "supervisor not started" in shown
+
+
+def test_doctor_for_real(run: Run) -> None:
+    code = {"full": 0, "reduced": 1, "unusable": 2}[diagnose().verdict]
+    assert "0.7858" in run("sandbox", "doctor", code=code)
+
+
+def test_doctor_where_there_is_no_fork(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("lang_envs.datascicoding.sandbox.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "lang_envs.datascicoding.evaluation", raising=False)
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    assert run("sandbox", "doctor", code=2) == (
+        "lang-envs: unusable: this system has no fcntl. Fix: Linux, macOS or WSL2.\n"
+    )
+
+
+def test_clear_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
+    assert "cleared" in run("sandbox", "clear-cache")  # nothing there yet
+    cache = Cache(cache_folder())
+    cache.put("key", {"a": 1})
+    assert f"{tmp_path / 'cache'}: cleared" in run("sandbox", "clear-cache")
+    assert Cache(cache_folder()).get("key") is None
+
+
+def test_a_cache_that_cannot_be_cleared(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path))
+    (tmp_path / "evaluations.sqlite3").mkdir()
+    output = run("sandbox", "clear-cache", code=1)
+    assert output.startswith("lang-envs: Expected to remove ")
+    assert output.count("\n") == 1
+
+
 # ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("command", ["describe", "play", "check", "watch"])
+def test_an_id_whose_extra_is_missing_gets_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+    output = run(command, "DataSciCoding-balance-scale-v0", code=1)
+    assert output.startswith("lang-envs: Expected scikit-learn")
+    assert "[datasci]" in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["describe", "play", "check", "watch"])

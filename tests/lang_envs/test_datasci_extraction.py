@@ -133,6 +133,9 @@ def test_a_function_is_found_with_what_stands_around_it(text, result, lay_out, f
         ("\f\nmodel = 1\n\f", 1),
         ("    return 'a\tb'\r\n", "a\tb"),
         ("x=1\rreturn x", 1),
+        ("# c\n   return 5", 5),
+        ("  # c\n     return 5", 5),
+        ("# c\n   @staticmethod\n   def model(): 5\n   return 6", 6),
     ],
 )
 def test_code_means_what_was_written(text, result):
@@ -201,6 +204,7 @@ def test_lines_are_counted_in_the_source(text, line):
         ("if a: b\n" + "elif a: b\n" * 800, 202, "nested too deeply"),
         ("\n".join(" " * i + "if a:" for i in range(110)) + " b", 101, "too many levels of indentation"),
         ("word " * 1600, 1, "nested too deeply"),
+        ("{\n" + "word\n" * 1500, 302, "nested too deeply"),
     ],
 )
 def test_what_does_not_parse_is_one_typed_error(text, line, message):
@@ -258,7 +262,9 @@ def test_any_text_is_code_or_a_typed_error(text):
 
 @given(
     st.lists(
-        st.sampled_from(["a = 1", "if a:", "  ", "    ", "\t", "'''", "\n", "\n", "return", "# c", "```", "(", ")"])
+        st.sampled_from(
+            ["a = 1", "if a:", " ", "  ", "    ", "\t", "'''", "\n", "\n", "return", "# c", "```", "(", ")"]
+        )
     )
 )
 def test_the_source_of_any_layout_is_the_same_code(parts):
@@ -279,6 +285,7 @@ units = ["-", "not ", "(", "[", "{", "{a:", "lambda:", "lambda a=(", "a.", "a(",
          "await ", "1", "0x1", "\f", "a b("]
 closing = {"(": ")", "[": "]", "{": "}"}
 programs = ["\n".join(" " * i + "if a:" for i in range(97)) + "\n" + " " * 97 + unit * 40 + "1" for unit in units]
+programs += ["{" + "a\n" * 4000, "case {" + "a #\n" * 2000, "(" + "a \\\n" * 2000]
 for unit, length, end in itertools.product(units, (30, 49, 120, 299, 8191), ("", "1", "1=1", "close")):
     text = unit * min(length, 8191 // len(unit))
     if end == "close":

@@ -50,7 +50,7 @@ def test_gymnasium_records_a_video(env_id: str, tmp_path: Path) -> None:
     (video,) = folder.glob("*.mp4")
     shown = decode_video(video)
     assert shown.shape == np.shape(drawn)
-    assert len(drawn) > 2
+    assert len(drawn) >= 2
     differences = np.abs(shown.astype(int) - np.array(drawn)).mean(axis=(1, 2, 3))
     assert differences.max() < 8  # lossy, but the same pictures
 
@@ -71,7 +71,9 @@ def test_a_gif_shows_the_episode(env_id: str, tmp_path: Path) -> None:
         for number in range(image.n_frames):
             image.seek(number)
             durations.append(image.info["duration"])
-    assert durations[0] > durations[1] < durations[-1]
+    pace = durations[1] if len(durations) > 2 else None
+    assert bool(pace) is (len(recording.actions) > 1)
+    assert all(duration == pace < min(durations[0], durations[-1]) for duration in durations[1:-1])
     assert [file.name for file in path.parent.iterdir()] == ["episode.gif"]
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -49,6 +50,14 @@ def expected(sandbox: Sandbox) -> bytes:
     (answer,) = sandbox.run([task_of(HONEST)], Limits())
     assert answer.worked
     return answer.probabilities.tobytes()
+
+
+@pytest.fixture
+def meeting_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where nobody else meets; the path of a socket has room for some hundred bytes, less than `tmp_path` takes."""
+    with tempfile.TemporaryDirectory(prefix="le") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
 
 
 def is_alive(pid: int) -> bool:
@@ -336,8 +345,7 @@ def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: b
     assert answer.probabilities.tobytes() == expected
 
 
-def test_the_supervisor_ends_with_its_last_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_the_supervisor_ends_with_its_last_client(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = Sandbox(), Sandbox()
     pid = first.about()["pid"]
     assert second.about()["pid"] == pid
@@ -346,21 +354,19 @@ def test_the_supervisor_ends_with_its_last_client(tmp_path: Path, monkeypatch: p
     assert is_alive(pid)
     second.close()
     assert wait_for_end(pid)
-    assert list(tmp_path.rglob("*.sock")) == []
+    assert list(meeting_place.rglob("*.sock")) == []
 
 
-def test_a_socket_that_nobody_listens_at_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_socket_that_nobody_listens_at_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Sandbox()
     os.kill(one.about()["pid"], signal.SIGKILL)
-    assert len(list(tmp_path.rglob("*.sock"))) == 1
+    assert len(list(meeting_place.rglob("*.sock"))) == 1
     assert one.run([task_of(HONEST)], Limits())[0].worked
     one.close()
 
 
-def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = tmp_path / f"lang-envs-{os.getuid()}"
+def test_a_folder_that_others_can_enter_is_refused(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = meeting_place / f"lang-envs-{os.getuid()}"
     folder.mkdir(mode=0o700)
     folder.chmod(0o755)
     with pytest.raises(SandboxError, match=r"Expected .* that only user .* can enter; got mode drwxr-xr-x .* Fix:"):
@@ -371,8 +377,7 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: 
         Sandbox().about()
 
 
-def test_a_supervisor_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_supervisor_that_cannot_start_says_why(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_START", "raise ImportError('no such library')")
     with pytest.raises(
         SandboxError, match=r"(?s)Expected the sandbox's supervisor to start; got .*no such library.* Fix: pip"
@@ -380,8 +385,7 @@ def test_a_supervisor_that_cannot_start_says_why(tmp_path: Path, monkeypatch: py
         Sandbox().about()
 
 
-def test_confinement_can_be_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_confinement_can_be_required(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(without=("landlock",))
     with pytest.raises(SandboxUnavailableError, match=r"got a machine without landlock: .* Fix: Linux"):
         Sandbox(place, "require").about()

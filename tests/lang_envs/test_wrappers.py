@@ -109,13 +109,13 @@ def test_an_info_without_list_is_refused() -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_vectors_of_admissible_observations(env_id: str, mode: str) -> None:
     envs = gym.make_vec(env_id, num_envs=2, vectorization_mode=mode, wrappers=[AdmissibleObservation])
-    single = AdmissibleObservation(gym.make(env_id))
+    single, policy = AdmissibleObservation(gym.make(env_id)), random_policy(0)
     try:
         seen, _ = envs.reset(seed=[5, 5])
         expected, info = single.reset(seed=5)
         for _ in range(3):
             assert seen == {key: (text, text) for key, text in expected.items()}
-            action = single.action_space.encode(oracle_policy(single, info))
+            action = single.action_space.encode(policy(single, info))
             seen, *_ = envs.step(np.stack([action, action]))
             expected, *_, info = single.step(action)
     finally:
@@ -196,12 +196,12 @@ def test_a_numpy_str_is_a_text() -> None:
 
 
 def test_bytes_are_the_text(env_id: str) -> None:
-    plain, wrapped = gym.make(env_id), ByteObservation(gym.make(env_id))
+    plain, wrapped, policy = gym.make(env_id), ByteObservation(gym.make(env_id)), random_policy(0)
     (text, info), (seen, _) = plain.reset(seed=0), wrapped.reset(seed=0)
     for _ in range(3):
         assert seen in wrapped.observation_space
         assert bytes(seen).rstrip(b"\0").decode() == text
-        action = plain.action_space.encode(oracle_policy(plain, info))
+        action = plain.action_space.encode(policy(plain, info))
         text, *_, info = plain.step(action)
         seen, *_ = wrapped.step(action)
 

@@ -42,6 +42,8 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
 }
+_PASSED_ON = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""What an interpreter may need to find its own libraries, on clusters with modules for instance."""
 
 
 class Place(NamedTuple):
@@ -138,7 +140,7 @@ def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            env=_ENVIRONMENT,
+            env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         ).wait()
