@@ -2,6 +2,9 @@
 
 Random admissible actions through `gym.make(id, disable_env_checker=True)`, encoded and decoded as an agent would;
 resets with a new seed each; frames along a random walk. Prints medians and writes results/env_speed.json.
+
+Only for ids that list their actions. A step of DataSciCoding is an evaluation of code, which costs what the sandbox
+and the code cost: `python -m benchmarks.sandbox_latency`.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.env_scores import LISTED_IDS
 from benchmarks.environment import RESULTS, describe_machine
-from lang_envs import ENV_ROWS
 
 
 def steps_per_second(env_id: str, n_steps: int, seed: int) -> float:
@@ -70,16 +73,16 @@ def main() -> None:
     options = parser.parse_args()
     table = Table("id", "steps / s", "reset, us", "frame, ms")
     speeds = {}
-    for row in ENV_ROWS:
-        runs = [steps_per_second(row.id, options.steps, seed) for seed in range(options.runs)]
-        speeds[row.id] = {
+    for env_id in LISTED_IDS:
+        runs = [steps_per_second(env_id, options.steps, seed) for seed in range(options.runs)]
+        speeds[env_id] = {
             "steps_per_second": round(statistics.median(runs)),
             "runs": [round(run) for run in runs],
-            "reset_microseconds": round(reset_microseconds(row.id, 500), 1),
-            "frame_milliseconds": round(frame_milliseconds(row.id, 300), 2),
+            "reset_microseconds": round(reset_microseconds(env_id, 500), 1),
+            "frame_milliseconds": round(frame_milliseconds(env_id, 300), 2),
         }
-        numbers = (speeds[row.id][name] for name in ("steps_per_second", "reset_microseconds", "frame_milliseconds"))
-        table.add_row(row.id, *(f"{number:,}" for number in numbers))
+        numbers = (speeds[env_id][name] for name in ("steps_per_second", "reset_microseconds", "frame_milliseconds"))
+        table.add_row(env_id, *(f"{number:,}" for number in numbers))
     Console().print(table)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "env_speed.json").write_text(json.dumps({**describe_machine(), "ids": speeds}, indent=1) + "\n")

@@ -24,6 +24,7 @@ class Family(NamedTuple):
         terminated: What ends an episode.
         limit: Argument that sets the time limit.
         late: What happens to the action that crosses the time limit.
+        is_open: Whether any text is an action, so that there is no list to go through.
     """
 
     title: str
@@ -34,6 +35,7 @@ class Family(NamedTuple):
     terminated: str
     limit: str
     late: str
+    is_open: bool = False
 
 
 def _kitchen_rewards(env: Any) -> str:  # noqa: ANN401 - an OvercookedEnv
@@ -66,6 +68,14 @@ def _home_rewards(env: Any) -> str:  # noqa: ANN401 - a VirtualHomeEnv
     )
 
 
+def _coding_rewards(env: Any) -> str:  # noqa: ANN401 - a DataSciCodingEnv
+    rows = [
+        ("code that runs on every split", "mean ROC AUC of the splits, 0 to 1"),
+        ("anything else", f"{env.failure_reward:g} (`failure_reward`)"),
+    ]
+    return table(("attempt", "reward"), rows) + "\n\nEquations: [the evaluation](datascicoding.md#evaluation)."
+
+
 FAMILIES = {
     "Overcooked": Family(
         title="Overcooked",
@@ -86,6 +96,17 @@ FAMILIES = {
         terminated="the goal is reached",
         limit="max_steps",
         late="a command that reaches the goal in the last step counts",
+    ),
+    "DataSciCoding": Family(
+        title="DataSciCoding",
+        page="datascicoding.md",
+        unit="attempts",
+        rewards=_coding_rewards,
+        start="No attempt has been made",
+        terminated="code has run on every split (not with `terminate_on_success=False`)",
+        limit="max_attempts",
+        late="code that runs in the last attempt counts",
+        is_open=True,
     ),
 }
 

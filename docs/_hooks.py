@@ -17,8 +17,9 @@ import _root  # noqa: F401 - what is imported below needs it
 import gymnasium as gym
 from _families import FAMILIES, rows_of
 from _kitchen import kitchen_graph
+from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
-from _tables import arguments, code, episode, info_fields, table
+from _tables import arguments, code, episode, info_fields, quoted, table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -97,12 +98,20 @@ def _ids(family: str) -> str:
 
 def _start(env_id: str) -> str:
     text, info = gym.make(env_id).reset(seed=0)
-    return f"> {text}\n\n{info_fields(info)}"
+    return f"{quoted(text)}\n\n{info_fields(info)}"
 
 
 def _observation(env_id: str) -> str:
     text, _ = gym.make(env_id).reset(seed=0)
-    return f"> {text}"
+    return quoted(text)
+
+
+def _after_failure(env_id: str) -> str:
+    """What is said after code that fails: a forgotten import."""
+    env = gym.make(env_id).unwrapped
+    env.reset(seed=0)
+    text, *_ = env.step_text("model = LogisticRegression()\nmodel.fit(x_train, y_train)")
+    return quoted(text)
 
 
 def _descriptions(env_id: str) -> str:
@@ -196,8 +205,12 @@ def _summary(summary: dict[str, Any]) -> tuple[str, ...]:
 
 
 _GENERATORS: dict[str, Callable[[str], str]] = {
+    "after-failure": _after_failure,
     "arguments": arguments,
+    "baselines": baseline_table,
     "checks": _checks,
+    "coding-scores": score_table,
+    "datasets": dataset_table,
     "descriptions": _descriptions,
     "drawing": _drawing,
     "families": _families,
@@ -208,6 +221,8 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "overview": lambda _: overview(),
     "phrases": phrases,
     "pocket": _pocket,
+    "published": published_table,
     "results": _results,
+    "sandbox-latency": latency_table,
     "start": _start,
 }

@@ -11,8 +11,9 @@ from typing import Any
 import griffe
 import gymnasium as gym
 from _families import Family, family_of, rows_of
+from _open import open_sections
 from _root import ROOT
-from _tables import arguments, code, docstring, episode, info_fields, percent, table
+from _tables import arguments, code, docstring, episode, info_fields, percent, quoted, table
 
 from benchmarks.env_scores import Graph, explore, random_policy
 from benchmarks.environment import RESULTS
@@ -78,24 +79,37 @@ def page(row: EnvRow) -> str:
     family, env = family_of(row.id), _inner(row.id)
     text, info = env.reset(seed=0)
     module, _, name = row.entry_point.partition(":")
+    own = open_sections(row, env, family) if family.is_open else _listed_sections(row, env, family)
     parts = {
         "": f"{row.summary} {_use(row.id)}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page}).",
         "Make it": _example(row.id),
-        "At a glance": _glance(row, env, family),
+        "At a glance": own["At a glance"],
         "Description": _description(f"{module}.{name}"),
-        "First observation": f"> {text}\n\n`info` beside it:\n\n{info_fields(info)}",
-        "Actions": phrases(row.id),
+        "First observation": f"{quoted(text)}\n\n`info` beside it:\n\n{info_fields(info)}",
+        "Actions": own["Actions"],
         "Rewards": family.rewards(env),
-        "Start and end": _ends(row.id, family),
-        "Oracle": _oracle(row.id),
-        "Scores": _score_table(row.id, family),
+        "Start and end": own["Start and end"],
+        "Oracle": own["Oracle"],
+        "Scores": own["Scores"],
         "Arguments": f'`gym.make("{row.id}", **arguments)`; this id sets {_set_by_id(row)}.\n\n'
         + arguments(f"{module}.{name}"),
-        "Checked against": _checked(row),
+        "Checked against": own["Checked against"],
         "Version history": "\n".join(f"* `{version}`: {what}." for version, what in HISTORY.items()),
     }
     sections = [f"## {title}\n\n{body}" if title else body for title, body in parts.items()]
     return "\n\n".join([f"# {row.id}", *sections]) + "\n"
+
+
+def _listed_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, str]:
+    """The sections that are made by going through every situation."""
+    return {
+        "At a glance": _glance(row, env, family),
+        "Actions": phrases(row.id),
+        "Start and end": _ends(row.id, family),
+        "Oracle": _oracle(row.id),
+        "Scores": _score_table(row.id, family),
+        "Checked against": _checked(row),
+    }
 
 
 def _use(env_id: str) -> str:
@@ -244,8 +258,8 @@ def overview() -> str:
     """Table of every id."""
     rows = []
     for row in ENV_ROWS:
-        both, found = _scores()[row.id], recorded().get(row.id)
+        both, found = _scores().get(row.id), recorded().get(row.id)
         use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else ""
-        numbers = (f"{both['oracle']['actions']:.0f}", percent(both["random"]["success"]))
+        numbers = (f"{both['oracle']['actions']:.0f}", percent(both["random"]["success"])) if both else ("1", "")
         rows.append((_linked(row.id), row.summary, *numbers, str(found["episodes"]) if found else "", use))
     return table(("id", "task", "oracle's actions", "random success", "recorded episodes", "use"), rows)

@@ -12,8 +12,19 @@ import gymnasium as gym
 import numpy as np
 from _root import ROOT
 
-__all__ = ["arguments", "code", "described_attributes", "docstring", "episode", "info_fields", "percent", "table"]
+__all__ = [
+    "arguments",
+    "code",
+    "described_attributes",
+    "docstring",
+    "episode",
+    "info_fields",
+    "percent",
+    "quoted",
+    "table",
+]
 
+_LONGEST_SHOWN = 40  # characters of a text of several lines
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( %)?")
 
 
@@ -32,6 +43,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def code(text: str) -> str:
     """Text as code."""
     return f"`{text}`"
+
+
+def quoted(text: str) -> str:
+    """An observation: a sentence as a quotation, several lines as code that is shown only."""
+    return f"```py\n{text}\n```" if "\n" in text else f"> {text}"
 
 
 def percent(rate: float) -> str:
@@ -90,6 +106,10 @@ def info_fields(info: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:  # noqa: ANN401 - anything in info
+    if isinstance(value, str) and (not value or "\n" in value):
+        return (
+            repr(value) if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]!r}... ({len(value)} characters)"
+        )
     return str(value.tolist() if isinstance(value, np.ndarray) else value)
 
 

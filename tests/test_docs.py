@@ -89,7 +89,11 @@ def pages() -> ModuleType:
         return _pages
 
 
-SMALL_IDS = [row.id for row in ENV_ROWS if row.id.startswith("VirtualHome") or row.id == "Overcooked-TomatoSalad-v0"]
+SMALL_IDS = [
+    row.id
+    for row in ENV_ROWS
+    if row.id.startswith(("VirtualHome", "DataSciCoding")) or row.id == "Overcooked-TomatoSalad-v0"
+]
 """Ids whose situations are few enough to go through in a test; the site's build goes through all."""
 
 
@@ -114,7 +118,7 @@ def test_the_generated_page_of_an_id(env_id: str, pages: ModuleType) -> None:
         "Version history",
     ]
     assert all(part.strip() for part in re.split(r"^## .*$", text, flags=re.MULTILINE))
-    assert not re.search(r"\bNone\b(?!,|`| or)|nan|<lang_envs|object at", text)
+    assert not re.search(r"(?<!or )\bNone\b(?![,`)]| or| on failure)|\bnan\b|<lang_envs|object at", text)
     for block in BLOCK.finditer(text):
         exec(block[1], {})
 
@@ -147,7 +151,11 @@ def _commands() -> dict[str, Any]:
 
     from lang_envs.cli.app import app
 
-    return dict(typer.main.get_command(app).commands)
+    found: dict[str, Any] = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        inner = getattr(command, "commands", None)  # of a group
+        found |= {name: command} if inner is None else {f"{name} {one}": inner[one] for one in inner}
+    return found
 
 
 def test_every_command_and_option_of_the_command_line_is_explained() -> None:
@@ -157,13 +165,15 @@ def test_every_command_and_option_of_the_command_line_is_explained() -> None:
         (name, command) for command, one in _commands().items() for parameter in one.params for name in parameter.opts
     }
     assert explained == {(name, command) for name, command in options if name.startswith("--") and name != "--help"}
-    assert set(re.findall(r"^\| `lang-envs (\w+)", page, re.MULTILINE)) == set(_commands())
+    assert set(re.findall(r"^\| `lang-envs ([a-z -]+[a-z])", page, re.MULTILINE)) == set(_commands())
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/guide/command_line.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/guide/command_line.md", "docs/guide/sandbox.md"])
 def test_the_command_lines_shown_are_understood(page: str) -> None:
     commands = _commands()
-    lines = re.findall(r"^lang-envs (.*?)(?:#.*)?$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
-    for line in lines:
-        name, *arguments = line.split()
-        commands[name].make_context(name, arguments)  # parses, and raises a usage error where it cannot
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for line in re.findall(r"^(?:\.venv/bin/)?lang-envs (.*?)(?:[#<].*)?$", text, re.MULTILINE):
+        words = line.split()
+        n = 1 if words[0] in commands else 2
+        name = " ".join(words[:n])
+        commands[name].make_context(name, words[n:])  # parses, and raises a usage error where it cannot

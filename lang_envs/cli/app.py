@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,10 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from lang_envs.agents import oracle_agent, random_agent
-from lang_envs.cli.common import console, fail, language_env, resolve
+from lang_envs.agents import Agent, oracle_agent, random_agent
+from lang_envs.cli.common import console, fail, language_env, require_extras, resolve
 from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
+from lang_envs.cli.sandbox import sandbox_app
 from lang_envs.conformance import CHECKS, Result, Status, iter_checks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
@@ -33,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(sandbox_app, name="sandbox")
 
 EnvId = Annotated[
     str,
@@ -48,6 +50,7 @@ class AgentName(StrEnum):
 
     ORACLE = "oracle"
     RANDOM = "random"
+    CODER = "coder"
 
 
 @app.command("list")
@@ -82,13 +85,17 @@ def describe(env_id: EnvId, seed: Seed = 0) -> None:
 def play(env_id: EnvId, seed: Seed = 0) -> None:
     """Play an episode yourself."""
     with language_env(resolve(env_id)) as env:
-        play_episode(console(), env, seed)
+        try:
+            play_episode(console(), env, seed)
+        except LangEnvsError as error:  # code cannot be run here
+            fail(str(error))
 
 
 @app.command()
 def check(env_id: EnvId) -> None:
     """Check that an environment keeps the contract; exit code 1 if it does not."""
     name = resolve(env_id)
+    require_extras(name)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     # auto_refresh would run a thread, and some checks fork
     with (
@@ -122,17 +129,29 @@ def watch(
 ) -> None:
     """Record an episode of an agent as an animated GIF."""
     name = resolve(env_id)
-    language_env(name).close()
+    with language_env(name) as env:
+        player = _player(agent, env, seed)
     path = Path(f"{name.replace('/', '-')}.gif") if out is None else out
     if path.is_dir() or path.suffix.lower() != ".gif":
         fail(f"Expected a file name that ends in .gif; got {str(path)!r}.")
-    player = oracle_agent() if agent is AgentName.ORACLE else random_agent(np.random.default_rng((seed, 1)))
     try:
         recording = record_gif(name, player, path, seed=seed, max_frames=max_frames)
     except (LangEnvsError, NotImplementedError, OSError) as error:
         fail(str(error))
     console().print(_ending(recording), highlight=False)
     console().print(f"{path}: {len(recording.frames)} frames", markup=False, highlight=False)
+
+
+def _player(name: AgentName, env: gym.Env[Any, Any], seed: int) -> Agent:
+    if name is AgentName.ORACLE:
+        return oracle_agent()
+    if name is AgentName.RANDOM:
+        return random_agent(np.random.default_rng((seed, 1)))
+    if env.reset(seed=seed)[1]["admissible_actions"] is not None:
+        fail("Expected an environment where any text is an action for the coder; this one lists its actions.")
+    from lang_envs.datascicoding.coder import RandomCoder
+
+    return RandomCoder(seed)
 
 
 def _ending(recording: Recording) -> str:

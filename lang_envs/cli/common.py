@@ -12,9 +12,10 @@ import gymnasium as gym
 import typer
 from rich.console import Console
 
+from lang_envs.errors import MissingExtraError
 from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = ["console", "fail", "language_env", "resolve"]
+__all__ = ["console", "fail", "language_env", "require_extras", "resolve"]
 
 _WIDTH = 120  # where there is no terminal to ask
 
@@ -57,8 +58,19 @@ def _is_gymnasiums(entry_point: object) -> bool:
     return module.startswith("gymnasium.")
 
 
+def require_extras(env_id: str) -> None:
+    """Say in one line which extra an environment needs, if that is missing; any other failing is not looked at."""
+    try:
+        gym.make(env_id, disable_env_checker=True).close()
+    except MissingExtraError as error:
+        fail(str(error))
+    except Exception:  # for those who make it in earnest
+        return
+
+
 def language_env(env_id: str) -> gym.Env[Any, Any]:
     """Make an environment, drawn as text where it can be."""
+    require_extras(env_id)
     env = gym.make(env_id, disable_env_checker=True)
     spaces = env.observation_space, env.action_space
     if not (isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)):

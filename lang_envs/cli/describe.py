@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs.registration import ENV_ROWS
+from lang_envs.spaces import TokenSequence
 
 __all__ = ["show_description"]
 
@@ -31,9 +32,15 @@ def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, se
     console.print(Text(text))
     listed = info["admissible_actions"]
     console.print(Text("\nadmissible actions", style="bold"))
-    console.print(Text("any text" if listed is None else "\n".join(listed)))
+    console.print(Text(_any_text(env) if listed is None else "\n".join(listed)))
     if env.render_mode == "ansi":
         console.print(Text(f"\n{env.render()}"))
+
+
+def _any_text(env: gym.Env[Any, Any]) -> str:
+    space = env.action_space
+    assert isinstance(space, TokenSequence)
+    return f"any text is an action; the action space holds {space.max_length - 1:,} tokens of {space.tokenizer}"
 
 
 def _first_paragraph(thing: object) -> str:

@@ -13,6 +13,8 @@ from lang_envs.wrappers import TextAction
 __all__ = ["play_episode"]
 
 _QUIT = "q"
+_END = "."
+_MAX_SHOWN = 60  # characters of an action that are said again
 
 
 def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
@@ -29,7 +31,9 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
         text, reward, terminated, truncated, info = talking.step(said)
         total, n_actions = total + float(reward), n_actions + 1
         outcome = _outcome(info)
-        console.print(Text(f"{said}: {outcome}reward {float(reward):+.3f}, return {total:+.3f}", style="yellow"))
+        console.print(
+            Text(f"{_short(said)}: {outcome}reward {float(reward):+.3f}, return {total:+.3f}", style="yellow")
+        )
     else:
         _show(console, env, text)
     console.print(
@@ -40,7 +44,16 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
 def _outcome(info: dict[str, Any]) -> str:
     if info["invalid_action"]:
         return "not understood; "
+    if "status" in info:
+        return f"{info['status']}; "
     return "" if info.get("command_succeeded", True) else "refused by the world; "
+
+
+def _short(said: str) -> str:
+    """An action in one line."""
+    first, *rest = said.split("\n")
+    first = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
+    return f"{first} ({len(rest) + 1} lines)" if rest else first
 
 
 def _ending(terminated: bool, truncated: bool, info: dict[str, Any]) -> str:
@@ -59,19 +72,53 @@ def _show(console: Console, env: gym.Env[Any, Any], text: str) -> None:
 
 def _ask(console: Console, listed: list[str] | None) -> str | None:
     """What the player wants to do; None to leave."""
-    for number, action in enumerate(listed or (), start=1):
+    try:
+        return _ask_for_text(console) if listed is None else _ask_for_choice(console, listed)
+    except KeyboardInterrupt:
+        console.print()
+        return None
+
+
+def _ask_for_choice(console: Console, listed: list[str]) -> str | None:
+    for number, action in enumerate(listed, start=1):
         console.print(Text(f"{number:3d}  {action}"))
-    choice = "a sentence" if listed is None else "a number or a sentence"
     while True:
-        try:
-            line = console.input(f"{choice}, {_QUIT} to leave: ").strip()
-        except (EOFError, KeyboardInterrupt, UnicodeDecodeError):
+        line = _read(console, f"a number or a sentence, {_QUIT} to leave: ")
+        if line is None:
             console.print()
             return None
-        if listed is None or not line.isdecimal():
+        line = line.strip()
+        if not line.isdecimal():
             if line:
                 return None if line == _QUIT else line
         elif 1 <= int(line) <= len(listed):
             return listed[int(line) - 1]
         else:
             console.print(Text(f"Expected a number from 1 to {len(listed)}; got {line}."))
+
+
+def _ask_for_text(console: Console) -> str | None:
+    """Lines, indentation and all, up to one that holds a single full stop, or to the end of the input."""
+    console.print(Text(f"any text, of several lines too; then a line with a single {_END} ({_QUIT} alone to leave)"))
+    lines: list[str] = []
+    while True:
+        line = _read(console, "")
+        if line == _END or line is None:
+            text = "\n".join(lines)
+            if text.strip():
+                return text
+            if line is None:
+                console.print()
+                return None
+            lines = []
+        elif line.strip() == _QUIT and not lines:
+            return None
+        else:
+            lines.append(line)
+
+
+def _read(console: Console, prompt: str) -> str | None:
+    try:
+        return console.input(prompt)
+    except (EOFError, UnicodeDecodeError):
+        return None

@@ -158,9 +158,9 @@ def test_a_failure_on_the_true_labels_only_is_not_explained() -> None:
 
 
 def test_output_is_of_a_rehearsal_and_masked(evaluate: Callable[[str], Evaluation]) -> None:
-    found = evaluate(f"print('fitting', x_train.shape, 'to', y_train, 'done')\n{HONEST}")
+    found = evaluate(f"print('fitting', x_train.shape, 'labels', y_train, 'done')\n{HONEST}")
     assert found.status is Status.OK
-    assert found.stdout.startswith("fitting (62, 4) to ")
+    assert found.stdout.startswith("fitting (62, 4) labels ")
     assert found.stdout.endswith("done")
     assert not re.search(r"[012][ ,]+[012]", found.stdout)
 
