@@ -207,3 +207,37 @@ def test_the_committed_scores_are_those_of_this_code(env_id: str, committed: dic
 )
 def test_other_nouns_change_no_score(env_id: str, like: str, committed: dict[str, Any]) -> None:
     assert committed[env_id] == committed[like]
+
+
+# ---------------------------------------------------------------------- where any text is an action
+
+
+@pytest.fixture(scope="module")
+def coding() -> dict[str, Any]:
+    return json.loads((RESULTS / "datasci_scores.json").read_text(encoding="utf-8"))["scores"]
+
+
+def test_every_id_is_scored_in_one_of_the_two_ways(committed: dict[str, Any], coding: dict[str, Any]) -> None:
+    assert [*committed, *coding] == [row.id for row in ENV_ROWS]
+
+
+def test_what_is_sampled_says_so_and_has_intervals(coding: dict[str, Any]) -> None:
+    for both in coding.values():
+        assert {name: one["sampled"] for name, one in both.items()} == {"oracle": False, "random_coder": True}
+        coder, expert = both["random_coder"], both["oracle"]
+        assert coder["n_episodes"] >= 200
+        for name in ("return_interval", "success_interval"):
+            low, high = coder[name]
+            assert low < coder["mean_return" if name == "return_interval" else "success_rate"] <= high
+        assert coder["mean_return"] < coder["mean_score"] < expert["mean_score"] == expert["mean_return"] <= 1.0
+        assert (expert["success_rate"], expert["mean_actions"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("env_id", ["DataSciCoding-balance-scale-v0", "DataSciCoding-iris-v0"])
+def test_the_oracles_committed_score_is_that_of_this_code(env_id: str, coding: dict[str, Any]) -> None:
+    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
+    env = gym.make(env_id).unwrapped
+    env.reset(seed=0)
+    _, reward, terminated, *_ = env.step_text(env.oracle_action())
+    assert terminated
+    assert reward == pytest.approx(coding[env_id]["oracle"]["mean_return"], abs=1e-3)  # other versions, other digits

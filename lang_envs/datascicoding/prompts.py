@@ -6,6 +6,7 @@ what would follow the body, for models that fill in the middle.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,10 +20,10 @@ MAX_CODE_SHOWN = 9_000
 _HEAD_LENGTH = 2_048
 
 _HEADER = """\
-# Predict {title} with scikit-learn. {about}
-# The table has {n} rows, {width} numeric features and {classes} classes. Write the body of build_model: fit a
-# classifier on the training half of the rows and return it. Its predict_proba is scored by {score} on the other half.
-"""
+Predict {title} with scikit-learn. {about} The table has {n} rows, {width} numeric features and {classes} classes.
+Write the body of build_model: fit a classifier on the training half of the rows and return it. Its predict_proba is
+scored by {score} on the other half."""
+_HEADER_WIDTH = 96
 _FUNCTION = '''
 import numpy as np
 
@@ -61,7 +62,8 @@ def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequ
     """
     n, width = dataset.x.shape
     about = {"title": dataset.title, "about": dataset.about, "n": n, "width": width, "classes": dataset.classes}
-    head = _HEADER.format(score=_SCORES[scoring], **about)
+    told = _HEADER.format(score=_SCORES[scoring], **about)
+    head = textwrap.fill(told, _HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
     reminders = "".join(_reminder(remark, max_attempts) for remark in remarks)
     return head + reminders + _FUNCTION.format(n_train=n // 2, width=width, last=dataset.classes - 1)
 

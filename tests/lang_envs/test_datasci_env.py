@@ -108,7 +108,7 @@ def test_published_and_other_splits() -> None:
 def test_other_tables_by_argument() -> None:
     env = make(dataset="balance-scale-full")
     text, _ = env.reset(seed=0)
-    assert "625 rows, 4 numeric features and 3 classes" in text
+    assert "625 rows, 4 numeric features and 3 classes" in text.replace("\n# ", " ")
 
 
 # ---------------------------------------------------------------------- what the agent reads
@@ -120,7 +120,7 @@ def test_the_observation_and_the_suffix_make_a_program(env_id: str) -> None:
     text, info = env.reset(seed=0)
     assert text == info["prefix"]
     n, width = env.dataset.x.shape
-    assert f"{n} rows, {width} numeric features and {env.dataset.classes} classes" in text
+    assert f"{n} rows, {width} numeric features and {env.dataset.classes} classes" in text.replace("\n# ", " ")
     assert f"shape ({n // 2}, {width})" in text
     program = ast.parse(f"{text}model = 1{info['suffix']}")
     assert [type(node).__name__ for node in program.body] == ["Import", "FunctionDef"]
