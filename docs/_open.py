@@ -1,0 +1,211 @@
+"""The sections of an id's page that differ where any text is an action."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import gymnasium as gym
+from _families import Family
+from _tables import code, percent, table
+
+from benchmarks.datasci_published import PUBLISHED, TABLES
+from benchmarks.environment import RESULTS
+from lang_envs import EnvRow, LangEnv
+from lang_envs.datascicoding.datasets import DATASETS, load
+
+__all__ = ["baseline_table", "dataset_table", "latency_table", "open_sections", "published_table", "score_table"]
+
+
+def open_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, str]:
+    """Sections of the page of an id without a list of actions.
+
+    Args:
+        row: The id.
+        env: An environment of it, reset.
+        family: Its family.
+    """
+    return {
+        "At a glance": _glance(row, env, family),
+        "Actions": (
+            f'Any text is an action: `info["admissible_actions"]` is `None`. The action space holds '
+            f"{env.action_space.max_length - 1:,} tokens, which with its default tokenizer are bytes. What a text has "
+            f"to be, and how code is found in it: [{family.title}]({family.page}#action)."
+        ),
+        "Start and end": "\n".join(
+            [
+                f"* Start: {family.start[0].lower()}{family.start[1:]}.",
+                f'* `terminated`: {family.terminated}; `info["success"]` is True.',
+                f"* `truncated`: {env.max_attempts} {family.unit} (`{family.limit}`) without it; {family.late}.",
+            ]
+        ),
+        "Oracle": _oracle(row.id),
+        "Scores": _own_scores(row.id),
+        "Checked against": (
+            "* No recordings: the original runs code in its own process, and its texts are not ours. Where the table "
+            f"is published, so are splits and score; see [{family.title}]({family.page}#what-was-checked).\n"
+            "* A test submits the oracle's code through the interface.\n"
+            "* Every point of the [contract](contract.md) that applies to an open action space is a test that runs on "
+            "this id."
+        ),
+    }
+
+
+def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a DataSciCodingEnv
+    n, width = env.dataset.x.shape
+    rows = [
+        ("observation space", code(str(env.observation_space))),
+        (
+            "action space",
+            f"{code(str(env.action_space))}, shape {code(str(env.action_space.shape))}, "
+            f"{env.action_space.vocab_size} token ids",
+        ),
+        ("listed actions", "none: any text is an action"),
+        ("table", f"{n:,} rows, {width} features, {env.dataset.classes} classes; digest {code(env.dataset.digest)}"),
+        ("source of the table", f"{env.dataset.source}"),
+        ("time limit", f"{env.max_attempts} {family.unit}"),
+        ("random", "nothing; the seed changes nothing"),
+        ("render modes", ", ".join(map(code, env.metadata["render_modes"]))),
+        ("entry point", code(row.entry_point)),
+    ]
+    return table(("", code(row.id)), rows)
+
+
+def _oracle(env_id: str) -> str:
+    env = gym.make(env_id, disable_env_checker=True).unwrapped
+    env.reset(seed=0)
+    text = env.oracle_action()
+    _, reward, _, _, info = env.step_text(text)
+    splits = ", ".join(f"{area:.4f}" for area in info["auc_splits"])
+    return (
+        "`lang_envs.oracle(env)` submits strong code for this table, in any situation:\n\n"
+        f"```py\n{text.rstrip()}\n```\n\n"
+        f"Reward {reward:.4f}; ROC AUC of the splits {splits}. No claim is made that nothing scores better."
+    )
+
+
+# ---------------------------------------------------------------------- scores
+
+
+@lru_cache(maxsize=1)
+def _scores() -> dict[str, Any]:
+    path = RESULTS / "datasci_scores.json"
+    return json.loads(path.read_text(encoding="utf-8"))["scores"] if path.exists() else {}
+
+
+_UNMEASURED = "Not measured yet: `python -m benchmarks.datasci_scores` makes the numbers."
+_HEAD = ("agent", "episodes", "success", "95 %", "return", "95 %", "attempts", "score of code that ran")
+
+
+def _own_scores(env_id: str) -> str:
+    found = _scores().get(env_id)
+    if found is None:
+        return _UNMEASURED
+    rows = [_score_row(name, one) for name, one in found.items()]
+    return (
+        f"{table(_HEAD, rows)}\n\nThe oracle's code gives the same score every time: one episode is exact. The random "
+        "coder is **sampled**, so its numbers have intervals (Wilson's for the success, Student's t for the return). "
+        "Made by `python -m benchmarks.datasci_scores`."
+    )
+
+
+def _score_row(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
+    sampled = one["sampled"]
+    return (
+        {"oracle": "oracle", "random_coder": "random coder, sampled"}[name],
+        str(one["n_episodes"]) if sampled else "1",
+        percent(one["success_rate"]),
+        _interval(one["success_interval"], percent) if sampled else "exact",
+        f"{one['mean_return']:.4f}",
+        _interval(one["return_interval"], "{:.3f}".format) if sampled else "exact",
+        f"{one['mean_actions']:.2f}",
+        f"{one['mean_score']:.4f}",
+    )
+
+
+def _interval(ends: Any, shown: Any) -> str:  # noqa: ANN401 - two numbers, and what writes one
+    low, high = map(shown, ends)
+    return f"{low} to {high}"
+
+
+def score_table(_: str = "") -> str:
+    """Scores of every id of the family."""
+    if not _scores():
+        return _UNMEASURED
+    rows = [
+        (f"[`{env_id}`]({env_id}.md)", *_score_row(name, one))
+        for env_id, found in _scores().items()
+        for name, one in found.items()
+    ]
+    return table(("id", *_HEAD), rows)
+
+
+# ---------------------------------------------------------------------- tables and baselines
+
+
+def dataset_table(_: str = "") -> str:
+    """Every table that can be loaded."""
+    rows = []
+    for name, row in DATASETS.items():
+        dataset = load(name)
+        n, width = dataset.x.shape
+        counts = "/".join(str(int((dataset.y == label).sum())) for label in range(dataset.classes))
+        shape = (str(n), str(width), str(dataset.classes), counts)
+        rows.append((code(name), *shape, "published" if row.published else "ours", row.source, code(dataset.digest)))
+    return table(("`dataset`", "rows", "features", "classes", "rows of each", "splits", "source", "digest"), rows)
+
+
+def baseline_table(_: str = "") -> str:
+    """What plain scikit-learn reaches on every table."""
+    path = RESULTS / "datasci_baselines.json"
+    if not path.exists():
+        return "Not measured yet: `python -m benchmarks.datasci_baselines` makes the numbers."
+    result = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = result["datasets"]
+    names = list(next(iter(found.values()))["models"])
+    rows = [(code(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
+    rows += [
+        ("**best above**, by these halves", *(code(one["winner"]["name"]) for one in found.values())),
+        ("the same on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in found.values())),
+        ("**oracle**", *(_cell(one["oracle"]) for one in found.values())),
+        (
+            "the oracle on halves 5 .. 24, which it was chosen on",
+            *(_cell(one["oracle"]["fresh"]) for one in found.values()),
+        ),
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"{table(('ROC AUC', *map(code, found)), rows)}\n\nMeasured with {versions}."
+
+
+def _cell(summary: Mapping[str, Any]) -> str:
+    return f"{summary['mean']:.4f} ± {summary['std']:.4f}" if "mean" in summary else "fails"
+
+
+def published_table(name: str) -> str:
+    """What was published on a table, with the protocol of each figure."""
+    column = TABLES.index(name)
+    rows = [(row.method, row.source, f"{row.scores[column]:.4f}", row.protocol) for row in PUBLISHED]
+    return table(("method", "source", "ROC AUC", "protocol"), rows)
+
+
+def latency_table(_: str = "") -> str:
+    """What an evaluation costs, and what many of them leave behind."""
+    path = RESULTS / "sandbox_latency.json"
+    if not path.exists():
+        return "Not measured yet."
+    result = json.loads(path.read_text(encoding="utf-8"))
+    ways = {"in process": "", "sandbox": "warm", "fresh interpreter": "as most harnesses do it"}
+    rows = [(way, ways.get(way, ""), f"{value:.1f}") for way, value in result["median_ms"].items()]
+    machine, endured = result["machine"], result["endurance"]
+    grown = ", ".join(
+        f"{name.removesuffix('_grown').replace('_', ' ')} {value:+.4g}"
+        for name, value in endured.items()
+        if name.endswith("_grown")
+    )
+    return (
+        f"{table(('an evaluation of GaussianNB, 5 splits', '', 'median ms'), rows)}\n\n"
+        f"On {machine['cores']} cores ({machine['cpu']}). {endured['evaluations']:,} evaluations in a row: "
+        f"{endured['evaluations_per_second']:.1f} a second; grown by: {grown}."
+    )
