@@ -290,7 +290,11 @@ class Supervisor:
         self._idle_since = now if self._idle_since is None else self._idle_since
         if now < self._idle_since:
             return False
-        with Path(self._options.lock_path).open("w") as lock:
+        try:
+            lock = Path(self._options.lock_path).open("w")  # noqa: SIM115 - closed below
+        except OSError:  # the meeting place is gone: nobody can come
+            return True
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:  # somebody is about to connect

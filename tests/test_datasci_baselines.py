@@ -1,0 +1,145 @@
+"""The table of baselines: agreement with what was measured before, the published figures, and the file."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks.datasci_baselines import MODELS, OUTPUT, Evaluation, Model, evaluate_in_process, measure, run
+from benchmarks.datasci_published import PUBLISHED, TABLES, published
+from lang_envs.datascicoding.datasets import DATASETS, Dataset, load
+from lang_envs.datascicoding.oracle import oracle_code
+
+BY_NAME = {model.name: model for model in MODELS}
+
+
+# Measured with two versions of scikit-learn, before any of this was written.
+@pytest.mark.parametrize(
+    ("name", "per_split"),
+    [
+        ("GaussianNB", (0.790562, 0.925984, 0.694912, 0.755664, 0.762026)),
+        ("LogisticRegression(max_iter=1000)", (0.934608, 0.925984, 0.876723, 0.815764, 0.863741)),
+        ("LDA", (0.881521, 0.912574, 0.851603, 0.816484, 0.880922)),
+        ("KNeighborsClassifier", (0.757089, 0.816005, 0.72474, 0.831269, 0.833957)),
+        ("Poly2+Scaler+LogisticRegression", (0.826125, 0.759491, 0.80633, 0.87404, 0.866721)),
+    ],
+)
+def test_balance_scale_agrees_with_the_facts(name: str, per_split: tuple[float, ...]) -> None:
+    evaluation = evaluate_in_process(BY_NAME[name].code, load("balance-scale"), range(5))
+    assert evaluation.error is None
+    assert evaluation.scores == pytest.approx(per_split, abs=1e-3)
+    summary = evaluation.summary()
+    assert summary["mean"] == pytest.approx(np.mean(per_split), abs=1e-3)
+    assert summary["std"] == pytest.approx(np.std(per_split), abs=1e-3)
+
+
+def test_the_published_figures_are_complete() -> None:
+    assert len(TABLES) == 6
+    for row in PUBLISHED:
+        assert len(row.scores) == len(TABLES)
+        assert all(0.5 < score < 1 for score in row.scores)
+        assert "random halves" in row.protocol or "random_state" in row.protocol
+    best = PUBLISHED[0]
+    assert best.method.startswith("POAD-Best")
+    assert "maximum" in best.protocol
+    assert best.scores == (0.5939, 0.7282, 0.8628, 0.664, 0.9651, 0.9981)
+    assert all("75 %" in row.protocol for row in PUBLISHED[1:])
+    assert published("balance-scale") == dict(
+        zip([row.method for row in PUBLISHED], (0.9651, 0.844, 0.882, 0.8444, 0.882), strict=True)
+    )
+    assert published("iris") == {}
+
+
+def test_the_models() -> None:
+    assert len(MODELS) == len(BY_NAME) == 22
+    assert BY_NAME["GaussianNB"].code == (
+        "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB()\nmodel.fit(x_train, y_train)\n"
+    )
+
+
+def test_a_run_writes_what_it_found(tmp_path: Path) -> None:
+    output, said = tmp_path / "new" / "found.json", io.StringIO()
+    models = [BY_NAME["GaussianNB"], BY_NAME["LDA"]]
+    returned = run(["iris"], models, output=output, console=Console(file=said, width=160))
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found == json.loads(json.dumps(returned))
+    assert {"command", "cpu", "cores", "python", "versions", "protocol", "published", "datasets"} == set(found)
+    assert {"numpy", "scikit-learn"} <= set(found["versions"])
+    iris = found["datasets"]["iris"]
+    assert (iris["digest"], iris["rows"], iris["features"], iris["classes"]) == ("aa06b8008ceba42e", 150, 4, 3)
+    assert list(iris["models"]) == ["GaussianNB", "LDA"]
+    for one in iris["models"].values():
+        assert one["mean"] == pytest.approx(np.mean(one["splits"]))
+        assert one["std"] == pytest.approx(np.std(one["splits"]))
+        assert len(one["splits"]) == 5
+        assert one["seconds"] > 0
+        assert one["cpu_seconds"] > 0
+    assert iris["winner"]["name"] == "LDA"
+    assert len(iris["winner"]["fresh"]["splits"]) == len(iris["oracle"]["fresh"]["splits"]) == 20
+    assert iris["winner"]["fresh"]["splits"] == iris["oracle"]["fresh"]["splits"]  # the same model
+    text = said.getvalue()
+    assert "iris: GaussianNB: 0.99" in text
+    assert "POAD-Best (CodeLLaMA-7B), POAD paper, table 4" in text
+
+
+def test_the_winner_is_scored_where_it_was_not_chosen() -> None:
+    """With an evaluation that only counts: which code is run on which halves."""
+    asked: list[tuple[str, tuple[int, ...]]] = []
+    worth = {MODELS[0].code: 0.6, MODELS[1].code: 0.8, oracle_code("iris"): 1.0}
+
+    def evaluate(code: str, dataset: Dataset, random_states: Sequence[int]) -> Evaluation:
+        asked.append((code, tuple(random_states)))
+        if code == MODELS[2].code:
+            return Evaluation((), 1.0, 0.5, "ValueError: no")
+        return Evaluation((worth[code],) * len(random_states), 2.0, 1.0)
+
+    said: list[str] = []
+    found = measure(load("iris"), MODELS[:3], evaluate, said.append)
+    reported, fresh = tuple(range(5)), tuple(range(5, 25))
+    assert asked[:3] == [(model.code, reported) for model in MODELS[:3]]
+    assert sorted(asked[3:]) == sorted(
+        [(MODELS[1].code, fresh), (oracle_code("iris"), reported), (oracle_code("iris"), fresh)]
+    )
+    assert found["winner"]["name"] == MODELS[1].name
+    assert found["models"][MODELS[2].name] == {"error": "ValueError: no", "seconds": 1.0, "cpu_seconds": 0.5}
+    assert "error" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("model = None", "AttributeError: 'NoneType' object has no attribute 'predict_proba'"),
+        ("raise KeyError('k')", "KeyError: 'k'"),
+        ("model = (", "SyntaxError"),
+        (BY_NAME["QDA(reg=.1)"].code, "LinAlgError: The covariance matrix of class 1 is not full rank"),
+        (
+            "from sklearn.dummy import DummyClassifier\n"
+            "model = DummyClassifier(strategy='constant', constant=0).fit(x_train, np.zeros_like(y_train))",
+            r"ValueError: Expected probabilities of shape (63, 3); got (63, 1).",
+        ),
+    ],
+)
+def test_what_fails_is_a_row(code: str, error: str) -> None:
+    evaluation = evaluate_in_process(code, load("balance-scale"), range(5))
+    assert evaluation.scores == ()
+    assert evaluation.error is not None
+    assert evaluation.error.startswith(error)
+    assert set(evaluation.summary()) == {"error", "seconds", "cpu_seconds"}
+
+
+def test_the_committed_file() -> None:
+    found = json.loads(OUTPUT.read_text(encoding="utf-8"))
+    assert list(found["datasets"]) == list(DATASETS)
+    for name, one in found["datasets"].items():
+        assert one["digest"] == load(name).digest
+        assert list(one["models"]) == [model.name for model in MODELS]
+    quick: Model = BY_NAME["GaussianNB"]
+    for name in DATASETS:
+        scores = evaluate_in_process(quick.code, load(name), range(5)).scores
+        assert scores == pytest.approx(found["datasets"][name]["models"][quick.name]["splits"], abs=1e-3)
