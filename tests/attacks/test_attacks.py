@@ -1,0 +1,156 @@
+"""Hostile and broken programs: what becomes of each is typed, what it is paid is earned, and nothing is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attack_answers
+import attack_endings
+import attack_kernel
+import attack_labels
+import attack_patches
+import numpy as np
+import pytest
+from attack_arena import HONEST, LIMITS, PLACES, Arena, marked_files, peak_bytes, resident_bytes
+from attack_rows import CHANCE, Program
+
+from lang_envs.datascicoding.evaluation import Status
+
+Opener = Callable[[str], Arena]
+
+# What becomes of the others is decided by the parent, whoever the child is.
+PROGRAMS_OF_ANY_USER = [
+    *attack_labels.PROGRAMS,
+    *attack_kernel.PROGRAMS,
+    *attack_endings.PROGRAMS,
+    *attack_patches.PROGRAMS,
+]
+PROGRAMS = [*PROGRAMS_OF_ANY_USER, *attack_answers.PROGRAMS, *attack_patches.TEXTS]
+
+
+def _cases() -> list[object]:
+    cases = [(place, row) for place in PLACES for row in (PROGRAMS if place == "own user" else PROGRAMS_OF_ANY_USER)]
+    return [
+        pytest.param(place, row, id=f"{place}: {row.name}".replace(" ", "-"), marks=_marks(row)) for place, row in cases
+    ]
+
+
+def _marks(row: Program) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=row.broken)] if row.broken else []
+
+
+@pytest.fixture(scope="module")
+def watched(arenas: Opener) -> Iterator[Opener]:
+    """The sandboxes; when all programs have run, nothing of them is left."""
+    for place in PLACES:
+        arenas(place)
+    files, memory = set(marked_files()), resident_bytes()
+    yield arenas
+    assert set(marked_files()) == files
+    assert resident_bytes() - memory < 24 << 20
+
+
+@pytest.mark.parametrize(("place", "program"), _cases())
+def test_a_program_gets_what_it_deserves(watched: Opener, place: str, program: Program) -> None:
+    arena = watched(place)
+    evaluation = arena.run(program)
+    assert evaluation.status in program.outcomes, evaluation
+    assert (evaluation.status is Status.OK) == (evaluation.error is None)
+    assert all(0 <= score <= 1 for score in (*evaluation.scores, *evaluation.aucs))
+    if program.score is not None and evaluation.status is Status.OK:
+        assert evaluation.scores == (program.score,) * len(evaluation.scores)
+    if program.check is not None:
+        assert program.check(evaluation), evaluation
+    if evaluation.status is Status.TIMEOUT:
+        assert evaluation.cpu_seconds < (program.seconds or LIMITS.time_limit) + program.grace
+    assert arena.leftovers() == []
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="reading a library file changes its access time, which other splits can ask for",
+)
+def test_reading_leaves_no_trace(own_arena: Arena) -> None:
+    """Access times are a memory: with one file for every row and label, they carry labels from split to split."""
+    file = Path(np.__file__).parent / "_core" / "umath.py"
+    about = file.stat()
+    if about.st_uid != os.getuid():
+        pytest.skip("the library's files are another user's")
+    long_ago = about.st_atime_ns - 3 * 86400 * 10**9
+    os.utime(file, ns=(long_ago, about.st_mtime_ns))
+    code = f"open({str(file)!r}).read()\nfrom sklearn.dummy import DummyClassifier\n"
+    evaluation = own_arena.evaluate(code + "model = DummyClassifier().fit(x_train, y_train)")
+    assert evaluation.status is Status.OK
+    assert file.stat().st_atime_ns == long_ago
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a header of 8 MiB is parsed into objects of some 160 MiB, for every split",
+)
+def test_a_report_cannot_fill_the_memory_of_the_parent(own_arena: Arena) -> None:
+    (row,) = [row for row in PROGRAMS if row.name == "a header of a million small objects"]
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_bytes()
+    own_arena.evaluate(row.code, seconds=5)
+    assert peak_bytes() - before < 64 << 20
+
+
+def test_there_is_something_to_steal(own_arena: Arena) -> None:
+    assert all(CHANCE + 0.1 < score < 0.95 for score in own_arena.honest)  # a constant, honest work and theft differ
+
+
+def test_every_program_has_a_name_of_its_own() -> None:
+    assert len(PROGRAMS_OF_ANY_USER) >= 70
+    assert len({row.name for row in PROGRAMS}) == len(PROGRAMS)
+
+
+# ---------------------------------------------------------------------- what is remembered
+
+_LUCK = "import random\nfrom sklearn.naive_bayes import GaussianNB\nx_train[:, 0] *= random.SystemRandom().random()\n"
+_LUCK += "x_train[:, 1] += random.SystemRandom().random()\nmodel = GaussianNB().fit(x_train, y_train)"
+
+
+def test_code_that_is_another_each_time_is_evaluated_once(own_arena: Arena, tmp_path: Path) -> None:
+    evaluate = own_arena.remembering(tmp_path)
+    first = evaluate(_LUCK)
+    assert first.status is Status.OK
+    assert [evaluate(_LUCK), own_arena.remembering(tmp_path)(_LUCK)] == [first, first]
+    assert own_arena.evaluate(_LUCK).scores != first.scores
+
+
+def test_code_that_only_looks_the_same_is_not_taken_for_the_same(own_arena: Arena, tmp_path: Path) -> None:
+    evaluate = own_arena.remembering(tmp_path)
+    ending = "from sklearn.dummy import DummyClassifier\nmodel = DummyClassifier().fit(x_train, y_train)"
+    wide = HONEST.replace("model", "\uff4dodel")  # the same name to Python
+    texts = [HONEST, f"if False:\n    pass\n{ending}", f"if False:\n  pass\n{HONEST}", wide]
+    scores = [evaluate(text).scores for text in texts * 2]
+    assert scores == [own_arena.honest, (CHANCE, CHANCE), own_arena.honest, own_arena.honest] * 2
+
+
+def test_what_depends_on_the_machine_is_not_remembered(own_arena: Arena, tmp_path: Path) -> None:
+    evaluate = own_arena.remembering(tmp_path)
+    for code in ("while True: pass", "np.empty(1 << 40)", "import signal\nsignal.raise_signal(signal.SIGKILL)"):
+        assert evaluate(code).status in (Status.TIMEOUT, Status.MEMORY, Status.LOST, Status.CRASHED)
+    assert own_arena.remembering(tmp_path).cache is not None
+    database = tmp_path / "evaluations.sqlite3"
+    assert not database.exists() or _n_entries(database) == 0
+
+
+def test_an_entry_that_somebody_has_changed_is_not_believed(own_arena: Arena, tmp_path: Path) -> None:
+    evaluate = own_arena.remembering(tmp_path)
+    honest = evaluate(HONEST).scores
+    with contextlib.closing(sqlite3.connect(tmp_path / "evaluations.sqlite3")) as database, database:
+        database.execute("UPDATE evaluations SET entry = replace(entry, ?, '1.0')", (repr(honest[0]),))
+    assert own_arena.remembering(tmp_path)(HONEST).scores == honest
+
+
+def _n_entries(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return int(database.execute("SELECT count(*) FROM evaluations").fetchone()[0])
