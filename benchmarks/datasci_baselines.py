@@ -25,10 +25,11 @@ from rich.table import Table
 from benchmarks.datasci_published import PUBLISHED, TABLES, published
 from benchmarks.environment import RESULTS, describe_machine
 from lang_envs.datascicoding.datasets import DATASETS, Dataset, load
+from lang_envs.datascicoding.env import BANNED
 from lang_envs.datascicoding.oracle import oracle_code
 from lang_envs.datascicoding.scoring import auc, check_probabilities, splits
 
-__all__ = ["MODELS", "Evaluate", "Evaluation", "Model", "evaluate_in_process", "measure", "run"]
+__all__ = ["BANNED_MODELS", "MODELS", "Evaluate", "Evaluation", "Model", "evaluate_in_process", "measure", "run"]
 
 REPORTED = range(5)
 """Random states of the halves that the reward uses."""
@@ -128,6 +129,12 @@ MODELS = (
         f'StackingClassifier([{_FOUR}, ("nn", {_SCALED_NETWORK})], LogisticRegression(max_iter=1000))',
     ),
 )
+
+
+BANNED_MODELS = frozenset(
+    model.name for model in MODELS if any(dotted.rpartition(".")[-1] in BANNED for dotted in model.imports)
+)
+"""Names of those that the environment refuses."""
 
 
 # ---------------------------------------------------------------------- one evaluation
@@ -280,6 +287,10 @@ def _cell(summary: Mapping[str, Any]) -> str:
     return f"{summary['mean']:.4f} ± {summary['std']:.4f}" if "mean" in summary else "error"
 
 
+def _label(name: str) -> str:
+    return f"{name} (banned)" if name in BANNED_MODELS else name
+
+
 def _table(measured: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(box=None)
     table.add_column("ROC AUC", no_wrap=True)
@@ -287,9 +298,9 @@ def _table(measured: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column(name, justify="right")
     columns = list(measured.values())
     for name in columns[0]["models"]:
-        table.add_row(name, *(_cell(one["models"][name]) for one in columns))
+        table.add_row(_label(name), *(_cell(one["models"][name]) for one in columns))
     table.add_section()
-    table.add_row("best above", *(one["winner"]["name"] for one in columns))
+    table.add_row("best above", *(_label(one["winner"]["name"]) for one in columns))
     table.add_row("  on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in columns))
     table.add_row("oracle", *(_cell(one["oracle"]) for one in columns))
     table.add_row("  on halves 5 .. 24, which it was chosen on", *(_cell(one["oracle"]["fresh"]) for one in columns))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -11,6 +12,7 @@ import gymnasium as gym
 from _families import Family
 from _tables import code, percent, table
 
+from benchmarks.datasci_baselines import BANNED_MODELS
 from benchmarks.datasci_published import PUBLISHED, TABLES
 from benchmarks.environment import RESULTS
 from lang_envs import EnvRow, LangEnv
@@ -65,7 +67,7 @@ def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a D
         ("listed actions", "none: any text is an action"),
         ("table", f"{n:,} rows, {width} features, {env.dataset.classes} classes; digest {code(env.dataset.digest)}"),
         ("source of the table", f"{env.dataset.source}"),
-        ("time limit", f"{env.max_attempts} {family.unit}"),
+        ("budget", f"{env.max_attempts} {family.unit}"),
         ("random", "nothing; the seed changes nothing"),
         ("render modes", ", ".join(map(code, env.metadata["render_modes"]))),
         ("entry point", code(row.entry_point)),
@@ -151,10 +153,10 @@ def dataset_table(_: str = "") -> str:
     for name, row in DATASETS.items():
         dataset = load(name)
         n, width = dataset.x.shape
-        counts = "/".join(str(int((dataset.y == label).sum())) for label in range(dataset.classes))
-        shape = (str(n), str(width), str(dataset.classes), counts)
-        rows.append((code(name), *shape, "published" if row.published else "ours", row.source, code(dataset.digest)))
-    return table(("`dataset`", "rows", "features", "classes", "rows of each", "splits", "source", "digest"), rows)
+        counts = ", ".join(str(int((dataset.y == label).sum())) for label in range(dataset.classes))
+        made = "published" if row.published else "ours"
+        rows.append((code(name), str(n), str(width), counts, made, row.source, code(dataset.digest)))
+    return table(("`dataset`", "rows", "features", "rows of each class", "splits", "source", "digest"), rows)
 
 
 def baseline_table(_: str = "") -> str:
@@ -165,9 +167,9 @@ def baseline_table(_: str = "") -> str:
     result = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, Any] = result["datasets"]
     names = list(next(iter(found.values()))["models"])
-    rows = [(code(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
+    rows = [(_model(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
     rows += [
-        ("**best above**, by these halves", *(code(one["winner"]["name"]) for one in found.values())),
+        ("**best above**, by these halves", *(_model(one["winner"]["name"]) for one in found.values())),
         ("the same on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in found.values())),
         ("**oracle**", *(_cell(one["oracle"]) for one in found.values())),
         (
@@ -180,7 +182,13 @@ def baseline_table(_: str = "") -> str:
 
 
 def _cell(summary: Mapping[str, Any]) -> str:
-    return f"{summary['mean']:.4f} ± {summary['std']:.4f}" if "mean" in summary else "fails"
+    return f"{summary['mean']:.4f}&#8239;±&#8239;{summary['std']:.4f}" if "mean" in summary else "fails"
+
+
+def _model(name: str) -> str:
+    """A name that may be broken behind a plus sign and before its arguments, with a mark if it is banned."""
+    shown = f"<code>{'<wbr>'.join(re.split(r'(?<=[+])|(?=[(])', name))}</code>"
+    return f"{shown} (banned)" if name in BANNED_MODELS else shown
 
 
 def published_table(name: str) -> str:

@@ -349,7 +349,12 @@ def oracle(env: gym.Env[Any, Any]) -> str:
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a finite int or float, and no bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
 
 
 def _checked_number(value: object) -> float:

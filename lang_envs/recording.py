@@ -20,7 +20,7 @@ __all__ = ["Recording", "encode_gif", "record_episode", "record_gif"]
 
 Frame = NDArray[np.uint8]
 
-_COLORS = 64
+_COLORS = 128
 _FIRST_MS, _FRAME_MS, _LAST_MS = 1400, 900, 2600  # the start and the outcome are looked at longer
 
 
@@ -32,7 +32,7 @@ class Recording(NamedTuple):
         actions: Texts of the actions.
         episode_return: Undiscounted sum of the rewards.
         terminated: The episode ended by success or failure.
-        truncated: The episode ended by its time budget.
+        truncated: The episode ended since its budget was used up.
         success: The goal was reached.
     """
 
@@ -96,14 +96,16 @@ def _frame(env: gym.Env[Any, Any]) -> Frame:
 
 
 def encode_gif(frames: Sequence[Frame]) -> bytes:
-    """An endless animated GIF of 64 colours for each frame; the first and the last frame stay longer.
+    """An endless animated GIF of 128 colours, equal in all frames; the first and the last frame stay longer.
 
     Args:
         frames: At least one uint8 array of shape (height, width, 3), all of one shape.
     """
     from PIL import Image  # here, because importing lang_envs is to stay fast
 
-    images = [Image.fromarray(frame).quantize(_COLORS) for frame in frames]
+    # One palette, or a colour would change from frame to frame; octrees keep colours of small areas, as of a dot.
+    palette = Image.fromarray(np.concatenate(frames)).quantize(_COLORS, Image.Quantize.FASTOCTREE)
+    images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     durations = [_FRAME_MS] * len(images)
     durations[0] = _FIRST_MS
     durations[-1] = _LAST_MS

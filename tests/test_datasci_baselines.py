@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.datasci_baselines import MODELS, OUTPUT, Evaluation, Model, evaluate_in_process, measure, run
+from benchmarks.datasci_baselines import (
+    BANNED_MODELS,
+    MODELS,
+    OUTPUT,
+    Evaluation,
+    Model,
+    evaluate_in_process,
+    measure,
+    run,
+)
 from benchmarks.datasci_published import PUBLISHED, TABLES, published
 from lang_envs.datascicoding.datasets import DATASETS, Dataset, load
 from lang_envs.datascicoding.oracle import oracle_code
@@ -58,6 +67,7 @@ def test_the_published_figures_are_complete() -> None:
 
 def test_the_models() -> None:
     assert len(MODELS) == len(BY_NAME) == 22
+    assert set(BANNED_MODELS) == {"SVC(probability=True)", "Scaler+SVC(probability=True)"}
     assert BY_NAME["GaussianNB"].code == (
         "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB()\nmodel.fit(x_train, y_train)\n"
     )
@@ -65,7 +75,7 @@ def test_the_models() -> None:
 
 def test_a_run_writes_what_it_found(tmp_path: Path) -> None:
     output, said = tmp_path / "new" / "found.json", io.StringIO()
-    models = [BY_NAME["GaussianNB"], BY_NAME["LDA"]]
+    models = [BY_NAME["GaussianNB"], BY_NAME["LDA"], BY_NAME["SVC(probability=True)"]]
     returned = run(["iris"], models, output=output, console=Console(file=said, width=160))
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found == json.loads(json.dumps(returned))
@@ -73,7 +83,7 @@ def test_a_run_writes_what_it_found(tmp_path: Path) -> None:
     assert {"numpy", "scikit-learn"} <= set(found["versions"])
     iris = found["datasets"]["iris"]
     assert (iris["digest"], iris["rows"], iris["features"], iris["classes"]) == ("aa06b8008ceba42e", 150, 4, 3)
-    assert list(iris["models"]) == ["GaussianNB", "LDA"]
+    assert list(iris["models"]) == ["GaussianNB", "LDA", "SVC(probability=True)"]
     for one in iris["models"].values():
         assert one["mean"] == pytest.approx(np.mean(one["splits"]))
         assert one["std"] == pytest.approx(np.std(one["splits"]))
@@ -85,6 +95,8 @@ def test_a_run_writes_what_it_found(tmp_path: Path) -> None:
     assert iris["winner"]["fresh"]["splits"] == iris["oracle"]["fresh"]["splits"]  # the same model
     text = said.getvalue()
     assert "iris: GaussianNB: 0.99" in text
+    assert "SVC(probability=True) (banned)" in text
+    assert "LDA (banned)" not in text
     assert "POAD-Best (CodeLLaMA-7B), POAD paper, table 4" in text
 
 

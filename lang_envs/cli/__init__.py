@@ -9,6 +9,9 @@ from lang_envs.errors import MissingExtraError
 
 __all__ = ["load_app", "main"]
 
+_UNUSABLE = 2
+"""Exit code; 1 would be the "reduced" of `lang-envs sandbox doctor`."""
+
 
 def load_app() -> Callable[[], None]:
     """The command line, which needs packages that environments do not.
@@ -22,7 +25,8 @@ def load_app() -> Callable[[], None]:
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
         raise MissingExtraError(
-            f'The lang-envs command needs {error.name}, which is not installed. Fix: pip install "lang-envs[cli]"'
+            f"The lang-envs command needs {error.name}, which is not installed. "
+            'Fix: pip install -c constraints.txt -e ".[cli]"'
         ) from error
     return app
 
@@ -32,5 +36,6 @@ def main() -> None:
     try:
         app = load_app()
     except MissingExtraError as error:
-        sys.exit(str(error))  # prints it to stderr and exits with 1
+        sys.stderr.write(f"{error}\n")
+        sys.exit(_UNUSABLE)
     app()

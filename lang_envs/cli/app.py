@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs.agents import Agent, oracle_agent, random_agent
-from lang_envs.cli.common import console, fail, language_env, require_extras, resolve
+from lang_envs.cli.common import console, counted, fail, language_env, require_extras, resolve, signed
 from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
 from lang_envs.cli.sandbox import sandbox_app
@@ -155,9 +155,10 @@ def _player(name: AgentName, env: gym.Env[Any, Any], seed: int) -> Agent:
 
 
 def _ending(recording: Recording) -> str:
-    done = f"{len(recording.actions)} actions, return {recording.episode_return:+.3f}"
+    done = f"{counted(len(recording.actions))}, return {signed(recording.episode_return)}"
     if recording.success:
         return f"The goal was reached: {done}."
     if recording.terminated or recording.truncated:
-        return f"The episode ended by {'failure' if recording.terminated else 'its time budget'}: {done}."
+        how = "by failure" if recording.terminated else "without success, its budget used up"
+        return f"The episode ended {how}: {done}."
     return f"The episode was not over after {done}."

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsFloat
 
 import gymnasium as gym
 import typer
@@ -15,7 +15,7 @@ from rich.console import Console
 from lang_envs.errors import MissingExtraError
 from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = ["console", "fail", "language_env", "require_extras", "resolve"]
+__all__ = ["console", "counted", "fail", "language_env", "require_extras", "resolve", "signed"]
 
 _WIDTH = 120  # where there is no terminal to ask
 
@@ -29,6 +29,16 @@ def fail(message: str) -> NoReturn:
     """One line on stderr, exit code 1."""
     typer.echo(f"lang-envs: {message}", err=True)
     raise typer.Exit(1)
+
+
+def counted(n_actions: int) -> str:
+    """A number of actions, in words."""
+    return f"{n_actions} action{'' if n_actions == 1 else 's'}"
+
+
+def signed(reward: SupportsFloat) -> str:
+    """A reward or return to four digits, as in the drawings of code; never "-0.0000"."""
+    return f"{round(float(reward), 4) + 0.0:+.4f}"
 
 
 def resolve(env_id: str) -> str:

@@ -29,12 +29,12 @@ def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, se
     console.print(_arguments(type(env.unwrapped), spec))
     text, info = env.reset(seed=seed)
     console.print(Text(f"\nreset(seed={seed})", style="bold"))
-    console.print(Text(text))
+    console.print(Text(text), soft_wrap=True)
     listed = info["admissible_actions"]
     console.print(Text("\nadmissible actions", style="bold"))
     console.print(Text(_any_text(env) if listed is None else "\n".join(listed)))
     if env.render_mode == "ansi":
-        console.print(Text(f"\n{env.render()}"))
+        console.print(Text(f"\n{env.render()}"), soft_wrap=True)
 
 
 def _any_text(env: gym.Env[Any, Any]) -> str:

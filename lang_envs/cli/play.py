@@ -8,12 +8,14 @@ import gymnasium as gym
 from rich.console import Console
 from rich.text import Text
 
+from lang_envs.cli.common import counted, signed
 from lang_envs.wrappers import TextAction
 
 __all__ = ["play_episode"]
 
 _QUIT = "q"
 _END = "."
+_NO_MORE = "\nThe input has ended."
 _MAX_SHOWN = 60  # characters of an action that are said again
 
 
@@ -31,14 +33,11 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
         text, reward, terminated, truncated, info = talking.step(said)
         total, n_actions = total + float(reward), n_actions + 1
         outcome = _outcome(info)
-        console.print(
-            Text(f"{_short(said)}: {outcome}reward {float(reward):+.3f}, return {total:+.3f}", style="yellow")
-        )
+        console.print(Text(f"{_short(said)}: {outcome}reward {signed(reward)}, return {signed(total)}", style="yellow"))
     else:
         _show(console, env, text)
-    console.print(
-        Text(f"{_ending(terminated, truncated, info)} {n_actions} actions, return {total:+.3f}.", style="bold")
-    )
+    ending = f"{_ending(terminated, truncated, info)} {counted(n_actions)}, return {signed(total)}."
+    console.print(Text(ending, style="bold"))
 
 
 def _outcome(info: dict[str, Any]) -> str:
@@ -60,14 +59,14 @@ def _ending(terminated: bool, truncated: bool, info: dict[str, Any]) -> str:
     if info["success"]:
         return "You reached the goal."
     if terminated or truncated:
-        return "You failed." if terminated else "Time is up."
+        return "You failed." if terminated else "The budget is used up."
     return "You left."
 
 
 def _show(console: Console, env: gym.Env[Any, Any], text: str) -> None:
     if env.render_mode == "ansi":
-        console.print(Text(f"\n{env.render()}"))
-    console.print(Text(f"\n{text}"))
+        console.print(Text(f"\n{env.render()}"), soft_wrap=True)
+    console.print(Text(f"\n{text}"), soft_wrap=True)  # as the agent gets it, line for line
 
 
 def _ask(console: Console, listed: list[str] | None) -> str | None:
@@ -85,7 +84,7 @@ def _ask_for_choice(console: Console, listed: list[str]) -> str | None:
     while True:
         line = _read(console, f"a number or a sentence, {_QUIT} to leave: ")
         if line is None:
-            console.print()
+            console.print(_NO_MORE)
             return None
         line = line.strip()
         if not line.isdecimal():
@@ -108,7 +107,7 @@ def _ask_for_text(console: Console) -> str | None:
             if text.strip():
                 return text
             if line is None:
-                console.print()
+                console.print(_NO_MORE)
                 return None
             lines = []
         elif line.strip() == _QUIT and not lines:

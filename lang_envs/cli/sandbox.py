@@ -97,7 +97,8 @@ def _meaning(diagnosis: Diagnosis) -> str:
         return "every layer holds."
     if diagnosis.verdict == "full":
         return (
-            'every layer holds but the namespaces, which only double what others do; confinement="require" runs code.'
+            "every layer holds but the namespaces, which double what others do and hide when files were last read; "
+            'confinement="require" runs code.'
         )
     refused = diagnosis.supervisor is not None and diagnosis.supervisor.refused
     strictly = "refuses to run it" if refused else "runs it too, since Landlock and seccomp hold"

@@ -23,6 +23,9 @@ __all__ = ["BANNED", "Attempt", "DataSciCodingEnv"]
 BANNED = ("GridSearchCV", "SVC")
 """The names that the published task forbids."""
 _MAX_SPLITS = 100
+_MAX_ATTEMPTS = 1_000_000
+_MAX_SECONDS = 86_400
+_MAX_MEBIBYTES = 1 << 20
 
 
 class Attempt(NamedTuple):
@@ -50,14 +53,15 @@ class DataSciCodingEnv(LangEnv[_World]):
     Args:
         dataset: Key of `lang_envs.datascicoding.datasets.DATASETS`.
         failure_reward: Reward of an attempt that fails.
-        max_attempts: Attempts of an episode; the last one truncates.
-        feedback: `"last"`: the observation reminds of the last failure (published); `"history"`: of every attempt.
+        max_attempts: Attempts of an episode, at most 1,000,000; the last one truncates if no code has run.
+        feedback: `"last"`: the observation reminds of the last attempt (published); `"history"`: of every one.
         scoring: Reward of code that runs: `"roc_auc"` (published), `"accuracy"` or `"balanced_accuracy"`.
         splits: Random states of the halvings, or how many: 5 is `(0, 1, 2, 3, 4)`, as published.
-        time_limit: CPU seconds of an evaluation, all splits together.
-        memory_limit: MiB that a split may use, beyond the loaded libraries.
+        time_limit: CPU seconds of an evaluation, all splits together, at most 86,400.
+        memory_limit: MiB that a split may use, beyond the loaded libraries, at most 1,048,576.
         banned: Names that code must not use, found on the syntax tree.
-        terminate_on_success: Whether code that runs ends the episode (published); False goes on improving.
+        terminate_on_success: Whether code that runs ends the episode (published). False goes on improving until the
+            last attempt, which then terminates with success if any code of the episode has run.
         confinement: `"auto"`: what this machine can do, with a warning if that is little; `"require"`: refuse to run
             code without Landlock and seccomp.
         cache: Remember evaluations, in memory and on disk.
@@ -68,11 +72,11 @@ class DataSciCodingEnv(LangEnv[_World]):
         max_action_length: Largest number of action tokens, end token included.
         render_mode: None, `"ansi"` or `"rgb_array"`.
 
-    `info`: `admissible_actions` (None), `invalid_action`, `success` (code of this episode has run), and of the last
-    attempt `status` (`evaluation.Status`), `auc_mean`, `auc_std` (over splits, ddof 0; None on failure), `auc_splits`
-    (tuple), `stdout` (of a rehearsal, masked, at most 2,000 characters), `wall_seconds`, `code`; further `best_so_far`
-    (largest reward of code that ran in this episode, or None), `prefix` and `suffix` (of the hole, for models that fill
-    in the middle).
+    `info`: `admissible_actions` (None), `invalid_action`, `success` (the episode ended, and code has run in it), and of
+    the last attempt `status` (`evaluation.Status`), `auc_mean`, `auc_std` (over splits, ddof 0; None on failure),
+    `auc_splits` (tuple), `stdout` (of a rehearsal, masked, at most 2,000 characters), `wall_seconds`, `code`; further
+    `best_so_far` (largest reward of code that ran in this episode, or None), `prefix` and `suffix` (of the hole, for
+    models that fill in the middle).
 
     Raises:
         ValueError: For an unknown dataset or option, or numbers out of range.
@@ -106,15 +110,17 @@ class DataSciCodingEnv(LangEnv[_World]):
         _check_choice("feedback", feedback, ("last", "history"))
         _check_choice("scoring", scoring, tuple(SCORERS))
         _check_choice("confinement", confinement, ("auto", "require"))
-        _check_integer("max_attempts", max_attempts)
-        _check_integer("memory_limit", memory_limit)
+        _check_integer("max_attempts", max_attempts, _MAX_ATTEMPTS)
+        _check_integer("memory_limit", memory_limit, _MAX_MEBIBYTES)
         for name, flag in (("terminate_on_success", terminate_on_success), ("cache", cache)):
             if not isinstance(flag, bool):
                 raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
         if not is_number(failure_reward):
             raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
-        if not is_number(time_limit) or time_limit <= 0:
-            raise ValueError(f"Expected time_limit to be a positive number of seconds; got {time_limit!r}.")
+        if not is_number(time_limit) or not 0 < time_limit <= _MAX_SECONDS:
+            raise ValueError(
+                f"Expected time_limit to be a positive number of seconds, at most {_MAX_SECONDS}; got {time_limit!r}."
+            )
         super().__init__(
             tokenizer=tokenizer,
             max_action_length=max_action_length,
@@ -178,15 +184,18 @@ class DataSciCodingEnv(LangEnv[_World]):
         return self._advance(self._evaluate(text))
 
     def _pass_time(self) -> Outcome:
-        return self._advance(Evaluation(Status.UNFINISHED, "", error="the code was not finished"))
+        return self._advance(Evaluation(Status.UNFINISHED, "", error="The code was not finished."))
 
     def _advance(self, evaluation: Evaluation) -> Outcome:
-        score = evaluation.score
-        reward = self.failure_reward if score is None else score
+        reward = self._reward(evaluation)
         self._world = _World((*self.attempts, Attempt(evaluation, reward)))
-        success = self.best_so_far is not None
-        terminated = success and self.terminate_on_success
-        return Outcome(reward, terminated, len(self.attempts) >= self.max_attempts and not terminated, success)
+        is_last = len(self.attempts) >= self.max_attempts
+        success = self.best_so_far is not None and (self.terminate_on_success or is_last)
+        return Outcome(reward, terminated=success, truncated=is_last and not success, success=success)
+
+    def _reward(self, evaluation: Evaluation) -> float:
+        score = evaluation.score
+        return self.failure_reward if score is None else score
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
         last = self.attempts[-1].evaluation if acted else Evaluation(Status.NOT_RUN, "")
@@ -224,36 +233,41 @@ class DataSciCodingEnv(LangEnv[_World]):
         return self._world
 
     def _set_world(self, world: _World) -> None:
-        if not _is_world(world, self.max_attempts):
+        if not self._could_be(world):
             got = f"{world!r:.200}"
             raise LangEnvsError(f"Expected at most {self.max_attempts} attempts; got {got}. Fix: use get_state().")
         self._world = world
+
+    def _could_be(self, world: object) -> bool:
+        """Whether an object that claims to be a captured world is one that this environment could be in."""
+        try:
+            return (
+                isinstance(world, _World)
+                and isinstance(world.attempts, tuple)
+                and len(world.attempts) <= self.max_attempts
+                and all(self._could_hold(attempt) for attempt in world.attempts)
+            )
+        except (TypeError, ValueError, AttributeError, OverflowError):  # damaged in its depths
+            return False
+
+    def _could_hold(self, attempt: object) -> bool:
+        if not isinstance(attempt, Attempt) or not isinstance(attempt.evaluation, Evaluation):
+            return False
+        evaluation, reward = attempt
+        n_scores = len(self._evaluate.random_states) if evaluation.status is Status.OK else 0
+        return (
+            evaluation.status is not Status.NOT_RUN
+            and evaluation.is_well_formed
+            and len(evaluation.scores) == n_scores
+            and is_number(reward)
+            and reward == self._reward(evaluation)
+        )
 
 
 def _verdict(evaluation: Evaluation, reward: float) -> str:
     if evaluation.status is Status.OK:
         return f"it ran, with a score of {reward:.4f}."
     return f"it failed. {evaluation.error}"
-
-
-def _is_world(world: object, max_attempts: int) -> bool:
-    """Whether an object that claims to be a captured world is one that this environment could be in."""
-    try:
-        return _has_attempts(world, max_attempts)
-    except (TypeError, ValueError, AttributeError):  # damaged in its depths
-        return False
-
-
-def _has_attempts(world: object, max_attempts: int) -> bool:
-    if not isinstance(world, _World) or not isinstance(world.attempts, tuple) or len(world.attempts) > max_attempts:
-        return False
-    return all(
-        isinstance(attempt, Attempt)
-        and is_number(attempt.reward)
-        and isinstance(attempt.evaluation, Evaluation)
-        and attempt.evaluation.is_well_formed
-        for attempt in world.attempts
-    )
 
 
 def _random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
@@ -278,6 +292,6 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise ValueError(f"Expected {name} to be one of {tuple(choices)}; got {value!r}.")
 
 
-def _check_integer(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
+def _check_integer(name: str, value: object, largest: int) -> None:
+    if type(value) is not int or not 1 <= value <= largest:
+        raise ValueError(f"Expected {name} to be a positive integer, at most {largest}; got {value!r:.80}.")

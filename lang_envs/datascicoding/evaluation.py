@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lang_envs import __version__
 from lang_envs.core import is_number
 from lang_envs.datascicoding.cache import Cache, key_of
 from lang_envs.datascicoding.datasets import Dataset
-from lang_envs.datascicoding.extraction import AgentCode, CodeSyntaxError, banned_use, extract
+from lang_envs.datascicoding.extraction import MAX_CODE_BYTES, AgentCode, CodeSyntaxError, banned_use, extract
 from lang_envs.datascicoding.masking import exception_name, mask
 from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.datascicoding.sandbox.rendezvous import library_versions
@@ -31,9 +32,11 @@ __all__ = ["Evaluation", "Evaluator", "Status"]
 _VERSION = 1
 """Part of every cache key: to be raised when the same code may get another result."""
 _MAX_LINE = 100
+_MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code
+_MAX_SAID = 4_000  # characters of an error or of output
 _PERMUTATION_SEED = 20240
 
-_WITHHELD = "the code fails on the true labels only, so its message is withheld"
+_WITHHELD = "The code fails on the true labels only, so its message is withheld."
 
 
 class Status(StrEnum):
@@ -88,15 +91,22 @@ class Evaluation(NamedTuple):
 
     @property
     def is_well_formed(self) -> bool:
-        """Whether every field has its type: for results that come from a file or a saved state."""
-        numbers = (*self.scores, *self.aucs, self.cpu_seconds, self.wall_seconds, self.peak_rss)
-        texts = (self.code, self.stdout, self.error or "")
+        """Whether an evaluation could have this result: for those that come from a file or a saved state."""
+        texts = (
+            (self.code, _MAX_KEPT),
+            (self.stdout, _MAX_SAID),
+            ("" if self.error is None else self.error, _MAX_SAID),
+        )
+        usage = (self.cpu_seconds, self.wall_seconds, self.peak_rss)
         return (
             isinstance(self.status, Status)
             and isinstance(self.scores, tuple)
             and isinstance(self.aucs, tuple)
-            and all(is_number(number) for number in numbers)
-            and all(isinstance(text, str) for text in texts)
+            and len(self.scores) == len(self.aucs)
+            and (self.status is Status.OK) == bool(self.scores)
+            and all(is_number(score) and 0 <= score <= 1 for score in (*self.scores, *self.aucs))
+            and all(is_number(number) and number >= 0 for number in usage)
+            and all(isinstance(text, str) and len(text) <= most for text, most in texts)
         )
 
 
@@ -137,10 +147,10 @@ class Evaluator:
         except CodeSyntaxError as error:
             source = error.source or text
             said = _located("SyntaxError", error.message, error.line, source.split("\n"))
-            return Evaluation(Status.SYNTAX_ERROR, source, error=said)
+            return Evaluation(Status.SYNTAX_ERROR, source[:_MAX_KEPT], error=said)
         name = banned_use(code, self.banned)
         if name is not None:
-            return Evaluation(Status.BANNED, code.source, error=f"{name} must not be used here")
+            return Evaluation(Status.BANNED, code.source, error=f"{name[:_MAX_LINE]} must not be used here.")
         if self.cache is None:
             return self._run(code)
         key = self._key(code)
@@ -148,14 +158,14 @@ class Evaluator:
         if known is not None:
             return _from_entry(known)
         evaluation = self._run(code)
-        if evaluation.status in _REPEATABLE:
+        if evaluation.status in _REPEATABLE and self.sandbox.is_confined:  # a file that code reads may change
             self.cache.put(key, evaluation._asdict())
         return evaluation
 
     def _key(self, code: AgentCode) -> str:
         return key_of(
             {
-                "version": _VERSION,
+                "version": (__version__, _VERSION),
                 "code": code.source,
                 "dataset": self.dataset.digest,
                 "published": self.dataset.published,  # its splits are drawn another way
@@ -185,7 +195,7 @@ class Evaluator:
         status = Status.OK if failed is None else judged[failed][0] or Status.LOST
         if status is Status.OK and usage.cpu_seconds > self.limits.time_limit:  # between two looks at the clock
             failed, status = 0, Status.TIMEOUT
-        error, stdout = self._say(code, status, failed or 0, answers)
+        error, stdout = self._say(code, status, answers)
         if failed is not None:
             return usage._replace(status=status, error=error, stdout=stdout)
         pairs = [self._scores(answer, split) for answer, split in zip(answers, self._splits, strict=True)]
@@ -208,8 +218,10 @@ class Evaluator:
         error = (answer.header or {}).get("error")
         if error is not None:
             return (Status.MEMORY if error == "MemoryError" else Status.RUNTIME_ERROR), ""
+        if answer.n_bytes == 0:  # it ended itself, as if all were well
+            return Status.CRASHED, ""
         if answer.probabilities is None:
-            return Status.BAD_OUTPUT, "expected probabilities; got nothing that can be read"
+            return Status.BAD_OUTPUT, "Expected probabilities; got nothing that can be read."
         problem = check_probabilities(answer.probabilities, len(split.test), self.dataset.classes)
         return (Status.OK, "") if problem is None else (Status.BAD_OUTPUT, problem)
 
@@ -221,31 +233,37 @@ class Evaluator:
 
     # ------------------------------------------------------------------ what is told
 
-    def _say(self, code: AgentCode, status: Status, split: int, answers: list[Answer]) -> tuple[str | None, str]:
+    def _say(self, code: AgentCode, status: Status, answers: list[Answer]) -> tuple[str | None, str]:
         """Error line and output: of fixed text, or of a rehearsal."""
         fixed = {
-            Status.TIMEOUT: f"the code ran for more than {self.limits.time_limit:g} seconds",
-            Status.MEMORY: f"the code needed more than {self.limits.memory_bytes >> 20} MiB of memory",
-            Status.CRASHED: "the process of the code ended before it could answer",
-            Status.LOST: "the evaluation was lost twice; nothing is known of the code",
+            Status.TIMEOUT: f"The code ran for more than {self.limits.time_limit:g} seconds.",
+            Status.MEMORY: f"The code needed more than {self.limits.memory_bytes >> 20} MiB of memory.",
+            Status.CRASHED: "The process of the code ended before it could answer.",
+            Status.LOST: "The evaluation was lost twice; nothing is known of the code.",
         }
         if status in fixed:
             return fixed[status], ""
         printed = any((answer.header or {}).get("stdout") for answer in answers)
         if status is Status.OK and not printed:
             return None, ""
-        error, stdout = self._rehearse(code, split)
+        error, stdout = self._rehearse(code)
         return (None if status is Status.OK else error or _WITHHELD), stdout
 
-    def _rehearse(self, code: AgentCode, number: int) -> tuple[str | None, str]:
-        """What the code says when its labels are permuted: nothing in it depends on the order of the true ones."""
-        split = self._splits[number]
-        labels = split_labels(self.dataset, split)
-        permuted = np.random.default_rng((_PERMUTATION_SEED, number)).permutation(np.sort(labels))
-        task = self._task(code, split, self.random_states[number], permuted)
-        (answer,) = self.sandbox.run([task], self.limits)
-        header = answer.header if answer.end is End.EXIT and answer.header is not None else {}
-        status, problem = self._judge(answer, split)
+    def _rehearse(self, code: AgentCode) -> tuple[str | None, str]:
+        """What the code says when its labels are permuted: nothing in it depends on the order of the true ones.
+
+        All splits are rehearsed, whichever of them failed in truth: which one that was is the labels' doing.
+        """
+        tasks = []
+        for number, (seed, split) in enumerate(self._numbered()):
+            rng = np.random.default_rng((_PERMUTATION_SEED, number))
+            permuted = rng.permutation(np.sort(split_labels(self.dataset, split)))
+            tasks.append(self._task(code, split, seed, permuted))
+        answers = self.sandbox.run(tasks, self.limits)
+        judged = [self._judge(answer, split) for answer, split in zip(answers, self._splits, strict=True)]
+        shown = next((n for n, (status, _) in enumerate(judged) if status not in (Status.OK, None)), 0)
+        (status, problem), split = judged[shown], self._splits[shown]
+        header = (answers[shown].header or {}) if answers[shown].end is End.EXIT else {}
         stdout = mask(str(header.get("stdout", "")), code, self._known_numbers(split), limit=2000)
         if status is Status.BAD_OUTPUT:
             return problem, stdout

@@ -6,6 +6,7 @@ The parse runs in the trusted parent, on text that nobody vouches for; `nesting`
 from __future__ import annotations
 
 import ast
+import os
 import re
 import textwrap
 import threading
@@ -28,10 +29,16 @@ _HEADER = "if True:\n"  # gives an indented body something to be indented under
 _MAX_MESSAGE = 200  # characters
 _MAX_NAME = 200  # characters of a string that may be a name
 _NAMES_OF_PYTHON = frozenset({"", "python", "python3", "py", "py3", "ipython"})
-_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[\w+-]*)(?P<rest>[^`]*)")
+_FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[\w+-]*+)[^`]*+")
 _DEFINITION = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{_FUNCTION}\b", re.MULTILINE)
 _BLANK_START = re.compile(r"\A(?:[ \t\f]*\n)+")
-_warning_filters = threading.Lock()  # `catch_warnings` in two threads at once may leave the wrong filters behind
+_warning_filters = threading.RLock()  # `catch_warnings` in two threads at once may leave the wrong filters behind
+if hasattr(os, "register_at_fork"):  # a child would inherit a lock that nobody opens, and filters that nobody restores
+    os.register_at_fork(
+        before=_warning_filters.acquire,
+        after_in_parent=_warning_filters.release,
+        after_in_child=_warning_filters.release,
+    )
 
 
 class CodeSyntaxError(LangEnvsError):
@@ -331,12 +338,11 @@ def _constant_texts(nodes: list[ast.AST]) -> dict[ast.AST, str]:
     texts: dict[ast.AST, str] = {}
     for node in reversed(nodes):
         if isinstance(node, ast.Constant):
-            parts: list[ast.AST] = [node] if isinstance(node.value, str) else []
-            text = str(node.value)
+            text = node.value if isinstance(node.value, str) else None
         else:
             parts = _parts(node)
-            text = "".join(texts.get(part, "") for part in parts)
-        if parts and len(text) <= _MAX_NAME and all(part in texts or part is node for part in parts):
+            text = "".join(texts[part] for part in parts) if parts and all(part in texts for part in parts) else None
+        if text is not None and len(text) <= _MAX_NAME:
             texts[node] = text
     return texts
 

@@ -3,7 +3,7 @@
 This is the second layer. The first is that a text which reaches it comes from a run with permuted labels, so there is
 nothing to learn from it; here, what it says about the data at all is taken away, and what could break the layout of a
 prompt. What can still pass is the choice among words: which of the agent's own names, or of the plain words that are
-neither long nor repeated, stand in a message of bounded length.
+neither long nor repeated, stand in a message of bounded length; of the agent's own at most 12 may.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _MAX_WORD = 40  # characters of a word that is not the agent's
 _MAX_REPEATS, _PER_CHARACTERS = 3, 300  # how often a word may occur; a common one three times as often
 _MAX_NUMBERS = 2  # how many numbers there may be, in units of _MAX_REPEATS
 _MAX_PASSES = 8
+_MAX_OWN = 12  # names and words of the code's literals in one message
+_MAX_EXCEPTION = 80  # characters of a name
 _ELLIPSIS = " ..."
 _MONOTONOUS = ((4, 2), (6, 3), (9, 3), (18, 6), (30, 10))  # so many words in a row, of at most so many kinds
 
@@ -76,6 +78,8 @@ _EXCEPTIONS = frozenset(_LIBRARY_EXCEPTIONS.split()) | {
 _LIBRARY = frozenset([*_LIBRARY_WORDS.split(), *dir(builtins), *keyword.kwlist])
 _SMALL_WORDS = frozenset(_SHORT_WORDS.split())  # of English messages: neither values nor what separates values
 _COMMON_WORDS = frozenset([*_SMALL_WORDS, *_FREQUENT_WORDS.split()])
+_NOT_OWN = frozenset(word.lower() for word in _LIBRARY | _COMMON_WORDS)
+_WORD = re.compile(r"[^\W\d]\w*")
 _SPELLINGS = str.maketrans("`´‘’“”", "''''\"\"")  # noqa: RUF001 - a backtick could open a fence
 _SET = re.compile(r"\{('[^'{}]*'(?:, '[^'{}]*')*)\}")
 _NUMBER = r"\.?\d\w*(?:\.\w+)*(?:(?<=[eE])[+-]\d+)?"
@@ -103,6 +107,7 @@ class _Token(NamedTuple):
     gap: str  # the punctuation before it
     text: str
     kind: _Kind
+    is_own: bool = False  # of the agent's vocabulary, and of nobody else's
 
 
 def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int = 300) -> str:
@@ -110,8 +115,8 @@ def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int 
 
     Kept are words, and names, numbers and quoted texts that are the agent's own, the task's, or well known. Every
     other number and quoted text, odd words and paths are replaced by marks, and so are values that come in runs of
-    more than 3 and words that are repeated, whosever they are. Sets of strings are sorted: their order differs
-    between processes.
+    more than 3, words that are repeated, whosever they are, and the agent's own words after the first 12. Sets of
+    strings are sorted: their order differs between processes.
 
     Args:
         text: A message, or output, of any length; only its first 10 * `limit` characters are looked at.
@@ -131,16 +136,18 @@ def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int 
 def exception_name(name: str, code: AgentCode) -> str:
     """The name of an exception's class, if it is a well-known one or defined by the code; otherwise "Exception".
 
+    At most 80 characters of it.
+
     Args:
         name: `type(error).__name__`, as the sandbox reports it.
         code: The code that raised it.
     """
     own = {node.name for node in ast.walk(code.tree) if isinstance(node, ast.ClassDef)}
-    return name if name in _EXCEPTIONS or name in own else "Exception"
+    return name[:_MAX_EXCEPTION] if name in _EXCEPTIONS or name in own else "Exception"
 
 
 def _masked_once(line: str, words: _Words, limit: int) -> str:
-    tokens = _cut(_settled(list(_tokens(line, words))), limit)
+    tokens = _without_much_own(_cut(_settled(list(_tokens(line, words))), limit))
     tokens = _cut(_settled(_without_repeats(tokens, _MAX_REPEATS * -(-limit // _PER_CHARACTERS))), limit)
     return "".join(token.gap + token.text for token in tokens).strip()
 
@@ -154,6 +161,7 @@ class _Words(NamedTuple):
     names: frozenset[str]
     numbers: frozenset[str]
     texts: frozenset[str]
+    own: frozenset[str]
     pattern: re.Pattern[str]
 
     @classmethod
@@ -163,11 +171,19 @@ class _Words(NamedTuple):
         spelt = re.findall(rf"[+-]?{_NUMBER}", code.source)
         values = [str(value) for value in constants if isinstance(value, int | float) and abs(value) < 1e300]
         return cls(
-            frozenset(re.findall(r"[^\W\d]\w*", code.source)) | _LIBRARY,
+            frozenset(_WORD.findall(code.source)) | _LIBRARY,
             frozenset(known | set(spelt) | {number.lstrip("+-") for number in spelt} | set(values)),
             frozenset(value for value in constants if isinstance(value, str) and value.isprintable()),
+            frozenset(_WORD.findall(" ".join(_spelt(code.tree)).lower())) - _NOT_OWN,
             re.compile(_TOKEN.format(known="|".join(sorted(known)) or r"\Z", range=_RANGE, number=_NUMBER), re.VERBOSE),
         )
+
+
+def _spelt(tree: ast.Module) -> Iterator[str]:
+    """Every name and string of a tree."""
+    for node in ast.walk(tree):
+        for value in vars(node).values():
+            yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
 
 def _one_line(text: str) -> str:
@@ -179,7 +195,8 @@ def _tokens(line: str, words: _Words) -> Iterator[_Token]:
     end = 0
     for match in words.pattern.finditer(line):
         text, kind = _shown(match.lastgroup or "", match[0], words)
-        yield _Token(_clean(line[end : match.start()]), text, kind)
+        is_own = kind is not _Kind.MARK and not words.own.isdisjoint(_WORD.findall(text.lower()))
+        yield _Token(_clean(line[end : match.start()]), text, kind, is_own)
         end = match.end()
     if line[end:].strip():
         yield _Token(_clean(line[end:]), "", _Kind.SMALL)
@@ -270,6 +287,17 @@ def _without_monotony(tokens: list[_Token]) -> list[_Token]:
     for is_monotonous, group in groupby(range(len(tokens)), key=monotonous.__getitem__):
         stretch = [tokens[i] for i in group]
         result += [_Token(stretch[0].gap, VALUE_MARK, _Kind.MARK)] if is_monotonous else stretch
+    return result
+
+
+def _without_much_own(tokens: list[_Token]) -> list[_Token]:
+    """Marks for the agent's own words after the first 12: a choice among many of them could spell anything."""
+    result: list[_Token] = []
+    n_own = 0
+    for token in tokens:
+        n_own += token.is_own
+        hidden = token.is_own and n_own > _MAX_OWN
+        result.append(_Token(token.gap, TEXT_MARK, _Kind.MARK) if hidden else token)
     return result
 
 

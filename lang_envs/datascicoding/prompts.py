@@ -18,11 +18,13 @@ SUFFIX = "\n    return model\n"
 MAX_CODE_SHOWN = 9_000
 """Characters of an attempt's code that are shown again; escapes and comment signs count."""
 _HEAD_LENGTH = 2_048
+_CUT = " (cut)"
+_MAX_VERDICT = 700  # characters, escapes included
 
 _HEADER = """\
 Predict {title} with scikit-learn. {about} The table has {n} rows, {width} numeric features and {classes} classes.
-Write the body of build_model: fit a classifier on the training half of the rows and return it. Its predict_proba is
-scored by {score} on the other half."""
+Write the body of build_model: fit a classifier on the training half of the rows and return it, or leave it in a
+variable called model. Its predict_proba is scored by {score} on the other half."""
 _HEADER_WIDTH = 96
 _FUNCTION = '''
 import numpy as np
@@ -31,7 +33,7 @@ import numpy as np
 def build_model(x_train, y_train):
     """Fit a classifier that has predict_proba.
 
-    x_train: float array, shape ({n_train}, {width}). y_train: int array, shape ({n_train},), classes 0 to {last}.
+    x_train: float array, shape ({n_train}, {width}). y_train: int array, shape ({n_train},), classes {classes_told}.
     """
     '''
 _SCORES = {"roc_auc": "the area under the ROC curve", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy"}
@@ -64,8 +66,9 @@ def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequ
     about = {"title": dataset.title, "about": dataset.about, "n": n, "width": width, "classes": dataset.classes}
     told = _HEADER.format(score=_SCORES[scoring], **about)
     head = textwrap.fill(told, _HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
+    told_classes = "0 and 1" if dataset.classes == 2 else f"0 to {dataset.classes - 1}"
     reminders = "".join(_reminder(remark, max_attempts) for remark in remarks)
-    return head + reminders + _FUNCTION.format(n_train=n // 2, width=width, last=dataset.classes - 1)
+    return head + reminders + _FUNCTION.format(n_train=n // 2, width=width, classes_told=told_classes)
 
 
 def max_length(n_remarks: int) -> int:
@@ -74,13 +77,16 @@ def max_length(n_remarks: int) -> int:
 
 
 def _reminder(remark: Remark, max_attempts: int) -> str:
-    head = f"#\n# Attempt {remark.number} of {max_attempts}: {printable(remark.verdict)}\n"
+    verdict = printable(remark.verdict)
+    if len(verdict) > _MAX_VERDICT:
+        verdict = verdict[: _MAX_VERDICT - len(_CUT)] + _CUT
+    head = f"#\n# Attempt {remark.number} of {max_attempts}: {verdict}\n"
     if not remark.code:
         return head
     lines = "".join(f"#     {printable(line)}\n" for line in remark.code.split("\n"))
     if len(lines) > MAX_CODE_SHOWN:
         lines = lines[:MAX_CODE_SHOWN]
-        lines = f"{lines.rpartition(chr(10))[0] or lines}\n#     (cut)\n"
+        lines = f"{lines.rpartition(chr(10))[0] or lines}\n#    {_CUT}\n"
     return head + "# Its code:\n" + lines
 
 

@@ -98,7 +98,8 @@ def ansi(env: DataSciCodingEnv) -> str:
     lines += [f"{'>' if row.wrong else ' '} {text}" for row, text in zip(rows, _numbered(rows), strict=True)]
     lines += [headline, *_wrapped(message, _TEXT_COLUMNS, 8), *_text_axis(last)]
     lines += [" ".join(_attempt(env, place)).rstrip() for place in _listed(env)]
-    lines += [f"Best so far: {_best(env)}", drawing.score(env, "Attempts", len(env.attempts), env.max_attempts)]
+    done = f"Attempts {len(env.attempts)} / {env.max_attempts}    Return {_signed(env.episode_return)}"
+    lines += [f"Best so far: {_best(env)}", done]
     return "\n".join(_cut(line, _TEXT_COLUMNS) for line in lines)
 
 
@@ -157,7 +158,7 @@ def _name(evaluation: Evaluation) -> str:
 
 
 def _signed(number: float) -> str:
-    return f"{round(number, 3) + 0.0:+.3f}" if abs(number) < 1e6 else f"{number:+.2e}"  # + 0.0: no "-0.000"
+    return f"{round(number, 4) + 0.0:+.4f}" if abs(number) < 1e6 else f"{number:+.2e}"  # + 0.0: no "-0.0000"
 
 
 def _best(env: DataSciCodingEnv) -> str:
@@ -381,7 +382,7 @@ def _draw_splits(image: Image.Image, evaluation: Evaluation | None) -> None:
         if n <= 12:
             write(image, (left - 12, y), str(number + 1), 11, "faded", "mm")
     draw.line((x(axis.mean), top - 4, x(axis.mean), bottom), COLORS["sight"], 2)
-    write(image, (min(max(x(axis.mean), left + 20), right - 20), top - 12), f"mean {axis.mean:.3f}", 11, "sight", "mm")
+    write(image, (min(max(x(axis.mean), left + 20), right - 20), top - 12), f"mean {axis.mean:.4f}", 11, "sight", "mm")
 
 
 def _draw_verdict(image: Image.Image, env: DataSciCodingEnv) -> None:

@@ -94,11 +94,12 @@ def auc(y: IntArray, probabilities: FloatArray) -> float:
             f"Expected every class 0 .. {n_classes - 1} among the rows to score; got {present.tolist()}. "
             f"Fix: score halves made by `splits`."
         )
-    probabilities = probabilities.astype(np.float64)
     roc_auc_score = _sklearn("metrics").roc_auc_score
-    if n_classes == 2:
-        return _unit(roc_auc_score(y, probabilities[:, 1]))
-    return _unit(roc_auc_score(y, probabilities, multi_class="ovo", average="macro"))
+    with np.errstate(all="ignore"):  # differences of the largest numbers overflow; only where they are 0 counts
+        probabilities = probabilities.astype(np.float64)
+        if n_classes == 2:
+            return _unit(roc_auc_score(y, probabilities[:, 1]))
+        return _unit(roc_auc_score(y, probabilities, multi_class="ovo", average="macro"))
 
 
 def accuracy(y: IntArray, probabilities: FloatArray) -> float:
@@ -160,8 +161,8 @@ def check_probabilities(array: object, n_rows: int, n_classes: int) -> str | Non
 def _sklearn(module: str) -> Any:  # noqa: ANN401 - scikit-learn has no types
     try:
         return importlib.import_module(f"sklearn.{module}")
-    except ImportError as error:
+    except ImportError:
         raise MissingExtraError(
             "Expected scikit-learn, which splits and scores; it is not installed. "
             'Fix: `pip install -c constraints.txt -e ".[datasci]"`.'
-        ) from error
+        ) from None

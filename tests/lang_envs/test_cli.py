@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, MissingExtraError, cli
 from lang_envs.cli.app import app
+from lang_envs.cli.common import signed
 from lang_envs.conformance import CHECKS
 from lang_envs.datascicoding.cache import Cache, cache_folder
 from lang_envs.datascicoding.sandbox.confinement import Confinement, Layer
@@ -110,31 +111,45 @@ def test_play_to_the_end(run: Run, env_id: str, by_number: bool) -> None:
         total, n_actions = total + reward, n_actions + 1
         first, *rest = action.split("\n")
         said = f"{first} ({len(rest) + 1} lines): {info['status']}; " if rest else f"{first}: "
-        shown.append(f"{said}reward {reward:+.3f}, return {total:+.3f}")
+        shown.append(f"{said}reward {reward:+.4f}, return {total:+.4f}")
         over = terminated or truncated
     output = run("play", env_id, "--seed", "1", stdin="\n".join(lines) + "\n")
     assert all(line in flat(output) for line in shown)
     assert flat(text) in flat(output)
     assert env.render().splitlines()[1] in output
-    assert f"You reached the goal. {n_actions} actions, return {total:+.3f}." in output
+    counted = "1 action" if n_actions == 1 else f"{n_actions} actions"
+    assert f"You reached the goal. {counted}, return {total:+.4f}." in output
 
 
-@pytest.mark.parametrize("stdin", ["", "1\n", "\n\n", "q\n1\n", "1\nq\n"], ids=["empty", "one", "blank", "q", "then q"])
-def test_play_ends_with_the_input(run: Run, stdin: str) -> None:
-    n_actions = stdin.split("q", maxsplit=1)[0].count("1")
-    assert f"You left. {n_actions} actions" in run("play", IDS[0], stdin=stdin)
+@pytest.mark.parametrize(
+    ("env_id", "stdin", "ending"),
+    [
+        (IDS[0], "", "The input has ended. You left. 0 actions, return"),
+        (IDS[0], "1\n", "The input has ended. You left. 1 action, return"),
+        (IDS[0], "\n\n", "The input has ended. You left. 0 actions, return"),
+        (OPEN, "", "The input has ended. You left. 0 actions, return"),
+        (OPEN, "1\nq\n", "The input has ended. You left. 1 action, return"),
+        (IDS[0], "q\n1\n", "You left. 0 actions, return"),
+        (IDS[0], "1\nq\n", "You left. 1 action, return"),
+        (OPEN, "1\n.\nq\n", "You left. 1 action, return"),
+    ],
+)
+def test_play_ends_with_the_input(run: Run, env_id: str, stdin: str, ending: str) -> None:
+    output = flat(run("play", env_id, stdin=stdin))
+    assert ending in output
+    assert ("The input has ended." in output) is ("The input" in ending)
 
 
 def test_play_says_what_was_not_understood(run: Run) -> None:
     output = run("play", FULL, stdin="99\n0\nopen [bold]sesame[/bold]\n")
     assert "Expected a number from 1 to 2; got 99." in output
     assert "Expected a number from 1 to 2; got 0." in output
-    assert "open [bold]sesame[/bold]: not understood; reward -0.100" in output
-    assert "You left. 1 actions" in output
+    assert "open [bold]sesame[/bold]: not understood; reward -0.1000" in output
+    assert "You left. 1 action," in output
 
 
 def test_play_until_time_is_up(run: Run) -> None:
-    assert "Time is up. 8 actions, return -0.800." in run("play", FULL, stdin="wait\n" * 20)
+    assert "The budget is used up. 8 actions, return -0.8000." in run("play", FULL, stdin="wait\n" * 20)
 
 
 def test_play_with_any_text(run: Run) -> None:
@@ -148,14 +163,26 @@ def test_play_with_any_text(run: Run) -> None:
 def test_play_with_several_lines(run: Run) -> None:
     output = run("play", OPEN, stdin="\nif it:\n    q\n\n    open [b]it[/b]\n.\n")
     assert " (5 lines): reward" in output
-    assert "You left. 1 actions" in output
+    assert "You left. 1 action," in output
 
 
 def test_play_with_code_that_fails(run: Run) -> None:
     output = run("play", "DataSciCoding-balance-scale-v0", stdin="x = 1\nmodel = No()\n.\nq\n")
-    assert "x = 1 (2 lines): runtime_error; reward -1.000, return -1.000" in output
+    assert "x = 1 (2 lines): runtime_error; reward -1.0000, return -1.0000" in output
     assert "NameError: name 'No' is not defined (line 2: model = No())" in flat(output)
-    assert "You left. 1 actions" in output
+    assert "You left. 1 action," in output
+
+
+def test_play_shows_an_observation_line_for_line(run: Run) -> None:
+    text, _ = gym.make("DataSciCoding-breast-cancer-v0").reset(seed=0)
+    code = f"model = {' + '.join(['no'] * 60)}"
+    output = run("play", "DataSciCoding-breast-cancer-v0", stdin=f"{code}\n")
+    assert text in output
+    assert f"#     {code}\n" in output  # wider than any terminal
+
+
+def test_numbers_are_told_to_four_digits_and_zero_has_no_sign() -> None:
+    assert [signed(number) for number in (0.99964, 1, -0.00001, -0.0)] == ["+0.9996", "+1.0000", "+0.0000", "+0.0000"]
 
 
 @pytest.mark.parametrize("stdin", ["", "q\n", " q \nx\n.\n", "\n \n.\n.\n", ".\nq\nx\n"])
@@ -187,8 +214,8 @@ def test_check_fails(run: Run) -> None:
 
 def test_play_says_what_the_world_refused(run: Run) -> None:
     output = run("play", "VirtualHome-FoodPreparation-v0", stdin="open the microwave\nwalk to the microwave\nq\n")
-    assert "open the microwave: refused by the world; reward +0.000" in output
-    assert "walk to the microwave: reward +0.000" in output
+    assert "open the microwave: refused by the world; reward +0.0000" in output
+    assert "walk to the microwave: reward +0.0000" in output
 
 
 # ---------------------------------------------------------------------- watch
@@ -206,12 +233,12 @@ def test_watch_random_play(run: Run) -> None:
     output = run("watch", FULL, "--agent", "random", "--seed", "1", "--out", "deep/er/doors.gif")
     assert Path("deep/er/doors.gif").exists()
     assert "deep/er/doors.gif: " in output
-    assert "The episode ended by its time budget: 8 actions, return " in output
+    assert "The episode ended without success, its budget used up: 8 actions, return " in output
 
 
 def test_watch_the_random_agent_where_any_text_is_an_action(run: Run) -> None:
     output = run("watch", "DataSciCoding-iris-v0", "--agent", "random")
-    assert "The episode ended by its time budget: 5 actions, return -5.000" in output
+    assert "The episode ended without success, its budget used up: 5 actions, return -5.0000" in output
     assert "DataSciCoding-iris-v0.gif: 6 frames" in output
 
 
@@ -230,7 +257,7 @@ def test_the_coder_cannot_choose(run: Run) -> None:
 
 def test_watch_the_beginning(run: Run) -> None:
     output = run("watch", FULL, "--max-frames", "2")
-    assert "The episode was not over after 1 actions, return " in output
+    assert "The episode was not over after 1 action, return " in output
     assert Path("ThirdParty-FullDoors-v0.gif").exists()
 
 
@@ -389,10 +416,16 @@ def test_without_the_extra_there_is_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "lang_envs.cli.app")
-    with pytest.raises(MissingExtraError, match=rf'needs {name}, .* Fix: pip install "lang-envs\[cli\]"'):
+    with pytest.raises(
+        MissingExtraError, match=rf'needs {name}, .* Fix: pip install -c constraints.txt -e "\.\[cli\]"$'
+    ):
         cli.load_app()
-    with pytest.raises(SystemExit, match=r'^[^\n]*pip install "lang-envs\[cli\]"$'):
+    with pytest.raises(SystemExit) as end:
         cli.main()
+    assert end.value.code == 2  # for `sandbox doctor` 1 would say that code can be run
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert 'Fix: pip install -c constraints.txt -e ".[cli]"' in said
 
 
 def test_an_error_of_our_own_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,5 +440,5 @@ def test_the_command_is_installed() -> None:
     assert script.load() is cli.main
     command = [sys.executable, "-c", "import sys; from lang_envs.cli import main; main()", "play", IDS[0]]
     done = subprocess.run(command, input="1\n", capture_output=True, text=True, check=True)
-    assert "You left. 1 actions" in done.stdout
+    assert "You left. 1 action," in done.stdout
     assert done.stderr == ""

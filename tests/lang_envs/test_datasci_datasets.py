@@ -138,11 +138,13 @@ from lang_envs.datascicoding import oracle, scoring
 from lang_envs.errors import MissingExtraError
 import json
 found = [load("balance-scale").digest]
-for use in (lambda: load("iris"), lambda: scoring.splits(load("balance-scale"), [0])):
+splits = lambda: scoring.splits(load("balance-scale"), [0])
+for use in (lambda: load("iris"), splits):
     try:
         use()
     except MissingExtraError as error:
         found.append(str(error))
+        assert use is splits or error.__suppress_context__
 print(json.dumps(found))
 """
 

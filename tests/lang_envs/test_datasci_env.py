@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -14,8 +15,14 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lang_envs import EncodingError, oracle
-from lang_envs.datascicoding.evaluation import Status
+from lang_envs import EncodingError, LangEnvsError, oracle
+from lang_envs.conformance import CHECKS, maker, run_check
+from lang_envs.datascicoding.datasets import load
+from lang_envs.datascicoding.env import Attempt
+from lang_envs.datascicoding.evaluation import Evaluation, Status
+from lang_envs.datascicoding.prompts import Remark, observation
+from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.datascicoding.sandbox.worker import Task
 from lang_envs.wrappers import TextAction
 
 IDS_HERE = [env_id for env_id in IDS if env_id.startswith("DataSciCoding-")]
@@ -58,7 +65,7 @@ def test_an_unfinished_sentence_costs_an_attempt() -> None:
     env.reset(seed=0)
     text, reward, _, truncated, info = env.step("x" * 10_000)
     assert (reward, truncated, info["invalid_action"], info["status"]) == (-1.5, False, True, Status.UNFINISHED)
-    assert "Attempt 1 of 2: it failed. the code was not finished" in text
+    assert "Attempt 1 of 2: it failed. The code was not finished." in text
     assert env.step("1 / 0")[3] is True
 
 
@@ -70,12 +77,29 @@ def test_improving_goes_on_after_success() -> None:
         text, reward, terminated, truncated, info = env.step(code)
         rewards.append(reward)
         best.append(info["best_so_far"])
-        assert (terminated, info["success"]) == (False, True)
-    assert truncated is True
+        is_last = len(rewards) == 4
+        assert (terminated, truncated, info["success"]) == (is_last, False, is_last)
     assert rewards == [0.5, pytest.approx(0.7858, abs=1e-4), -1.0, 0.5]
     assert best == [0.5, rewards[1], rewards[1], rewards[1]]
     assert [f"Attempt {n} of 4: {how}" in text for n, how in enumerate(["it ran", "it ran", "it failed", "it ran"], 1)]
     assert "Attempt 2 of 4: it ran, with a score of 0.7858." in text
+
+
+def test_improving_without_any_code_that_runs_truncates() -> None:
+    env = make(terminate_on_success=False, max_attempts=2)
+    env.reset(seed=0)
+    flags = []
+    for _ in range(2):
+        _, _, terminated, truncated, info = env.step("1 / 0")
+        flags.append((terminated, truncated, info["success"]))
+    assert flags == [(False, False, False), (False, True, False)]
+
+
+@pytest.mark.parametrize("name", ["rewards_and_flags", "oracle", "step_after_the_end"])
+def test_improving_conforms(name: str) -> None:
+    make_it = maker("DataSciCoding-iris-v0", terminate_on_success=False)
+    result = run_check(next(check for check in CHECKS if check.name == name), make_it)
+    assert result.status.value == "passed", result.message
 
 
 def test_failure_reward() -> None:
@@ -176,7 +200,48 @@ def test_no_code_breaks_the_prompt(code: str, feedback: str) -> None:
         assert all(line.startswith("#") for line in text.partition("\n\nimport numpy as np\n")[0].split("\n"))
 
 
+@pytest.mark.parametrize("feedback", ["last", "history"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"error": "A" * 3000, "line": 1},
+        {"error": "A" * 3000, "message": "could not be done " * 2000, "line": 2, "stdout": "and so " * 9000},
+        {"error": "\U000e0001" * 3000, "message": "\U000e0001 " * 3000, "line": 2},
+    ],
+)
+def test_no_report_breaks_the_prompt(header: dict[str, Any], feedback: str) -> None:
+    class Forged(Sandbox):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            return [Answer(End.EXIT, 0, header, n_bytes=9)] * len(tasks)
+
+    env = make(feedback=feedback, cache=False)
+    env.unwrapped._evaluate.sandbox = Forged()
+    code = f"class {'A' * 3000}(Exception): pass\nx = '" + "\U000e0001" * 1000 + "'  #"
+    env.reset(seed=0)
+    for _ in range(4):
+        text, *_, info = env.step(code)
+        assert info["status"] is Status.RUNTIME_ERROR
+        assert env.observation_space.contains(text)
+        assert ast.parse(f"{text}pass").body[-1].name == "build_model"
+    env.unwrapped.set_state(env.unwrapped.get_state())
+
+
+def test_a_verdict_is_cut() -> None:
+    cut, whole = (observation(load("iris"), "roc_auc", 5, [Remark(1, "", "\0" * n)]) for n in (1000, 175))
+    assert r"\x00\x00" in whole
+    assert "(cut)" not in whole
+    (line,) = (line for line in cut.split("\n") if line.startswith("# Attempt 1 of 5: "))
+    assert line.endswith(" (cut)")
+    assert len(line) == len("# Attempt 1 of 5: ") + 700
+
+
 # ---------------------------------------------------------------------- texts of every kind
+
+
+def test_an_integer_of_four_thousand_digits_is_code() -> None:
+    env = make()
+    env.reset(seed=0)
+    assert env.step("x = 0x" + "f" * 4000)[-1]["status"] is Status.RUNTIME_ERROR
 
 
 def test_code_of_the_largest_size() -> None:
@@ -229,6 +294,45 @@ def test_a_state_goes_on_elsewhere() -> None:
         assert one.step(code) == other.step(code)
 
 
+FAILED = Evaluation(Status.RUNTIME_ERROR, "1 / 0", error="ZeroDivisionError")
+RAN = Evaluation(Status.OK, HONEST, (0.5,) * 5, (0.5,) * 5)
+
+
+@pytest.mark.parametrize("attempt", [Attempt(FAILED, -1.0), Attempt(RAN, 0.5)])
+def test_a_state_that_can_be(attempt: Attempt) -> None:
+    env = make().unwrapped
+    env.reset(seed=0)
+    state = env.get_state()
+    env.set_state(state | {"world": state["world"]._replace(attempts=(attempt,))})
+    assert env.attempts == (attempt,)
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        Attempt(FAILED._replace(error="x" * 100_000), -1.0),
+        Attempt(FAILED, 1e308),
+        Attempt(FAILED, -0.5),
+        Attempt(FAILED, 10**400),
+        Attempt(RAN, 0.75),
+        Attempt(RAN, -1.0),
+        Attempt(RAN._replace(scores=(), aucs=()), -1.0),
+        Attempt(RAN._replace(scores=(0.5,), aucs=(0.5,)), 0.5),
+        Attempt(RAN._replace(scores=(10**400,) * 5), 0.5),
+        Attempt(Evaluation(Status.NOT_RUN, ""), -1.0),
+        (FAILED, -1.0),
+        Attempt(tuple(FAILED), -1.0),
+    ],
+)
+def test_a_state_that_cannot_be(attempt: Any) -> None:
+    env = make().unwrapped
+    env.reset(seed=0)
+    state = env.get_state()
+    with pytest.raises(LangEnvsError, match=r"Expected at most 5 attempts"):
+        env.set_state(state | {"world": state["world"]._replace(attempts=(attempt,))})
+    assert env.attempts == ()
+
+
 @pytest.mark.parametrize("cache", [True, False])
 def test_the_same_code_gets_the_same_reward(cache: bool) -> None:
     code = """
@@ -267,10 +371,14 @@ def test_vector_environments_without_a_cache(kind: Any) -> None:
         ({"feedback": "all"}, r"feedback to be one of .*; got 'all'"),
         ({"scoring": "f1"}, r"scoring to be one of .*; got 'f1'"),
         ({"confinement": "none"}, r"confinement to be one of .*; got 'none'"),
-        ({"max_attempts": 0}, "max_attempts to be a positive integer; got 0"),
-        ({"memory_limit": 1.5}, "memory_limit to be a positive integer; got 1.5"),
-        ({"time_limit": 0}, "time_limit to be a positive number of seconds; got 0"),
-        ({"time_limit": float("inf")}, "time_limit to be a positive number of seconds; got inf"),
+        ({"max_attempts": 0}, "max_attempts to be a positive integer, at most 1000000; got 0"),
+        ({"max_attempts": 10**6 + 1}, "max_attempts to be a positive integer, at most 1000000; got 1000001"),
+        ({"memory_limit": 1.5}, "memory_limit to be a positive integer, at most 1048576; got 1.5"),
+        ({"memory_limit": 2**44}, "memory_limit to be a positive integer, at most 1048576; got 17592186044416"),
+        ({"time_limit": 0}, "time_limit to be a positive number of seconds, at most 86400; got 0"),
+        ({"time_limit": 10**400}, "time_limit to be a"),
+        ({"time_limit": float("inf")}, "time_limit to be a positive number of seconds, at most 86400; got inf"),
+        ({"time_limit": 1e6}, "time_limit to be a positive number of seconds, at most 86400; got 1000000.0"),
         ({"failure_reward": float("nan")}, "failure_reward to be a finite number; got nan"),
         ({"splits": 0}, "splits to be a number from 1 to 100"),
         ({"splits": 101}, "splits to be a number from 1 to 100"),
@@ -285,6 +393,13 @@ def test_vector_environments_without_a_cache(kind: Any) -> None:
 def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"Expected .*{message}"):
         make(**kwargs)
+
+
+@pytest.mark.parametrize("kwargs", [{"time_limit": 86_400}, {"memory_limit": 1 << 20}])
+def test_the_largest_limits_work(kwargs: dict[str, Any]) -> None:
+    env = make(cache=False, **kwargs)
+    env.reset(seed=0)
+    assert env.step(WORSE)[1] == 0.5
 
 
 @pytest.mark.parametrize("name", ["terminate_on_success", "cache"])

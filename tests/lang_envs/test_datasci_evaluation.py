@@ -84,10 +84,11 @@ FAILURES = {
     CONSTANT.replace("(len(x), 1)", "(3, 1)"): (Status.BAD_OUTPUT, "(3, 3)"),
     CONSTANT.replace("[0.5, 0.25, 0.25]", "[1.0, 1.0, 1.0]"): (Status.BAD_OUTPUT, ""),
     CONSTANT.replace("0.5", "np.nan"): (Status.BAD_OUTPUT, ""),
-    "while True: pass": (Status.TIMEOUT, "the code ran for more than 2 seconds"),
-    "x = [bytes(2**24) for _ in range(99)]": (Status.MEMORY, "the code needed more than 256 MiB of memory"),
-    "import os\nos._exit(3)": (Status.CRASHED, "the process of the code ended before it could answer"),
-    "import os\nos.abort()": (Status.CRASHED, "the process of the code ended before it could answer"),
+    "while True: pass": (Status.TIMEOUT, "The code ran for more than 2 seconds."),
+    "x = [bytes(2**24) for _ in range(99)]": (Status.MEMORY, "The code needed more than 256 MiB of memory"),
+    "import os\nos._exit(3)": (Status.CRASHED, "The process of the code ended before it could answer."),
+    "import os\nos.abort()": (Status.CRASHED, "The process of the code ended before it could answer."),
+    "import os\nos._exit(0)": (Status.CRASHED, "The process of the code ended before it could answer."),
     "raise SystemExit(3)": (Status.RUNTIME_ERROR, "SystemExit"),
 }
 
@@ -154,7 +155,7 @@ def test_a_failure_on_the_true_labels_only_is_not_explained() -> None:
     first = load("balance-scale").y[evaluator()._splits[0].train][:10].tolist()
     found = evaluator()(f"assert y_train[:10].tolist() != {first}, 'found'\n{HONEST}")
     assert found.status is Status.RUNTIME_ERROR
-    assert found.error == "the code fails on the true labels only, so its message is withheld"
+    assert found.error == "The code fails on the true labels only, so its message is withheld."
 
 
 def test_output_is_of_a_rehearsal_and_masked(evaluate: Callable[[str], Evaluation]) -> None:
@@ -193,9 +194,37 @@ def test_repeatable_results_are_remembered(code: str) -> None:
     sandbox.close()
 
 
+def test_results_of_code_that_could_read_files_are_not_remembered() -> None:
+    class Unconfined(Counting):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            answers = super().run(tasks, limits)
+            self.is_confined = False  # as on a machine without Landlock
+            return answers
+
+    cache = Cache(None)
+    for sandbox, n_runs in ((Unconfined(shared_sandbox().place), 2), (Counting(shared_sandbox().place), 1)):
+        assert [evaluator(sandbox=sandbox, cache=cache)(HONEST).status for _ in range(2)] == [Status.OK] * 2
+        assert sandbox.n_runs == n_runs
+        sandbox.close()
+
+
+def test_another_version_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox, cache = Counting(shared_sandbox().place), Cache(None)
+    evaluator(sandbox=sandbox, cache=cache)(HONEST)
+    monkeypatch.setattr("lang_envs.datascicoding.evaluation.__version__", "99.0")
+    evaluator(sandbox=sandbox, cache=cache)(HONEST)
+    assert sandbox.n_runs == 2
+    sandbox.close()
+
+
 @pytest.mark.parametrize(
     "answer",
-    [Answer(End.TIME), Answer(End.LOST), Answer(End.SIGNAL, 11), Answer(End.EXIT, 0, {"error": "MemoryError"})],
+    [
+        Answer(End.TIME),
+        Answer(End.LOST),
+        Answer(End.SIGNAL, 11),
+        Answer(End.EXIT, 0, {"error": "MemoryError"}, n_bytes=9),
+    ],
     ids=["time", "lost", "crash", "memory"],
 )
 def test_what_depends_on_the_machine_is_not(answer: Answer) -> None:
@@ -248,8 +277,50 @@ def test_the_time_of_all_splits_counts() -> None:
 def test_a_forged_report_is_no_exception(header: Any, status: Status) -> None:
     class Forged(Sandbox):
         def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
-            return [Answer(End.EXIT, 0, header)] * len(tasks)
+            return [Answer(End.EXIT, 0, header, n_bytes=9)] * len(tasks)
 
     found = evaluator(sandbox=Forged())("x = 1")
     assert found.status is status
     assert isinstance(found.error, str)
+
+
+GOOD = Evaluation(Status.OK, "x", (0.5, 1), (0.0, 1.0), stdout="a" * 4000, cpu_seconds=1.0)
+BAD = Evaluation(Status.CRASHED, "x" * 16_384, error="e" * 4000)
+
+
+@pytest.mark.parametrize("evaluation", [GOOD, BAD, Evaluation(Status.NOT_RUN, "")])
+def test_results_are_well_formed(evaluation: Evaluation) -> None:
+    assert evaluation.is_well_formed
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [
+        GOOD._replace(scores=(), aucs=()),
+        GOOD._replace(status=Status.TIMEOUT),
+        GOOD._replace(scores=(0.5,)),
+        GOOD._replace(scores=(0.5, 1.5)),
+        GOOD._replace(aucs=(0.5, -0.1)),
+        GOOD._replace(aucs=(0.5, True)),
+        GOOD._replace(scores=[0.5, 1.0]),
+        GOOD._replace(scores=(0.5, float("nan"))),
+        GOOD._replace(stdout="a" * 4001),
+        GOOD._replace(cpu_seconds=-1.0),
+        GOOD._replace(status="ok"),
+        BAD._replace(error="e" * 4001),
+        BAD._replace(error=0),
+        BAD._replace(code="x" * 16_385),
+        BAD._replace(code=None),
+        BAD._replace(scores=(0.5,), aucs=(0.5,)),
+    ],
+)
+def test_what_no_evaluation_returns_is_not(evaluation: Evaluation) -> None:
+    assert not evaluation.is_well_formed
+
+
+@pytest.mark.parametrize("text", ["x" * 50_000, "(" * 50_000, "\udc80" * 50_000, "\0" * 8000])
+def test_results_of_any_text_are(text: str) -> None:
+    name = "A" * 5000
+    for found in (evaluator()(text), evaluator(banned=(name,))(name)):
+        assert found.status in (Status.SYNTAX_ERROR, Status.BANNED)
+        assert found.is_well_formed

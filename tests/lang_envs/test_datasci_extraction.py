@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import pickle
 import subprocess
 import sys
@@ -356,6 +357,8 @@ def test_extraction_does_not_change_warning_filters():
         ("return getattr(svm, 'CVS'[::-1])", None),  # out of reach, and said to be
         ("return getattr(svm, 'S' + x + 'C', f'S{1}VC' + f'{x} SVC')", None),
         ("x = b'SVC' + 'SVC '", None),
+        ("x = 0x" + "f" * 4000, None),
+        ("x = 'S' + 0x" + "f" * 4000 + "\nreturn SVC", "SVC"),
     ],
 )
 def test_banned_names_are_found_by_meaning(text, name):
@@ -368,3 +371,47 @@ def test_looking_for_names_is_fast_on_deep_sums():
     start = time.perf_counter()
     assert banned_use(code, ("SVC",)) is None
     assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    "line", ["```" + "a" * 8170 + "`", "~" * 4000 + "a" * 4000 + "`", " " * 8000 + "`", "~" * 8190]
+)
+def test_looking_for_fences_is_linear(line):
+    start = time.perf_counter()
+    with pytest.raises(CodeSyntaxError):
+        extract(line)
+    assert time.perf_counter() - start < 0.15  # measured 0.01; with backtracking 0.4 and more
+
+
+FORKS = r"""
+import os, signal, sys, threading, warnings
+from lang_envs.datascicoding.extraction import extract
+
+def hammer():
+    while not over.is_set():
+        extract("x = 1\n" * 1000)
+
+over, filters = threading.Event(), list(warnings.filters)
+threads = [threading.Thread(target=hammer) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        extract("x = 1")
+        os._exit(0 if warnings.filters == filters else 3)
+    _, status = os.waitpid(child, 0)
+    if status:
+        break
+over.set()
+for thread in threads:
+    thread.join()
+sys.exit(f"a child ended with {status}" if status else 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_during_a_parse_can_parse():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

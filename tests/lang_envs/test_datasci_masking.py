@@ -256,9 +256,42 @@ def test_constants_of_any_size_in_the_source_do_no_harm():
     assert mask(f"got {'9' * 290}", code, ()) == "got <value>"
 
 
+OWN = [f"{a}{b}word" for a in "abcdefgh" for b in "ijklmnop"]
+PLAIN = [f"{a}{b}plain" for a in "abcdefgh" for b in "ijklmnop"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"words = '{' '.join(OWN)}'",
+        f"words = {OWN}",
+        "\n".join(f"{word} = 1" for word in OWN),
+        f"def fit({', '.join(OWN)}): pass",
+        f"def fit():\n    global {', '.join(OWN)}",
+        f"import {', '.join(OWN)}",
+        f"x.{'.'.join(OWN)}",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "'{}'", "({})"])
+def test_twelve_words_of_the_agents_own_may_pass(code, form):
+    said = [form.format(word) for word in OWN[:30]]
+    masked = mask(" ".join(said), extract(code), ())
+    assert [word for word in OWN if word in masked] == OWN[:12]
+    mixed = " ".join(f"{own} {plain}" for own, plain in zip(OWN[:20], PLAIN, strict=False))
+    shown = mask(mixed, extract(code), (), limit=2000).split()
+    assert [word for word in OWN if word in shown] == OWN[:12]
+    assert [word for word in PLAIN if word in shown] == PLAIN[:20]  # no word of the code
+
+
+def test_words_of_comments_and_libraries_are_not_the_agents_own():
+    message = "could not fit this model since every weight of the estimator classes shape has gone wrong beyond repair"
+    assert mask(message, extract(f"# {message}\nmodel = estimator.fit(shape, classes)"), ()) == message
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
+        ("A" * 3000, "A" * 80),
         ("ValueError", "ValueError"),
         ("NotFittedError", "NotFittedError"),
         ("LinAlgError", "LinAlgError"),
@@ -272,5 +305,6 @@ def test_constants_of_any_size_in_the_source_do_no_harm():
     ],
 )
 def test_exceptions_have_a_known_name_or_none(name, shown):
-    code = extract("class Own(Exception):\n    class Inner(ValueError): pass\nraise type('Zero', (Own,), {})")
+    long = f"class {'A' * 3000}(Exception): pass\n"
+    code = extract(long + "class Own(Exception):\n    class Inner(ValueError): pass\nraise type('Zero', (Own,), {})")
     assert exception_name(name, code) == shown

@@ -164,11 +164,11 @@ def test_text_of_the_start() -> None:
         "Code:",
         "  No code yet: the body of build_model(x_train, y_train) will stand here.",
         "NO ATTEMPT YET",
-        "Code that fails is paid -0.500, and is told what went wrong.",
+        "Code that fails is paid -0.5000, and is told what went wrong.",
         "1 -",
         "2 -",
         "Best so far: none",
-        "Attempts 0 / 2    Return +0.000",
+        "Attempts 0 / 2    Return +0.0000",
     ]
 
 
@@ -178,31 +178,38 @@ def test_text_of_a_failure() -> None:
         "  1  from sklearn.naive_bayes import GaussianNB",
         "> 2  model = GaussianNB(",
         "  3  model.fit(x_train, y_train)",
-        "FAILED: syntax error, paid -1.000",
+        "FAILED: syntax error, paid -1.0000",
         "SyntaxError: '(' was never closed (line 2)",
-        "1 syntax error -1.000",
+        "1 syntax error -1.0000",
         "2 -",
         "3 -",
         "4 -",
         "5 -",
         "Best so far: none",
-        "Attempts 1 / 5    Return -1.000",
+        "Attempts 1 / 5    Return -1.0000",
     ]
 
 
 def test_text_of_a_success() -> None:
     assert lines(EPISODES["success"])[9:] == [
-        "IT RAN: mean AUC 0.9480 ± 0.0172 over 5 splits, paid +0.950",
+        "IT RAN: mean AUC 0.9480 ± 0.0172 over 5 splits, paid +0.9500",
         "An AUC of 0.5 is that of guessing, 1 that of a perfect model.",
         "AUC 0.5 |------------------------------------------o-oMoo---| 1.0 (o split, M mean)",
-        "1 syntax error -1.000",
-        "2 ok +0.950",
+        "1 syntax error -1.0000",
+        "2 ok +0.9500",
         "3 -",
         "4 -",
         "5 -",
-        "Best so far: +0.950",
-        "Attempts 2 / 5    Return -0.050",
+        "Best so far: +0.9500",
+        "Attempts 2 / 5    Return -0.0500",
     ]
+
+
+def test_what_is_nearly_perfect_does_not_look_perfect() -> None:
+    told = "\n".join(lines(Episode((success(0.9996, 0.9996, reward=0.9996),))))
+    assert "mean AUC 0.9996 ± 0.0000 over 2 splits, paid +0.9996" in told
+    assert "Best so far: +0.9996\nAttempts 1 / 5    Return +0.9996" in told
+    assert "1.000" not in told
 
 
 def test_the_axis_goes_to_zero_for_a_split_below_chance() -> None:
@@ -267,7 +274,7 @@ def test_the_last_attempts_and_the_next_are_listed(n_used: int) -> None:
     numbers = [int(row.split()[0]) for row in listed]
     assert numbers == list(range(numbers[0], numbers[0] + 8))
     assert {max(n_used, 1), min(n_used + 1, 1000)} <= set(numbers)
-    assert [row.endswith(" runtime error -1.000") for row in listed] == [number <= n_used for number in numbers]
+    assert [row.endswith(" runtime error -1.0000") for row in listed] == [number <= n_used for number in numbers]
 
 
 def test_words_of_python_have_colours_of_their_own() -> None:
@@ -399,11 +406,11 @@ def test_an_episode_of_the_registered_environment() -> None:
     assert is_color(pictures[1][CODE][4:, :4], "maroon").sum() == 15 * 4
     assert is_color(pictures[-1][VERDICT], "good").mean() > 0.8
     assert "IT RAN: mean AUC" in text
-    assert "1 syntax error -1.000" in text
+    assert "1 syntax error -1.0000" in text
 
 
 def test_text_mode_of_the_registered_environment() -> None:
     with gym.make("DataSciCoding-wine-v0", render_mode="ansi", max_attempts=3) as env:
         env.reset(seed=0)
         assert env.render().startswith("The wine table: 178 rows x 13 features, 3 classes\n")
-        assert env.render().endswith("Attempts 0 / 3    Return +0.000")
+        assert env.render().endswith("Attempts 0 / 3    Return +0.0000")

@@ -140,6 +140,39 @@ def test_accuracies(case: tuple[Any, Any]) -> None:
     assert balanced_accuracy(y, p) == pytest.approx(balanced_accuracy_score(y, guess))
 
 
+HUGE = float(np.finfo(float).max)
+extremes = st.sampled_from([HUGE, -HUGE, 1.7e308, -1.7e308, 5e-324, -5e-324, 2.2e-308, 0.0, -0.0, 1.0, 1e-300])
+finite = extremes | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.integers(2, 3), st.data())
+def test_any_finite_numbers_are_scored_or_refused(n_classes: int, data: st.DataObject) -> None:
+    """Without a warning: they are errors here."""
+    y = np.arange(8) % n_classes
+    p = data.draw(hnp.arrays(float, (8, n_classes), elements=finite))
+    if n_classes == 3 and data.draw(st.booleans()):  # rows that cancel, and so add up to 1
+        p[:, 1], p[:, 2] = -p[:, 0], 1.0
+    problem = check_probabilities(p, 8, n_classes)
+    if problem is not None:
+        assert n_classes == 3
+        assert "add up to 1" in problem
+        return
+    for scorer in SCORERS.values():
+        assert 0.0 <= scorer(y, p) <= 1.0
+    assert auc(y, p) == pytest.approx(auc_by_counting(y, p), abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble])
+def test_the_largest_numbers_are_compared_rightly(dtype: Any) -> None:
+    y = np.array([0, 1, 0, 1])
+    for column, score in (([-1.7e308, 1.7e308, 1.0, -1.0], 0.75), ([-1.7e308, 1.7e308, 1.7e308, -1.7e308], 0.5)):
+        assert auc(y, np.array([column, column]).T.astype(dtype)) == score
+    y = np.array([0, 1, 2])
+    rows = np.array([[1.7e308, -1.7e308, 1.0], [-1.7e308, 1.7e308, 1.0], [0.0, 0.0, 1.0]], dtype=dtype)
+    assert check_probabilities(rows, 3, 3) is None
+    assert auc(y, rows) == pytest.approx(auc_by_counting(y, rows))
+
+
 def test_auc_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.6, 0.4], [0.65, 0.35], [0.2, 0.8]])
     assert auc(np.array([0, 0, 1, 1]), p) == 0.75

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 from pathlib import Path
@@ -89,6 +90,21 @@ def test_a_recording_is_what_gymnasium_shows() -> None:
     assert all(np.array_equal(*pair) for pair in zip(frames, recording.frames, strict=True))
     assert recording[2:] == (total, terminated, truncated, info["success"])
     assert terminated or truncated
+
+
+def test_colours_stay_the_same_from_frame_to_frame() -> None:
+    """A red dot on a ground of other colours; a palette for each frame would merge it with one of them."""
+    across = np.linspace(0, 255, 256).astype(np.uint8)
+    frames = np.zeros((3, 64, 256, 3), np.uint8)
+    frames[1:, ..., 1], frames[2:, ..., 2] = across, across[::-1]
+    frames[:, 2:6, 2:6] = (216, 73, 63)
+    with Image.open(io.BytesIO(encode_gif(list(frames)))) as image:
+        shown = []
+        for number in range(len(frames)):
+            image.seek(number)
+            shown.append(np.asarray(image.convert("RGB"))[2:6, 2:6].astype(int))
+    assert (np.abs(np.array(shown) - (216, 73, 63)) < 20).all()
+    assert np.ptp(shown, axis=0).max() == 0
 
 
 @pytest.mark.parametrize("max_frames", [1, 2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -13,13 +14,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lang_envs.datascicoding.sandbox import meters, rendezvous
+from lang_envs.datascicoding.sandbox import client, meters, rendezvous
 from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
 from lang_envs.datascicoding.sandbox.protocol import Channel, parse_array, write_array
@@ -220,6 +222,107 @@ def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, 
     assert [answer.probabilities.tobytes() for answer in answers] == [expected] * 3
     assert wait_for_end(pid)
     assert sandbox.about()["pid"] != pid or delay > 0.15
+
+
+def test_idle_connections_to_a_dead_supervisor_cost_no_try(sandbox: Sandbox, expected: bytes) -> None:
+    threads = [threading.Thread(target=sandbox.run, args=([task_of(HONEST)], Limits())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.kill(sandbox.about()["pid"], signal.SIGKILL)
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+
+
+def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.5)
+    one, other = Sandbox(), Sandbox()
+    pid = one.about()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert other.run([task_of(HONEST)], Limits())[0].worked
+    assert wait_for_end(pid)
+    assert one.about()["pid"] != pid or one.run([task_of(HONEST)], Limits(0.5))[0].worked
+    one.close()
+    other.close()
+
+
+def test_killing_a_supervisor_that_starts_costs_one_retry(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, n_starts = rendezvous._START, []
+
+    def launch(*args: Any) -> None:
+        monkeypatch.setattr(rendezvous, "_START", start if n_starts else "import os; os.kill(os.getpid(), 9)")
+        n_starts.append(1)
+        original(*args)
+
+    original = rendezvous._launch
+    monkeypatch.setattr(rendezvous, "_launch", launch)
+    one = Sandbox()
+    assert one.run([task_of(HONEST)], Limits())[0].worked
+    assert len(n_starts) == 2
+    one.close()
+
+
+def test_clients_that_leave_at_once_hold_up_nobody(sandbox: Sandbox, expected: bytes) -> None:
+    sandbox.about()
+    for _ in range(5):
+        rendezvous.connect(sandbox.place)[0].close()
+    sandbox.close()
+    for _ in range(3):
+        connection, _ = rendezvous.connect(sandbox.place)
+        connection.close()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+
+
+@pytest.mark.parametrize("data", [b"\0" * 100, b"\xff" * 100, b"\0\0\1\0" + b"[" * 256, b"\0\0\0\2{}"], ids=range(4))
+def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, expected: bytes) -> None:
+    pid = sandbox.about()["pid"]
+    connection, _ = rendezvous.connect(sandbox.place)
+    connection.sendall(data)
+    connection.settimeout(0.3)
+    with contextlib.suppress(TimeoutError, ConnectionResetError):
+        while connection.recv(4096):
+            pass
+    connection.close()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+    assert sandbox.about()["pid"] == pid
+
+
+def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
+    import resource
+
+    sandbox.about()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 8, limits[1]))
+    try:
+        with pytest.raises(SandboxError, match=r"Expected 60 free file descriptors .*; got .*Too many.* Fix: ulimit"):
+            sandbox.run([task_of(HONEST)] * 20, Limits())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert sandbox.run([task_of(HONEST)], Limits())[0].worked
+
+
+def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
+    sandbox.run([task_of(HONEST)], Limits())
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for delay in (0.001, 0.01, 0.05, 0.1):
+        timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            sandbox.run([task_of(ASLEEP["sleep"])] * 3, Limits(5.0))
+        timer.join()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
+def test_another_folder_where_the_first_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")  # nobody can make a folder there
+    assert rendezvous._folder().parent != Path("/proc")
 
 
 def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,8 @@ def _read(loader: str) -> Table:
 def _sklearn_datasets() -> Any:  # noqa: ANN401 - scikit-learn has no types
     try:
         return importlib.import_module("sklearn.datasets")
-    except ImportError as error:
+    except ImportError:
         raise MissingExtraError(
             "Expected scikit-learn, which brings this table; it is not installed. "
             'Fix: `pip install -c constraints.txt -e ".[datasci]"`.'
-        ) from error
+        ) from None  # the message says it all, and gym.make adds enough to it

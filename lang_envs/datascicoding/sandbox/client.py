@@ -11,7 +11,6 @@ import math
 import os
 import selectors
 import signal
-import socket
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,16 +23,20 @@ from numpy.typing import NDArray
 from lang_envs.datascicoding.sandbox.confinement import Layer
 from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
 from lang_envs.datascicoding.sandbox.protocol import Channel, Message, anonymous_file, parse_array
-from lang_envs.datascicoding.sandbox.rendezvous import Place, connect
+from lang_envs.datascicoding.sandbox.rendezvous import Place, connect, end_stuck_supervisor
 from lang_envs.datascicoding.sandbox.worker import REPORT_HEAD, Task, write_task
 
 __all__ = ["Answer", "Confining", "End", "Limits", "Sandbox"]
 
 _START_SECONDS = 120.0
 """Longest wait for a supervisor that is being started."""
+_HELLO_SECONDS = 20.0
+"""Longest wait for one that was there."""
 _SILENCE_SECONDS = 60.0
 """Longest time beyond an evaluation's limit that a supervisor may say nothing."""
 _MAX_REPORT = 8 << 20
+_MAX_HEADER = 1 << 17
+"""Bytes: a message and output at their bounds, every character escaped."""
 _N_TRIES = 2
 _ESSENTIAL = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
 
@@ -75,6 +78,7 @@ class Answer(NamedTuple):
         cpu_seconds: CPU time used.
         wall_seconds: Time from its start to its end.
         peak_rss: Largest resident memory, bytes, the libraries included.
+        n_bytes: Length of its report.
     """
 
     end: End
@@ -84,6 +88,7 @@ class Answer(NamedTuple):
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     peak_rss: int = 0
+    n_bytes: int = 0
 
     @property
     def worked(self) -> bool:
@@ -105,6 +110,8 @@ class Sandbox:
 
     def __init__(self, place: Place = Place(), confinement: Confining = "auto") -> None:  # noqa: B008 - immutable
         self.place, self.confinement = place, confinement
+        self.is_confined = True
+        """Whether the last supervisor had the layers that keep code from files and network; True before the first."""
         self._idle: list[_Connection] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -123,6 +130,7 @@ class Sandbox:
                 with self._connection() as connection:
                     answers = connection.run(tasks, limits)
             except (OSError, EOFError, ValueError):  # the supervisor is gone, or says what it would not
+                self.close()  # other connections were to the same one
                 continue
             if not any(_was_killed(answer) for answer in answers):
                 return answers
@@ -142,11 +150,9 @@ class Sandbox:
 
     @contextmanager
     def _connection(self) -> Iterator[_Connection]:
+        if self._pid != os.getpid():
+            self._forget_parent()
         with self._lock:
-            if self._pid != os.getpid():  # a fork: the connections belong to the parent
-                for inherited in self._idle:
-                    inherited.close()
-                self._idle, self._pid = [], os.getpid()
             idle = self._idle.pop() if self._idle else None
         connection = idle or self._connect()
         try:
@@ -157,10 +163,21 @@ class Sandbox:
         with self._lock:
             self._idle.append(connection)
 
+    def _forget_parent(self) -> None:
+        """After a fork: the connections are the parent's, and another thread of it may have held the lock."""
+        self._lock = threading.Lock()
+        idle, self._idle, self._pid = self._idle, [], os.getpid()
+        for connection in idle:
+            connection.close()
+
     def _connect(self) -> _Connection:
         """A new connection; warns or refuses where layers are missing that keep code from files and network."""
-        connection = _Connection(*connect(self.place))
+        try:
+            connection = _Connection(self.place)
+        except SandboxError:  # it may have died, or ended with its last client, as we came
+            connection = _Connection(self.place)
         missing = sorted(_ESSENTIAL - set(connection.hello["layers"]))
+        self.is_confined = not missing
         if not missing:
             return connection
         message = (
@@ -192,14 +209,17 @@ def _was_killed(answer: Answer) -> bool:
 class _Connection:
     """One conversation with the supervisor; one evaluation at a time."""
 
-    def __init__(self, connection: socket.socket, stderr: int | None) -> None:
+    def __init__(self, place: Place) -> None:
+        connection, stderr = connect(place)
         self._channel = Channel(connection)
         self._number = 0
-        connection.settimeout(_START_SECONDS)
+        connection.settimeout(_START_SECONDS if stderr is not None else _HELLO_SECONDS)
         try:
             ((hello, _),) = self._channel.receive()
         except (OSError, EOFError, ValueError) as error:
             self._channel.close()
+            if isinstance(error, TimeoutError):
+                end_stuck_supervisor(place)
             raise SandboxError(
                 f"Expected the sandbox's supervisor to start; got {type(error).__name__}: {_read_all(stderr)[-2000:]} "
                 'Fix: pip install -c constraints.txt -e ".[datasci]", then lang-envs sandbox doctor.'
@@ -214,19 +234,26 @@ class _Connection:
 
     def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
         self._number += 1
-        pipes = [_Pipe() for _ in tasks]
+        pipes: list[_Pipe] = []
         files: list[int] = []
         try:
-            for task, pipe in zip(tasks, pipes, strict=True):
-                files.append(anonymous_file("task"))
-                write_task(task, files[-1])
-                files.append(pipe.write_end)
-            self._channel.send({"evaluation": self._number, "limits": _as_message(limits)}, files)
+            try:
+                for task in tasks:
+                    pipes.append(_Pipe())
+                    files.append(anonymous_file("task"))
+                    write_task(task, files[-1])
+            except OSError as error:
+                raise SandboxError(
+                    f"Expected {3 * len(tasks)} free file descriptors and memory for the tasks; got {error}. "
+                    "Fix: ulimit -n, or fewer splits at a time."
+                ) from error
+            passed = [end for file, pipe in zip(files, pipes, strict=True) for end in (file, pipe.write_end)]
+            self._channel.send({"evaluation": self._number, "limits": _as_message(limits)}, passed)
             for pipe in pipes:
                 pipe.close_write_end()
             return self._answers(pipes, limits)
         finally:
-            for descriptor in files[::2]:
+            for descriptor in files:
                 os.close(descriptor)
             for pipe in pipes:
                 pipe.close()
@@ -256,7 +283,7 @@ class _Connection:
                 continue
             split = int(message["split"])
             pipes[split].drain()
-            answer = _answer(message, pipes[split].data)
+            answer = _answer(message, bytes(pipes[split].data))
             answers[split] = answer
             if not answer.worked and answer.end is not End.CANCELLED:
                 self._channel.send({"cancel": self._number, "first_split": split + 1})
@@ -277,6 +304,7 @@ def _answer(message: Message, data: bytes) -> Answer:
         float(message.get("cpu", 0.0)),
         float(message.get("wall", 0.0)),
         int(message.get("peak_rss", 0)),
+        len(data),
     )
 
 
@@ -284,6 +312,8 @@ def _parse(data: bytes) -> tuple[dict[str, Any] | None, NDArray[Any] | None]:
     """What a child wrote: anything at all."""
     try:
         (length,) = REPORT_HEAD.unpack_from(data)
+        if length > _MAX_HEADER:  # its objects could take twenty times its size
+            return None, None
         header = json.loads(data[REPORT_HEAD.size : REPORT_HEAD.size + length])
         body = data[REPORT_HEAD.size + length :]
         if not isinstance(header, dict):
@@ -299,9 +329,7 @@ class _Pipe:
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
-        self.data = b""
-        self._parts: list[bytes] = []
-        self._size = 0
+        self.data = bytearray()
         self._is_writable = True
 
     def drain(self) -> bool:
@@ -310,15 +338,10 @@ class _Pipe:
             try:
                 part = os.read(self.read_end, 1 << 20)
             except BlockingIOError:
-                break
+                return True
             if not part:
-                self.data = b"".join(self._parts)
                 return False
-            if self._size < _MAX_REPORT:
-                self._parts.append(part)
-                self._size += len(part)
-        self.data = b"".join(self._parts)
-        return True
+            self.data += part[: _MAX_REPORT - len(self.data)]
 
     def close_write_end(self) -> None:
         if self._is_writable:

@@ -27,7 +27,7 @@ _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
 
 _SYSTEM_PATHS = (
     "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/dev/null", "/dev/zero", "/dev/urandom",
-    "/sys/devices/system/cpu", "/sys/fs/cgroup", "/proc/cpuinfo", "/proc/meminfo",
+    "/sys/devices/system/cpu", "/sys/fs/cgroup", "/proc/cpuinfo",
 )  # fmt: skip
 
 

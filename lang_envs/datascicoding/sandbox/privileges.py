@@ -49,7 +49,7 @@ _OPEN_FILES = 64
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     # c_void_p takes numbers, in all 64 bits of a register, and bytes as the address of their content.
-    libc.syscall.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 4
+    libc.syscall.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 5
     libc.syscall.restype = ctypes.c_long
     libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 4
     libc.prctl.restype = ctypes.c_int
@@ -60,14 +60,12 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-def system_call(number: int, a: int | bytes = 0, b: int | bytes = 0, c: int | bytes = 0) -> int:
-    """Make a system call that the C library has no name for; its fourth argument, if it has one, is 0.
+def system_call(number: int, *arguments: int | bytes) -> int:
+    """Make a system call that the C library has no name for.
 
     Args:
         number: The number of the call on this machine.
-        a: First argument: a number, or what the kernel is to read at an address.
-        b: Second argument.
-        c: Third argument.
+        arguments: At most five: numbers, or what the kernel is to read at an address. Those left out are 0.
 
     Returns:
         What the kernel returned.
@@ -75,7 +73,7 @@ def system_call(number: int, a: int | bytes = 0, b: int | bytes = 0, c: int | by
     Raises:
         OSError: Where the kernel refused.
     """
-    return _checked(_libc().syscall(number, a, b, c, 0))
+    return _checked(_libc().syscall(number, *arguments, *[0] * (5 - len(arguments))))
 
 
 def prctl(option: int, a: int | bytes = 0, b: int | bytes = 0) -> int:
@@ -235,6 +233,7 @@ def limit_resources(*, memory_bytes: int, cpu_seconds: int) -> None:
         "RLIMIT_STACK": (_STACK_BYTES, _STACK_BYTES),
         "RLIMIT_MEMLOCK": (0, 0),
         "RLIMIT_MSGQUEUE": (0, 0),
+        "RLIMIT_SIGPENDING": (0, 0),  # all processes of a user share the room for signals that wait
     }
     if sys.platform == "linux":  # macOS neither counts nor enforces address space reliably
         wanted["RLIMIT_AS"] = (_mapped_bytes() + memory_bytes,) * 2

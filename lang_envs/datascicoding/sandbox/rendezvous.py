@@ -12,11 +12,13 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +30,9 @@ from lang_envs.datascicoding.sandbox.protocol import anonymous_file
 
 __all__ = ["Place", "connect", "library_versions"]
 
+_PACKAGES = Path(__file__).parents[3]
+"""Where this very package is: the supervisor must not find another one."""
+_CONNECT_SECONDS = 10.0
 _MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux, 104 on macOS
 _START = "import sys, json; a = json.loads(sys.argv[1]); sys.path[:] = a['path']; "
 _START += "from lang_envs.datascicoding.sandbox.start import start_from_arguments; start_from_arguments(sys.argv[1:])"
@@ -81,19 +86,41 @@ def connect(place: Place) -> tuple[socket.socket, int | None]:
     Raises:
         SandboxError: If the meeting place is not ours alone, or the supervisor cannot be started.
     """
-    name = hashlib.sha256(json.dumps([place, sys.executable, str(Path(__file__)), library_versions()]).encode())
-    path = _folder() / f"{name.hexdigest()[:16]}.sock"
-    with _locked(path.with_suffix(".lock")):
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(str(path))
-        except OSError:
-            connection.close()
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-        else:
-            return connection, None
-        return _start(path, place)
+    path = _socket_path(place)
+    try:
+        with _locked(path.with_suffix(".lock")):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(_CONNECT_SECONDS)
+            try:
+                connection.connect(str(path))
+            except OSError:
+                connection.close()
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
+            else:
+                return connection, None
+            return _start(path, place)
+    except OSError as error:
+        raise SandboxError(
+            f"Expected to meet the sandbox's supervisor at {path}; got {error}. "
+            "Fix: set XDG_RUNTIME_DIR to a folder of yours, or free descriptors (ulimit -n)."
+        ) from error
+
+
+def end_stuck_supervisor(place: Place) -> None:
+    """Kill a supervisor that listens and says nothing (it was stopped, or is stuck), so that another can be started."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(_socket_path(place).with_suffix(".lock").read_text())
+        if b"start_from_arguments" in Path(f"/proc/{pid}/cmdline").read_bytes():  # ids are used again
+            os.kill(pid, signal.SIGKILL)
+            until = time.monotonic() + _CONNECT_SECONDS
+            while Path(f"/proc/{pid}/cmdline").read_bytes() and time.monotonic() < until:  # empty of the dead
+                time.sleep(0.01)
+
+
+def _socket_path(place: Place) -> Path:
+    name = hashlib.sha256(json.dumps([place, sys.executable, str(_PACKAGES), dict(library_versions())]).encode())
+    return _folder() / f"{name.hexdigest()[:16]}.sock"
 
 
 def _folder() -> Path:
@@ -101,8 +128,10 @@ def _folder() -> Path:
         folder = Path(base or "/nowhere", f"lang-envs-{os.getuid()}")
         if not folder.parent.is_dir() or len(str(folder)) + 22 > _MAX_SOCKET_PATH:
             continue
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:  # not ours to write in, as often after su
+            continue
         about = folder.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
             raise SandboxError(
@@ -115,45 +144,49 @@ def _folder() -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
+    with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
-    listener = socket.socket(socket.AF_UNIX)
     stderr = anonymous_file("supervisor-stderr")
     try:
-        listener.bind(str(path))
-        listener.listen(64)
-        options = {
-            "socket_path": str(path),
-            "lock_path": str(path.with_suffix(".lock")),
-            "cores": place.cores or _cores(),
-            "without": place.without,
-            "user": place.user,
-        }
-        settings = {"listener": listener.fileno(), "path": [entry for entry in sys.path if entry], "options": options}
-        # The process that is started ends when it has forked the supervisor: nothing is left for us to wait for.
-        subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(settings)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
-            pass_fds=[listener.fileno()],
-            start_new_session=True,
-        ).wait()
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(path))
-    except OSError as error:
+        with contextlib.ExitStack() as opened:
+            listener = opened.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(path))
+            listener.listen(64)
+            # Of its own: a lock belongs to who has opened the file, and ours is held by us.
+            lock = opened.enter_context(path.with_suffix(".lock").open("a"))
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+            _launch((listener.fileno(), folder, lock.fileno()), path.name, place, stderr)
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(str(path))  # while we listen too: whether anybody answers is seen by what it says
+    except OSError:
         os.close(stderr)
-        raise SandboxError(
-            f"Expected to start the sandbox at {path}; got {error}. Fix: set XDG_RUNTIME_DIR to a folder of yours."
-        ) from error
-    finally:
-        listener.close()
+        raise
     return connection, stderr
+
+
+def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stderr: int) -> None:
+    """Run the process that forks the supervisor, to its end: nothing is left for us to wait for."""
+    options = {
+        "socket_name": socket_name,
+        "cores": place.cores or _cores(),
+        "without": place.without,
+        "user": place.user,
+    }
+    settings = {"meeting": meeting, "path": [str(_PACKAGES), *filter(None, sys.path)], "options": options}
+    subprocess.Popen(
+        [sys.executable, "-c", _START, json.dumps(settings)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
+        pass_fds=meeting,
+        start_new_session=True,
+    ).wait()
 
 
 def _cores() -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
+import pkgutil
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,55 +20,38 @@ from lang_envs.datascicoding.sandbox.confinement import Layer, Prepared, confine
 from lang_envs.datascicoding.sandbox.library_files import LIBRARIES
 from lang_envs.datascicoding.sandbox.meters import outer_pid
 from lang_envs.datascicoding.sandbox.privileges import become, drop_bounding_set
-from lang_envs.datascicoding.sandbox.supervisor import Options, Supervisor
+from lang_envs.datascicoding.sandbox.protocol import write_array
+from lang_envs.datascicoding.sandbox.supervisor import Meeting, Options, Supervisor
 
-__all__ = ["PRELOADED", "main", "start_from_arguments"]
+__all__ = ["main", "start_from_arguments"]
 
-PRELOADED = (
-    "sklearn.calibration",
-    "sklearn.cluster",
-    "sklearn.compose",
-    "sklearn.decomposition",
-    "sklearn.discriminant_analysis",
-    "sklearn.dummy",
-    "sklearn.ensemble",
-    "sklearn.feature_selection",
-    "sklearn.gaussian_process",
-    "sklearn.impute",
-    "sklearn.kernel_approximation",
-    "sklearn.linear_model",
-    "sklearn.metrics",
-    "sklearn.mixture",
-    "sklearn.model_selection",
-    "sklearn.naive_bayes",
-    "sklearn.neighbors",
-    "sklearn.neural_network",
-    "sklearn.pipeline",
-    "sklearn.preprocessing",
-    "sklearn.svm",
-    "sklearn.tree",
-    "scipy.optimize",
-    "scipy.spatial",
-    "scipy.special",
-    "scipy.stats",
-    "concurrent.futures.thread",
-    "decimal",
-    "email.parser",
-    "importlib.metadata",
-    "statistics",
+_MAX_FILES = 1 << 16
+_SCIKIT_LEARN_LEFT_OUT = ("conftest", "externals", "tests")
+_SCIPY = (
+    "cluster.hierarchy cluster.vq constants differentiate fft fftpack integrate interpolate io linalg ndimage odr "
+    "optimize signal sparse sparse.csgraph sparse.linalg spatial spatial.distance special stats stats.mstats stats.qmc"
 )
-"""What children find loaded; anything else of these libraries they can load themselves."""
+_NUMPY = "fft lib.stride_tricks linalg ma polynomial random testing typing"
+_STANDARD = (
+    "abc argparse array ast base64 bisect calendar cmath codecs collections concurrent.futures.thread contextlib copy "
+    "csv ctypes dataclasses datetime decimal difflib email.parser enum fractions functools gc glob hashlib heapq "
+    "importlib.metadata inspect io itertools json keyword linecache locale logging math mmap multiprocessing numbers "
+    "operator pathlib pickle platform pprint queue random re resource secrets select shutil signal socket sqlite3 "
+    "statistics string struct subprocess sys tempfile textwrap threading time timeit token tokenize traceback types "
+    "typing unicodedata unittest urllib.request uuid warnings weakref zlib "
+    "encodings.ascii encodings.cp437 encodings.idna encodings.latin_1 encodings.utf_16 encodings.utf_32"
+)
 
 
-def main(listener_fd: int, options: Options) -> None:
+def main(meeting: Meeting, options: Options) -> None:
     """Become the supervisor: called in a fresh interpreter, see `rendezvous`.
 
     Two processes: the one that was started loads, enters the namespaces and ends, its child is the supervisor (a
     process enters a new namespace of process ids only by being forked into it).
     """
-    for name in PRELOADED:
-        importlib.import_module(name)
+    _preload()
     _warm_up()
+    _raise_file_limit()
     sys.meta_path.insert(0, _OnlyLibraries())
     prepared = prepare()  # as whoever we are: another user may not find the libraries
     if options.user is not None:
@@ -78,13 +64,38 @@ def main(listener_fd: int, options: Options) -> None:
     if os.fork():
         os._exit(0)
     os.chdir("/")
-    listener = socket.socket(fileno=listener_fd)
+    os.truncate(meeting.lock, 0)
+    os.write(meeting.lock, str(outer_pid()).encode())  # for whoever finds us stuck
     layers = _try_layers(prepared, options) | ({Layer.NAMESPACES} if entered else set())
     hello = {"hello": {"pid": outer_pid(), "layers": sorted(layers), "namespaces": sorted(entered)}}
     gc.collect()
     gc.freeze()  # children that collect garbage would otherwise copy every page
     gc.disable()
-    Supervisor(listener, options, prepared, hello).run()
+    Supervisor(meeting, options, prepared, hello).run()
+
+
+def _preload() -> None:
+    """Import what code may want: in a sealed child no file can be opened any more, and nothing be loaded."""
+    import sklearn
+
+    public = [module.name for module in pkgutil.iter_modules(sklearn.__path__) if not module.name.startswith("_")]
+    for name in set(public) - set(_SCIKIT_LEARN_LEFT_OUT):
+        importlib.import_module(f"sklearn.{name}")
+    for experiment in ("enable_halving_search_cv", "enable_iterative_imputer"):
+        importlib.import_module(f"sklearn.experimental.{experiment}")
+    for package, names in (("scipy.", _SCIPY), ("numpy.", _NUMPY), ("", _STANDARD)):
+        for name in names.split():
+            with contextlib.suppress(ModuleNotFoundError):  # some are not of every version
+                importlib.import_module(package + name)
+
+
+def _raise_file_limit() -> None:
+    """Descriptors are what clients are served with: as many as this user may have."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _OnlyLibraries(MetaPathFinder):
@@ -120,9 +131,10 @@ def _warm_up() -> None:
     import numpy as np
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import GaussianNB
-    from threadpoolctl import ThreadpoolController
+    from sklearn.utils.parallel import _get_threadpool_controller
 
-    ThreadpoolController()
+    _get_threadpool_controller()  # it reads /proc/self/maps
+    write_array(io.BytesIO(), np.zeros((2, 2)))
     x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
     for model in (GaussianNB(), LogisticRegression()):
         model.fit(x, y).predict_proba(x)
@@ -132,4 +144,5 @@ def start_from_arguments(arguments: Sequence[str]) -> None:
     """Entry of the fresh interpreter."""
     settings = json.loads(arguments[0])
     settings["options"]["without"] = tuple(settings["options"]["without"])
-    main(settings["listener"], Options(**settings["options"]))
+    listener, folder, lock = settings["meeting"]
+    main(Meeting(socket.socket(fileno=listener), folder, lock), Options(**settings["options"]))

@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from lang_envs.datascicoding.sandbox.confinement import Layer, Prepared
@@ -28,31 +27,45 @@ from lang_envs.datascicoding.sandbox.meters import cpu_seconds, waiting_seconds
 from lang_envs.datascicoding.sandbox.protocol import Channel, Message
 from lang_envs.datascicoding.sandbox.worker import serve_one
 
-__all__ = ["Options", "Supervisor"]
+__all__ = ["Meeting", "Options", "Supervisor"]
 
 _N_READY = 6
 """Children that wait for work: one evaluation of the published protocol, and one to spare."""
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
+_PAUSE = 0.1
+"""Seconds before a fork is tried again that the system refused."""
 
 
 class Options(NamedTuple):
     """How a supervisor is started.
 
     Attributes:
-        socket_path: Where it listens; removed at its end.
-        lock_path: Held by whoever is about to connect, or to end.
+        socket_name: Name of the socket in the folder where it listens; removed at its end.
         cores: Children that run at a time.
         without: Layers of confinement to leave out (`Layer` values), for the ablation test only.
         user: User id that it becomes once it is warm, or None.
     """
 
-    socket_path: str
-    lock_path: str
+    socket_name: str
     cores: int
     without: tuple[str, ...] = ()
     user: int | None = None
+
+
+class Meeting(NamedTuple):
+    """Where clients come from, opened before the supervisor gave up the right to open it.
+
+    Attributes:
+        listener: The socket that clients connect to.
+        folder: Descriptor of the folder that the socket is in.
+        lock: Descriptor of the file that is locked by whoever is about to connect, or to end.
+    """
+
+    listener: socket.socket
+    folder: int
+    lock: int
 
 
 @dataclass(eq=False)
@@ -92,14 +105,15 @@ class Supervisor:
     """The event loop.
 
     Args:
-        listener: The socket that clients connect to.
+        meeting: Where clients come from.
         options: How it was started.
         prepared: What is ready for all children.
         hello: What every client is told first.
     """
 
-    def __init__(self, listener: socket.socket, options: Options, prepared: Prepared, hello: Message) -> None:
-        self._listener, self._options, self._prepared, self._hello = listener, options, prepared, hello
+    def __init__(self, meeting: Meeting, options: Options, prepared: Prepared, hello: Message) -> None:
+        self._meeting, self._options, self._prepared, self._hello = meeting, options, prepared, hello
+        self._listener = listener = meeting.listener
         self._without = frozenset(Layer(name) for name in options.without)
         self._pid = os.getpid()
         self._ready: deque[_Child] = deque()
@@ -116,6 +130,7 @@ class Supervisor:
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
+        self._no_fork_until = 0.0
         self._idle_since: float | None = time.monotonic() + _FIRST_CLIENT_SECONDS
 
     def run(self) -> None:
@@ -126,15 +141,16 @@ class Supervisor:
             self._reap()
             self._enforce()
             self._dispatch()
-            if len(self._ready) < _N_READY and not self._queue:
-                self._ready.append(self._fork())
+            self._prepare_one()
         self._end()
 
     def _timeout(self) -> float | None:
-        if len(self._ready) < _N_READY and not self._queue:
+        if self._wants_child():
             return 0.0
         if self._running:
             return _TICK
+        if self._queue or time.monotonic() < self._no_fork_until:
+            return _PAUSE
         return None if self._clients else 0.1
 
     # ------------------------------------------------------------------ clients
@@ -149,19 +165,21 @@ class Supervisor:
             try:
                 for message, files in ready.receive():
                     self._take(ready, message, files)
-            except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError):  # gone, or no client of ours
+            except Exception:  # it is gone, or no client of ours
                 self._drop(ready)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        connection.settimeout(5.0)  # no client may hold up the others
-        channel = Channel(connection)
-        self._clients.add(channel)
-        self._selector.register(channel, selectors.EVENT_READ)
-        self._tell(channel, self._hello)
+        """Greet all who have come; some may have left already."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.settimeout(5.0)  # no client may hold up the others
+            channel = Channel(connection)
+            self._clients.add(channel)
+            self._selector.register(channel, selectors.EVENT_READ)
+            self._tell(channel, self._hello)
 
     def _take(self, client: Channel, message: Message, files: list[int]) -> None:
         if "cancel" in message:
@@ -197,9 +215,29 @@ class Supervisor:
 
     # ------------------------------------------------------------------ children
 
-    def _fork(self) -> _Child:
-        ours, theirs = socket.socketpair()
-        pid = os.fork()
+    def _wants_child(self) -> bool:
+        return len(self._ready) < _N_READY and not self._queue and time.monotonic() >= self._no_fork_until
+
+    def _prepare_one(self) -> None:
+        if self._wants_child():
+            child = self._fork()
+            if child is not None:
+                self._ready.append(child)
+
+    def _fork(self) -> _Child | None:
+        """A child that waits for a task; None where the system has no process or descriptor left just now."""
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            self._no_fork_until = time.monotonic() + _PAUSE
+            return None
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            self._no_fork_until = time.monotonic() + _PAUSE
+            return None
         if pid == 0:
             serve_one(theirs, self._pid, self._prepared, self._without)
         theirs.close()
@@ -207,8 +245,10 @@ class Supervisor:
 
     def _dispatch(self) -> None:
         while self._queue and len(self._running) < self._options.cores:
-            task = self._queue.popleft()
             child = self._ready.popleft() if self._ready else self._fork()
+            if child is None:
+                return
+            task = self._queue.popleft()
             try:
                 channel = Channel(child.control)
                 ((message, _),) = channel.receive()  # it is there already, or on its way
@@ -291,19 +331,15 @@ class Supervisor:
         if now < self._idle_since:
             return False
         try:
-            lock = Path(self._options.lock_path).open("w")  # noqa: SIM115 - closed below
-        except OSError:  # the meeting place is gone: nobody can come
-            return True
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # somebody is about to connect
-                return False
-            self._accept()
-            if self._clients:
-                return False
-            with contextlib.suppress(FileNotFoundError):
-                Path(self._options.socket_path).unlink()
+            fcntl.flock(self._meeting.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # somebody is about to connect
+            return False
+        self._accept()
+        if self._clients:
+            fcntl.flock(self._meeting.lock, fcntl.LOCK_UN)
+            return False
+        with contextlib.suppress(OSError):  # whoever comes next replaces a socket that nobody listens at
+            os.unlink(self._options.socket_name, dir_fd=self._meeting.folder)
         return True
 
     def _end(self) -> None:

@@ -139,6 +139,9 @@ class _Output(io.StringIO):
             super().write(text[:room])
         return len(text)
 
+    def close(self) -> None:
+        """Stay open: what was printed is still to be reported."""
+
 
 def _run(task: Task) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
     """The report of a task: a header, and the probabilities if there are any."""
