@@ -11,31 +11,32 @@ from lang_envs.datascicoding.sandbox.confinement import Layer
 __all__ = ["PROGRAMS"]
 
 _FILES = (Layer.LANDLOCK, Layer.SECCOMP)
+_WRITES = (*_FILES, Layer.NAMESPACES)
 
 _READING = [
-    breach("reading /etc/passwd", 'won = through(lambda: open("/etc/passwd").read())', Layer.LANDLOCK),
+    breach("reading /etc/passwd", 'won = through(lambda: open("/etc/passwd").read())', *_FILES),
     breach("listing /tmp, / and the home folder", """
         won = through(*[lambda p=p: os.listdir(p) for p in ("/tmp", "/", os.path.expanduser("~"), "/dev/shm")])
-        """, Layer.LANDLOCK),
+        """, *_FILES),
     breach("reading devices", """
         devices = ["/dev/vda", "/dev/sda", "/dev/mem", "/dev/kmsg", "/dev/fuse", "/dev/tty", "/dev/ptmx", "/proc/kcore"]
         won = through(*[lambda d=d: os.read(os.open(d, os.O_RDONLY | os.O_NONBLOCK), 1) for d in devices])
         """),
     breach("the root through /proc/self/root", """
         won = through(lambda: open("/proc/self/root/etc/passwd"), lambda: os.listdir("/proc/self/root"))
-        """, Layer.LANDLOCK),
-    breach("the current folder through /proc/self/cwd", 'won = through(lambda: os.listdir("/proc/self/cwd"))', Layer.LANDLOCK),
+        """, *_FILES),
+    breach("the current folder through /proc/self/cwd", 'won = through(lambda: os.listdir("/proc/self/cwd"))', *_FILES),
     breach("other processes through /proc/self/task/..", """
-        up = "/proc/self/task/%d/../../../" % int(os.readlink("/proc/self"))
+        up = "/proc/self/task/%d/../../../" % outer_pid()
         won = through(lambda: open(up + "1/environ"), lambda: open(up + "1/status"), lambda: os.listdir(up))
-        """, Layer.LANDLOCK),
+        """, *_FILES),
     breach("process 1", """
         won = through(*[lambda n=n: open("/proc/1/" + n) for n in ("status", "maps", "cmdline", "mountinfo", "root/etc/passwd")])
-        """, Layer.LANDLOCK),
+        """, *_FILES),
     breach("the kernel's tables of processes and sockets", """
         names = ["sys/kernel/hostname", "loadavg", "stat", "sysvipc/shm", "locks", "keys"]
         won = through(*[lambda n=n: open("/proc/" + n) for n in names])
-        """, Layer.LANDLOCK),
+        """, *_FILES),
     breach("a file by its handle", """
         handle = ctypes.create_string_buffer(136)
         handle[0] = 128
@@ -45,42 +46,42 @@ _READING = [
 ]  # fmt: skip
 
 _WRITING = [
-    breach("creating a file", 'won = through(lambda: open(FOLDER + "/new", "w"))', *_FILES),
+    breach("creating a file", 'won = through(lambda: open(FOLDER + "/new", "w"))', *_WRITES),
     breach("creating files wherever somebody may", """
         folders = [".", "/tmp", "/dev/shm", "/var/tmp", os.path.expanduser("~"), "/run", "/proc/self", sys.prefix]
         flags = os.O_CREAT | os.O_WRONLY
         won = through(*[lambda f=f: os.open(f + "/lang-envs-attack", flags, 0o600) for f in folders])
         """),
-    breach("a file without a name", 'won = through(lambda: os.open(FOLDER, os.O_TMPFILE | os.O_RDWR, 0o600))', *_FILES),
+    breach("a file without a name", 'won = through(lambda: os.open(FOLDER, os.O_TMPFILE | os.O_RDWR, 0o600))', *_WRITES),
     breach("writing to files that are there", """
         files = [PREY, np.__file__, "/dev/null", "/proc/self/comm", "/proc/self/oom_score_adj", "/proc/self/mem"]
         won = through(*[lambda f=f, m=m: os.open(f, m) for f in files for m in (os.O_WRONLY, os.O_RDWR, os.O_APPEND)])
-        """, *_FILES),
-    breach("emptying a file", 'won = through(lambda: os.open(PREY, os.O_TRUNC), lambda: os.truncate(PREY, 0))', *_FILES),
-    breach("a temporary file", "import tempfile\nwon = through(lambda: tempfile.TemporaryFile(dir=FOLDER))", *_FILES),
+        """, *_WRITES),
+    breach("emptying a file", 'won = through(lambda: os.open(PREY, os.O_TRUNC), lambda: os.truncate(PREY, 0))', *_WRITES),
+    breach("a temporary file", "import tempfile\nwon = through(lambda: tempfile.TemporaryFile(dir=FOLDER))", *_WRITES),
     breach("folders, pipes and nodes", """
         new = FOLDER + "/new"
         won = through(
             lambda: os.mkdir(new), lambda: os.mkfifo(new), lambda: os.mknod(new, 0o600),
             lambda: os.mknod(new, 0o20600, os.makedev(1, 3)),
         )
-        """, *_FILES),
+        """, *_WRITES),
     breach("links", """
         won = through(
             lambda: os.symlink("/etc/passwd", FOLDER + "/soft"), lambda: os.link(PREY, FOLDER + "/hard"),
             lambda: os.link("/proc/self/fd/0", FOLDER + "/hard"),
         )
-        """, *_FILES),
+        """, *_WRITES),
     breach("removing and renaming", """
         won = through(lambda: os.rename(PREY, PREY + "2"), lambda: os.unlink(PREY), lambda: os.rmdir(FOLDER))
-        """, *_FILES),
+        """, *_WRITES),
     breach("rights, owners, times and attributes of files", """
         won = through(
             lambda: os.chmod(PREY, 0o777), lambda: os.chown(PREY, 1, 1), lambda: os.lchown(PREY, 1, 1),
             lambda: os.setxattr(PREY, "user.attack", b"1"), lambda: os.utime(PREY),
             lambda: os.fchmod(0, 0o777), lambda: checked(libc.fchmodat(-100, PREY.encode(), 0o777, 0)),
         )
-        """, Layer.SECCOMP),
+        """, Layer.SECCOMP, Layer.NAMESPACES),
     breach("files in memory", "won = through(lambda: os.memfd_create('attack'))", Layer.SECCOMP),
     breach("POSIX shared memory, semaphores and queues", """
         def share():
@@ -160,7 +161,7 @@ _PROCESSES = [
         def clone(flags):
             if syscall("clone", flags, 0, 0, 0, 0) == 0:
                 libc._exit(0)
-        won = through(*[lambda f=f: clone(f) for f in (17, 0x100 | 17, 0x10000000 | 17, 0x20000000 | 17, 0x4000 | 17)])
+        won = through(*[lambda f=f: clone(f) for f in (17, 0x100 | 17, 0x10000000 | 17, 0x20000000 | 17, 0x4000 | 17, 0x3D0F00)])
         """),
     breach("clone3", """
         arguments = bytearray(88)
@@ -182,7 +183,6 @@ _PROCESSES = [
         won = through(start)
         """, Layer.SECCOMP),
     breach("becoming another program", """
-        loader = sorted(os.listdir("/proc/self/fd"))
         actions = [lambda: os.execv("/bin/true", ["true"]), lambda: os.execve(0, ["true"], {})]
         won = through(*actions, lambda: syscall("execveat", -100, b"/bin/true", 0, 0, 0))
         """),
@@ -202,7 +202,6 @@ _PROCESSES = [
         """),
     breach("signals by descriptors and owners", """
         import fcntl
-        pipe = max(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 60)
         pid = os.getppid()
         won = through(
             lambda: syscall("pidfd_open", pid, 0), lambda: syscall("pidfd_send_signal", 3, 9, 0, 0),
@@ -260,8 +259,10 @@ _RIGHTS = [
         import struct
         header, full = struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", *[0xFFFFFFFF] * 6)
         held = ctypes.create_string_buffer(24)
-        empty = open("/proc/self/status").read().split("CapEff:")[1].split()[0].strip("0") == ""
-        won = not empty or through(lambda: checked(libc.capset(header, full)), lambda: checked(libc.prctl(24, 0, 0, 0, 0)))
+        def hold():
+            if open("/proc/self/status").read().split("CapEff:")[1].split()[0].strip("0") == "":
+                raise OSError("none")
+        won = through(hold, lambda: checked(libc.capset(header, full)), lambda: checked(libc.prctl(24, 0, 0, 0, 0)))
         """),
     breach("outliving the parent", "won = through(lambda: checked(libc.prctl(1, 0, 0, 0, 0)))", Layer.SECCOMP),
     breach("being dumped, and other settings of the process", """

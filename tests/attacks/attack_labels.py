@@ -10,6 +10,8 @@ from lang_envs.datascicoding.sandbox.confinement import Layer
 
 __all__ = ["PROGRAMS"]
 
+_FILES = (Layer.LANDLOCK, Layer.SECCOMP)
+
 _WINDOWS = """
 own = set()
 for kind in ("<i8", "<f8"):
@@ -31,8 +33,29 @@ def search(data):
             return window
     return None
 
+def is_mapped(address):
+    # the kernel reads the set of signals before it finds that there is no such operation
+    return libc.syscall(NUMBERS["rt_sigprocmask"][COLUMN], 99, ctypes.c_void_p(address), None, 8) == -1 and (
+        ctypes.get_errno() == errno.EINVAL
+    )
+
+def found():
+    # around all objects, page by page
+    import gc
+    gc.unfreeze()
+    places = {id(thing) >> 21 for thing in gc.get_objects()} | {y_train.ctypes.data >> 21, x_train.ctypes.data >> 21}
+    pages = [page for place in sorted(places) for page in range(place << 9, place + 1 << 9) if is_mapped(page << 12)]
+    assert len(pages) > 10_000
+    for first, *others in np.split(np.array(pages), np.flatnonzero(np.diff(pages) > 1) + 1):
+        yield int(first) << 12, int(first) + 1 + len(others) << 12
+
 def writable():
-    for line in open("/proc/self/maps"):
+    try:
+        file = open("/proc/self/maps")
+    except OSError:
+        yield from found()
+        return
+    for line in file:
         span, mode = line.split()[:2]
         start, end = (int(word, 16) for word in span.split("-"))
         if mode.startswith("rw") and "[v" not in line:
@@ -146,13 +169,14 @@ for place, size in chunks():
         _WINDOWS
         + """
 labels = None
-memory = os.open("/proc/self/mem", os.O_RDONLY)
 for place, size in chunks():
     try:
+        memory = os.open("/proc/self/mem", os.O_RDONLY)
         data = os.pread(memory, size, place)
     except OSError:
-        continue
+        break
     labels = search(data)
+    os.close(memory)
     if labels is not None:
         break
 """,
@@ -173,28 +197,28 @@ for place, size in chunks():
     breach(
         "memory of the parent through proc",
         """
-        pids = {1, 2, os.getppid(), os.getpid() - 1, os.getpid() + 1, os.getsid(0)} - {0}
+        pids = {1, 2, os.getppid(), os.getpid() - 1, os.getpid() + 1} - {0}
         won = through(*[lambda p=p: open(f"/proc/{p}/mem", "rb") for p in pids if p != os.getpid()])
         """,
     ),
     breach(
         "memory map of the parent through proc",
         """
-        me = int(os.readlink("/proc/self"))
+        me = outer_pid()
         won = through(*[lambda p=p: open(f"/proc/{p}/maps") for p in [1, 2, *range(max(3, me - 99), me + 3)] if p not in (me, os.getpid())])
         """,
-        Layer.LANDLOCK,
+        *_FILES,
     ),
     breach(
         "command lines and environments of other processes",
         """
-        me = int(os.readlink("/proc/self"))
+        me = outer_pid()
         others = [p for p in [1, 2, *range(max(3, me - 99), me + 3)] if p not in (me, os.getpid())]
         won = through(*[lambda p=p, n=n: open(f"/proc/{p}/{n}") for p in others for n in ("cmdline", "environ", "stat")])
         """,
-        Layer.LANDLOCK,
+        *_FILES,
     ),
-    breach("the list of processes", 'won = through(lambda: os.listdir("/proc"))', Layer.LANDLOCK),
+    breach("the list of processes", 'won = through(lambda: os.listdir("/proc"))', *_FILES),
     breach(
         "the parent's memory with process_vm_readv",
         """
@@ -213,7 +237,7 @@ for place, size in chunks():
         files = [lang_envs.__file__, folder + "/datascicoding/datasets/balance_scale.py", folder + "/../pyproject.toml"]
         won = through(*[lambda f=f: open(f).read(1) for f in files], lambda: os.listdir(folder))
         """,
-        Layer.LANDLOCK,
+        *_FILES,
     ),
     breach(
         "loading the tables with the environment's own code",
@@ -224,7 +248,7 @@ for place, size in chunks():
             return load("balance-scale")
         won = through(load)
         """,
-        Layer.LANDLOCK,
+        *_FILES,
     ),
     breach(
         "the cache of evaluations",
@@ -252,23 +276,16 @@ for place, size in chunks():
     breach(
         "open descriptors other than one pipe",
         """
-        import stat
-        kinds = {}
-        for number in range(3, 4096):
-            try:
-                kinds[number] = stat.S_IFMT(os.fstat(number).st_mode)
-            except OSError:
-                pass
-        nulls = [os.stat("/dev/null").st_rdev == os.fstat(number).st_rdev for number in (0, 1, 2)]
-        won = list(kinds.values()) != [stat.S_IFIFO] or not all(nulls)
+        others = [number for number in range(3, 4096) if position(number) != -1]
+        nulls = [os.lseek(number, 9, 0) == 0 and os.read(number, 1) == b"" for number in (0, 1, 2)]
+        won = len(others) != 1 or others != pipes() or not all(nulls)
         """,
     ),
     breach(
         "the task's file through its old descriptor",
         """
-        pipes = [int(name) for name in os.listdir("/proc/self/fd")]
-        links = {os.readlink(f"/proc/self/fd/{n}") for n in pipes if os.path.islink(f"/proc/self/fd/{n}")}
-        won = any("memfd" in link or "socket" in link for link in links)
+        files = [number for number in range(4096) if position(number) not in (None, -1)]
+        won = any(os.lseek(number, 0, os.SEEK_END) > 0 or os.pread(number, 1, 0) for number in files)
         """,
     ),
     # ------------------------------------------------------------------ memory that would outlive a split

@@ -45,7 +45,7 @@ _TOOLS = (
 FOLDER, PREY = {str(PREY)!r}, {str(PREY / "prey")!r}
 """
     + """
-import ctypes, os, sys, time
+import ctypes, errno, os, sys, time
 from sklearn.dummy import DummyClassifier
 from sklearn.naive_bayes import GaussianNB
 
@@ -59,7 +59,7 @@ NUMBERS = {  # calls the C library has no function for, or one that does more th
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "open_by_handle_at": (304, 265),
     "landlock_create_ruleset": (444, 444), "memfd_secret": (447, 447), "mount_setattr": (442, 442),
     "kexec_load": (246, 104), "init_module": (175, 105), "reboot": (169, 142), "swapon": (167, 224),
-    "set_mempolicy_home_node": (450, 450), "rt_sigqueueinfo": (129, 138), "modify_ldt": (154, -1),
+    "set_mempolicy_home_node": (450, 450), "futex": (202, 98), "rt_sigprocmask": (14, 135), "rt_sigqueueinfo": (129, 138), "modify_ldt": (154, -1),
 }
 
 def checked(result):
@@ -79,6 +79,23 @@ def through(*actions):
             continue
         return True
     return False
+
+def outer_pid():
+    # as /proc has it
+    try:
+        return int(os.readlink("/proc/self"))
+    except OSError:
+        return os.getpid()
+
+def position(number):
+    # of an open file; None where there is no position, as in a pipe, and -1 where nothing is open
+    try:
+        return os.lseek(number, 0, os.SEEK_CUR)
+    except OSError as error:
+        return None if error.errno == errno.ESPIPE else -1
+
+def pipes():
+    return [number for number in range(4096) if position(number) is None]
 
 class Labels:
     def __init__(self, labels):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import attack_kernel
 import attack_labels
+import attack_traces
 import numpy as np
 import pytest
 from attack_arena import LIMITS, Arena, small_table
@@ -27,7 +30,9 @@ from lang_envs.datascicoding.sandbox.worker import Task
 
 Opener = Callable[[tuple[Layer, ...]], Arena]
 
-BREACHES = [row for row in (*attack_labels.PROGRAMS, *attack_kernel.PROGRAMS) if row.opened_by]
+BREACHES = [row for row in (*attack_labels.PROGRAMS, *attack_kernel.PROGRAMS, *attack_traces.PROGRAMS) if row.opened_by]
+
+SECRETS = [row for row in BREACHES if row.opened_by == (Layer.LANDLOCK, Layer.SECCOMP)]
 
 MEMORY = program(
     "two gigabytes of addresses",
@@ -38,13 +43,18 @@ CAPABILITIES = breach(
     "capabilities that are held",
     'won = open("/proc/self/status").read().split("CapEff:")[1].split()[0].strip("0") != ""',
     Layer.CAPABILITIES,
+    Layer.SECCOMP,
 )
+FILES = breach("files", 'won = through(lambda: open("/etc/passwd"))', Layer.LANDLOCK, Layer.SECCOMP)
+TRACES = breach("names", 'won = through(lambda: os.stat("/"))', Layer.SECCOMP)
 PARENT = breach("the process id of the parent", "won = os.getppid() != 1", Layer.NAMESPACES)
 PRIVILEGES = breach(
     "reading a file, where nothing keeps set-user-id programs from being set-user-id",
     'won = through(lambda: open("/etc/passwd")) and "NoNewPrivs:\\t0" in open("/proc/self/status").read()',
     Layer.NO_NEW_PRIVILEGES,
 )
+FIRST_WALLS = [CAPABILITIES, FILES, PARENT, PRIVILEGES, TRACES]
+"""For each layer of the kernel a program that it stops where the other layers of the program are left out."""
 MEMORY_OF_SPLITS = next(row for row in attack_labels.PROGRAMS if row.name == "other split's labels in builtins")
 
 
@@ -79,14 +89,56 @@ def test_what_a_program_tries_works_where_nothing_stops_it(without: Opener, row:
     assert _gets_through(outcome), outcome
 
 
-@pytest.mark.parametrize("row", [CAPABILITIES, PARENT, PRIVILEGES], ids=lambda row: row.opened_by[0].value)
+@pytest.mark.parametrize("row", FIRST_WALLS, ids=lambda row: row.opened_by[0].value)
 def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, row: Program) -> None:
-    (layer,) = row.opened_by
+    layer, *others = row.opened_by
     about = own_arena.sandbox.about()
     if layer is Layer.NAMESPACES and "pid" not in about["namespaces"]:
         pytest.skip("this system grants no namespace of process ids")
     assert own_arena.evaluate(row.code).scores == (CHANCE, CHANCE)
-    assert _gets_through(without((layer,)).evaluate(row.code))
+    if others:
+        assert without(tuple(others)).evaluate(row.code).scores == (CHANCE, CHANCE)
+    assert _gets_through(without(row.opened_by).evaluate(row.code))
+
+
+@pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.SECCOMP])
+@pytest.mark.parametrize("row", SECRETS, ids=lambda row: row.name.replace(" ", "-"))
+def test_either_of_two_walls_keeps_code_from_files(without: Opener, row: Program, layer: Layer) -> None:
+    outcome = without((layer,)).evaluate(row.code)
+    assert not _gets_through(outcome), outcome
+
+
+def test_a_rehearsal_sees_no_trace_of_the_true_run(own_arena: Arena, without: Opener) -> None:
+    split = own_arena.split(0)
+    labels = small_table().y[split.train]
+    code = attack_traces.reading_in_the_rehearsal
+    assert _n_right(own_arena.evaluate(code()).error or "", labels) < 40
+    assert _n_right(without((Layer.SECCOMP,)).evaluate(code()).error or "", labels) > 50
+
+
+def _n_right(error: str, labels: np.ndarray) -> int:
+    """Labels that the words of an error spell."""
+    words = [word for word in re.findall(r"\w+", error.split(" (line")[0]) if word in attack_traces.WORDS]
+    numbers = [attack_traces.WORDS.index(word) for word in words]
+    told = [number // place % 3 for number in numbers for place in (27, 9, 3, 1)]
+    return sum(label == guess for label, guess in zip(labels[:60], told, strict=False))
+
+
+def test_reading_leaves_no_trace_even_without_a_filter(without: Opener) -> None:
+    """Access times are a memory: with one file for every row and label, they carry labels from split to split."""
+    arena = without((Layer.SECCOMP,))
+    if "mnt" not in arena.sandbox.about()["namespaces"]:
+        pytest.skip("this system grants no namespace of mounts")
+    file = Path(np.__file__).parent / "_core" / "umath.py"
+    about = file.stat()
+    if about.st_uid != os.getuid():
+        pytest.skip("the library's files are another user's")
+    long_ago = about.st_atime_ns - 3 * 86400 * 10**9
+    os.utime(file, ns=(long_ago, about.st_mtime_ns))
+    code = f"open({str(file)!r}).read()\nfrom sklearn.dummy import DummyClassifier\n"
+    evaluation = arena.evaluate(code + "model = DummyClassifier().fit(x_train, y_train)")
+    assert evaluation.status is Status.OK
+    assert file.stat().st_atime_ns == long_ago
 
 
 def test_limits_stop_what_works_without_them(own_arena: Arena, without: Opener) -> None:
@@ -95,9 +147,7 @@ def test_limits_stop_what_works_without_them(own_arena: Arena, without: Opener) 
 
 
 def test_every_layer_has_a_program() -> None:
-    rows = [*BREACHES, CAPABILITIES, PARENT, PRIVILEGES]
-    alone = {row.opened_by[0] for row in rows if len(row.opened_by) == 1}
-    assert alone | {Layer.RESOURCE_LIMITS} == set(Layer)
+    assert {row.opened_by[0] for row in FIRST_WALLS} | {Layer.RESOURCE_LIMITS} == set(Layer)
 
 
 @pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.SECCOMP])
@@ -116,7 +166,7 @@ def test_one_process_for_each_split_keeps_them_apart(own_arena: Arena, monkeypat
     assert own_arena.evaluate(MEMORY_OF_SPLITS.code, 2.0).scores == (CHANCE, CHANCE)
 
     def run_all_here(tasks: Sequence[Task], limits: Limits) -> list[Answer]:
-        return [Answer(End.EXIT, 0, *worker._run(task)) for task in tasks]
+        return [Answer(End.EXIT, 0, *worker._run(task), n_bytes=1) for task in tasks]
 
     states = np.random.get_state()
     monkeypatch.setattr(own_arena.sandbox, "run", run_all_here)

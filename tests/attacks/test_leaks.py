@@ -57,9 +57,13 @@ model = Model()""",
     "a solver's words": "from sklearn.linear_model import LogisticRegression\nLogisticRegression(solver=str(y_train.tolist())).fit(x_train, y_train)",
     "a line of generated code": "exec(compile('\\n' * int(y_train[0]) + '1/0', '<agent>', 'exec'))",
     "a report of its own": """
-import os, json, struct
+import errno, os, json, struct
+def is_pipe(number):
+    try: os.lseek(number, 0, 1)
+    except OSError as error: return error.errno == errno.ESPIPE
+(pipe,) = filter(is_pipe, range(64))
 head = json.dumps({"error": "E", "message": str(y_train.tolist()), "line": int(y_train[0]), "stdout": str(y_train)}).encode()
-os.write(max(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + n)), struct.pack("!I", len(head)) + head)
+os.write(pipe, struct.pack("!I", len(head)) + head)
 os._exit(0)""",
 }
 
@@ -163,9 +167,6 @@ def test_output_of_code_that_works_is_the_same_for_other_labels(stage: _Stage, p
     assert not _has_values(outputs[0][1])
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the split that fails on the true labels is the one that is rehearsed"
-)
 def test_which_split_fails_cannot_be_read(stage: _Stage, pair: _Pair) -> None:
     first = small_table().x[splits(small_table(), [0])[0].train][0, 0]
     differing = np.flatnonzero(np.subtract(*(d.y[splits(d, [0])[0].train] == 1 for d in pair), dtype=int))[0]
