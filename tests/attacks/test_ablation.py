@@ -41,7 +41,11 @@ MEMORY = program(
 )
 CAPABILITIES = breach(
     "capabilities that are held",
-    'won = open("/proc/self/status").read().split("CapEff:")[1].split()[0].strip("0") != ""',
+    """
+    def held():
+        return open("/proc/self/status").read().split("CapEff:")[1].split()[0].strip("0") != ""
+    won = through(held) and held()
+    """,
     Layer.CAPABILITIES,
     Layer.SECCOMP,
 )
@@ -112,8 +116,8 @@ def test_a_rehearsal_sees_no_trace_of_the_true_run(own_arena: Arena, without: Op
     split = own_arena.split(0)
     labels = small_table().y[split.train]
     code = attack_traces.reading_in_the_rehearsal
-    assert _n_right(own_arena.evaluate(code()).error or "", labels) < 40
-    assert _n_right(without((Layer.SECCOMP,)).evaluate(code()).error or "", labels) > 50
+    assert _n_right(own_arena.evaluate(code()).error or "", labels) < 32
+    assert _n_right(without((Layer.SECCOMP,)).evaluate(code()).error or "", labels) > 40
 
 
 def _n_right(error: str, labels: np.ndarray) -> int:
@@ -121,7 +125,7 @@ def _n_right(error: str, labels: np.ndarray) -> int:
     words = [word for word in re.findall(r"\w+", error.split(" (line")[0]) if word in attack_traces.WORDS]
     numbers = [attack_traces.WORDS.index(word) for word in words]
     told = [number // place % 3 for number in numbers for place in (27, 9, 3, 1)]
-    return sum(label == guess for label, guess in zip(labels[:60], told, strict=False))
+    return sum(label == guess for label, guess in zip(labels, told, strict=False))
 
 
 def test_reading_leaves_no_trace_even_without_a_filter(without: Opener) -> None:

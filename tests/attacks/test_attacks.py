@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import attack_kernel
 import attack_labels
 import attack_patches
 import attack_traces
-import numpy as np
 import pytest
 from attack_arena import HONEST, LIMITS, PLACES, Arena, marked_files, peak_bytes, resident_bytes
 from attack_rows import CHANCE, Program

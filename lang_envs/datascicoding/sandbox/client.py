@@ -181,8 +181,8 @@ class Sandbox:
         if not missing:
             return connection
         message = (
-            f"Expected Landlock and seccomp to confine code; got a machine without {' and '.join(missing)}: code can "
-            "read this user's files and use the network. Fix: Linux 5.13 or later; see lang-envs sandbox doctor."
+            f"Expected Landlock and seccomp to confine code; got a machine without {' and '.join(missing)}: code may "
+            "get at this user's files or the network. Fix: Linux 5.13 or later; see lang-envs sandbox doctor."
         )
         if self.confinement == "require":
             connection.close()

@@ -1,7 +1,9 @@
 """The layers of confinement together: what a child of the sandbox gives up, when, and what this machine offers.
 
-Landlock and seccomp need each other. Landlock alone leaves UDP, new processes and `chmod` open; seccomp alone leaves
-reading any file open, labels and the parent's memory map included. The other layers bound what the two let through.
+The filter of system calls, put up last, is the first wall: behind it no file can be opened or even looked up, no thread
+or process started, nobody else named, so that code finds no secret and leaves no trace. Landlock is the second: where a
+filter fails, it still keeps code from every file but those of the libraries, though not from looking names up. The
+other layers bound what gets past the two.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class Layer(StrEnum):
 _COST = {
     Layer.NO_NEW_PRIVILEGES: "set-user-id programs keep their power",
     Layer.CAPABILITIES: "code run by an administrator keeps an administrator's rights",
-    Layer.LANDLOCK: "code can read whatever file its user can read",
-    Layer.SECCOMP: "code can open network connections, start processes and signal those of its user",
+    Layer.LANDLOCK: "code is kept from the files of its user by the filter of system calls only",
+    Layer.SECCOMP: "code can open network connections, start processes, signal those of its user and leave notes",
     Layer.RESOURCE_LIMITS: "code can use up memory and processor until its deadline",
     Layer.NAMESPACES: "the network and other processes are kept away by the other layers only",
 }
@@ -158,6 +160,8 @@ def confine_late(
     without: Collection[Layer] = (), prepared: Prepared | None = None, *, memory_bytes: int, cpu_seconds: int
 ) -> frozenset[Layer]:
     """Bound the resources and filter the system calls, the last thing before the code is run.
+
+    Whatever the code may import must be loaded by now: no file can be opened from here on.
 
     Args:
         without: Layers to leave out, as for `confine_early`.
