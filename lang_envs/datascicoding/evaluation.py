@@ -239,7 +239,7 @@ class Evaluator:
             Status.TIMEOUT: f"The code ran for more than {self.limits.time_limit:g} seconds.",
             Status.MEMORY: f"The code needed more than {self.limits.memory_bytes >> 20} MiB of memory.",
             Status.CRASHED: "The process of the code ended before it could answer.",
-            Status.LOST: "The evaluation was lost twice; nothing is known of the code.",
+            Status.LOST: "The evaluation was lost several times; nothing is known of the code.",
         }
         if status in fixed:
             return fixed[status], ""

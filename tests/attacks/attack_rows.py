@@ -158,7 +158,8 @@ def theft(name: str, body: str, *, below: float | None = None, seconds: float | 
     code = _TOOLS + dedent(body) + _THEFT_END
     if below is None:
         return Program(name, code, frozenset({Status.OK}), CHANCE, seconds=seconds)
-    return Program(name, code, frozenset({Status.OK}), check=lambda e: (e.score or 0.0) < below, seconds=seconds)
+    ended = frozenset({Status.OK, Status.CRASHED})  # a search through all memory may touch what is no memory
+    return Program(name, code, ended, check=lambda e: (e.score or 0.0) < below, seconds=seconds)
 
 
 def program(

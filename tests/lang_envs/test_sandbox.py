@@ -142,14 +142,6 @@ while True:
         pass""",
     "C loop": "sum(range(10**13))",
     "big integers": "10 ** 10 ** 9",
-    "threads": """
-import threading
-def spin():
-    while True:
-        pass
-for _ in range(8):
-    threading.Thread(target=spin, daemon=True).start()
-spin()""",
     "ignored signals": """
 import signal
 for number in range(1, 65):
@@ -171,8 +163,7 @@ ASLEEP = {
 def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
     (answer,) = sandbox.run([task_of(code)], Limits(0.5))
     assert answer.end is End.TIME
-    assert max(answer.cpu_seconds, answer.wall_seconds) >= 0.5  # a thread may wait for the others
-    assert answer.cpu_seconds < 0.5 + TOLERANCE
+    assert 0.5 <= answer.cpu_seconds < 0.5 + TOLERANCE
 
 
 @pytest.mark.parametrize("code", ASLEEP.values(), ids=ASLEEP)
@@ -311,8 +302,8 @@ def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for delay in (0.001, 0.01, 0.05, 0.1):
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             sandbox.run([task_of(ASLEEP["sleep"])] * 3, Limits(5.0))
         timer.join()
     (answer,) = sandbox.run([task_of(HONEST)], Limits())

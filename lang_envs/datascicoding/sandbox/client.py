@@ -37,7 +37,8 @@ _SILENCE_SECONDS = 60.0
 _MAX_REPORT = 8 << 20
 _MAX_HEADER = 1 << 17
 """Bytes: a message and output at their bounds, every character escaped."""
-_N_TRIES = 2
+_N_TRIES = 3
+"""One, one after a death, and one more: what kills a child that works may have killed the one that takes over."""
 _ESSENTIAL = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
 
 Confining = Literal["auto", "require"]
@@ -123,7 +124,7 @@ class Sandbox:
         not depend on which ran faster.
 
         Returns:
-            One answer for each task; `End.LOST` where the supervisor died twice.
+            One answer for each task; `End.LOST` where supervisor or children died every time.
         """
         for _ in range(_N_TRIES):
             try:
@@ -174,7 +175,7 @@ class Sandbox:
         """A new connection; warns or refuses where layers are missing that keep code from files and network."""
         try:
             connection = _Connection(self.place)
-        except SandboxError:  # it may have died, or ended with its last client, as we came
+        except SandboxError:  # it has died, or ended with its last client, as we came
             connection = _Connection(self.place)
         missing = sorted(_ESSENTIAL - set(connection.hello["layers"]))
         self.is_confined = not missing

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "outer_pid", "waiting_seconds"]
+__all__ = ["cpu_seconds", "is_dead", "outer_pid", "waiting_seconds"]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -18,6 +18,14 @@ def cpu_seconds(pid: int) -> float:
         return time.clock_gettime((~pid << 3) | 2)
     except (OSError, OverflowError):
         return 0.0
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, its files closed, whether or not its parent knows; True where it cannot be asked."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return True
 
 
 def outer_pid() -> int:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lang_envs.datascicoding.sandbox.errors import SandboxError
+from lang_envs.datascicoding.sandbox.meters import is_dead
 from lang_envs.datascicoding.sandbox.protocol import anonymous_file
 
 __all__ = ["Place", "connect", "library_versions"]
@@ -114,7 +115,7 @@ def end_stuck_supervisor(place: Place) -> None:
         if b"start_from_arguments" in Path(f"/proc/{pid}/cmdline").read_bytes():  # ids are used again
             os.kill(pid, signal.SIGKILL)
             until = time.monotonic() + _CONNECT_SECONDS
-            while Path(f"/proc/{pid}/cmdline").read_bytes() and time.monotonic() < until:  # empty of the dead
+            while not is_dead(pid) and time.monotonic() < until:  # until then somebody listens at its socket
                 time.sleep(0.01)
 
 
