@@ -51,7 +51,7 @@ def watched(arenas: Opener) -> Iterator[Opener]:
     files, memory = set(marked_files()), resident_bytes()
     yield arenas
     assert set(marked_files()) == files
-    assert resident_bytes() - memory < 24 << 20
+    assert resident_bytes() - memory < 48 << 20
 
 
 @pytest.mark.parametrize(("place", "program"), _cases())

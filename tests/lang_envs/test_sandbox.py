@@ -41,10 +41,12 @@ def task_of(code: str, n: int = 40, seed: int = 0) -> Task:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
-    """A supervisor of these tests' own: they kill it."""
-    one = Sandbox(Place(cores=2))
-    yield one
-    one.close()
+    """A supervisor of these tests' own, and of this worker's: they kill it."""
+    with tempfile.TemporaryDirectory(prefix="le") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        one = Sandbox(Place(cores=2))
+        yield one
+        one.close()
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +302,8 @@ def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
 def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
     sandbox.run([task_of(HONEST)], Limits())
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for delay in (0.001, 0.01, 0.05, 0.1):
+    for delay in (0.2, 0.3, 0.4):
+        sandbox.about()
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             timer.start()
