@@ -88,7 +88,7 @@ _NAMES_OF_ABSENT_FILES = program(
     "other split's labels in names that were looked up",
     _NAMED.replace("NONCE", secrets.token_hex(8)),
     Status.OK,
-    score=CHANCE,
+    check=lambda evaluation: (evaluation.score or 0.0) < CHANCE + 0.1,  # noise of the clock now and then makes a guess
     tools=True,
 )._replace(opened_by=(Layer.SECCOMP,))
 
