@@ -22,12 +22,15 @@ class EnvRow:
         entry_point: `"module:Class"`; imported at the first `gym.make`.
         kwargs: Arguments that make this task out of its family.
         summary: One line for lists.
+        trial: Further arguments with which it can be made anywhere, where it needs a table that has to be fetched or
+            is the user's; what tests pass.
     """
 
     id: str
     entry_point: str
     summary: str
     kwargs: dict[str, Any] = field(default_factory=dict)
+    trial: dict[str, Any] = field(default_factory=dict)
 
 
 def _kitchen(name: str, task: str, summary: str) -> EnvRow:
@@ -41,9 +44,18 @@ def _home(name: str, task: str, summary: str, **nouns: str) -> EnvRow:
     return EnvRow(f"VirtualHome-{name}-v0", entry_point, summary, {"task": task, **called})
 
 
-def _coding(dataset: str, summary: str) -> EnvRow:
-    entry_point = "lang_envs.datascicoding.env:DataSciCodingEnv"
-    return EnvRow(f"DataSciCoding-{dataset}-v0", entry_point, summary, {"dataset": dataset})
+_CODING = "lang_envs.datascicoding.env:DataSciCodingEnv"
+
+
+def _coding(dataset: str, summary: str, **trial: str) -> EnvRow:
+    return EnvRow(f"DataSciCoding-{dataset}-v0", _CODING, summary, {"dataset": dataset}, trial)
+
+
+def _fetched_coding(dataset: str, summary: str) -> EnvRow:
+    return _coding(dataset, summary, data="synthetic")
+
+
+_OWN_TABLE = {"size": [float(n) for n in range(40)], "kind": ["small", "large"] * 20}
 
 
 _HEAT, _WATCH = "food-preparation", "entertainment"
@@ -83,6 +95,18 @@ ENV_ROWS: tuple[EnvRow, ...] = (
     _coding("iris", "Write a classifier: which of three irises a flower is."),
     _coding("breast-cancer", "Write a classifier: whether a tumour is benign."),
     _coding("digits", "Write a classifier: which digit was written."),
+    _fetched_coding("airlines", "Write a classifier: whether a flight is late."),
+    _fetched_coding("breast-w", "Write a classifier: whether a breast tumour is malignant."),
+    _fetched_coding("health-insurance", "Write a classifier: whether a customer wants an insurance."),
+    _fetched_coding("pharyngitis", "Write a classifier: whether a sore throat has streptococci."),
+    _fetched_coding("spaceship-titanic", "Write a classifier: who was carried off from a spaceship."),
+    EnvRow(
+        "DataSciCoding-v0",
+        _CODING,
+        "Write a classifier for a table of your own.",
+        {"dataset": None},
+        {"table": _OWN_TABLE, "target": "kind"},
+    ),
 )
 """Every id."""
 

@@ -14,6 +14,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if "LANG_ENVS_TEST_CACHE" not in os.environ:
         config.lang_envs_cache = os.environ["LANG_ENVS_TEST_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
     os.environ["LANG_ENVS_CACHE"] = os.environ["LANG_ENVS_TEST_CACHE"]
+    os.environ["LANG_ENVS_OFFLINE"] = "1"  # no test asks a real service for anything
+    os.environ.pop("LANG_ENVS_DATA", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

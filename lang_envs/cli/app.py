@@ -17,6 +17,7 @@ from rich.text import Text
 
 from lang_envs.agents import Agent, oracle_agent, random_agent
 from lang_envs.cli.common import console, counted, fail, language_env, require_extras, resolve, signed
+from lang_envs.cli.data import data_app
 from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
 from lang_envs.cli.sandbox import sandbox_app
@@ -34,6 +35,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_app, name="data")
 app.add_typer(sandbox_app, name="sandbox")
 
 EnvId = Annotated[

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lang_envs.core import LangEnv, Outcome, is_number
 from lang_envs.datascicoding import prompts
 from lang_envs.datascicoding.cache import Cache, cache_folder
-from lang_envs.datascicoding.datasets import load
 from lang_envs.datascicoding.evaluation import Evaluation, Evaluator, Status
 from lang_envs.datascicoding.extraction import MAX_CODE_BYTES
+from lang_envs.datascicoding.options import (
+    check_choice,
+    check_integer,
+    check_seconds,
+    choose_dataset,
+    names,
+    random_states,
+)
 from lang_envs.datascicoding.oracle import oracle_code
 from lang_envs.datascicoding.sandbox.client import Confining, Limits
 from lang_envs.datascicoding.sandbox.shared import shared_sandbox
@@ -18,11 +25,13 @@ from lang_envs.datascicoding.scoring import SCORERS
 from lang_envs.errors import LangEnvsError
 from lang_envs.tokenizers import Tokenizer
 
+if TYPE_CHECKING:
+    from lang_envs.datascicoding.datasets.tables import Table
+
 __all__ = ["BANNED", "Attempt", "DataSciCodingEnv"]
 
 BANNED = ("GridSearchCV", "SVC")
 """The names that the published task forbids."""
-_MAX_SPLITS = 100
 _MAX_ATTEMPTS = 1_000_000
 _MAX_SECONDS = 86_400
 _MAX_MEBIBYTES = 1 << 20
@@ -51,7 +60,14 @@ class DataSciCodingEnv(LangEnv[_World]):
     sandbox, the wording, and that messages are masked: see the documentation's threat model.
 
     Args:
-        dataset: Key of `lang_envs.datascicoding.datasets.DATASETS`.
+        dataset: Key of `lang_envs.datascicoding.datasets.DATASETS`; None for a table of one's own.
+        data: `"synthetic"`: made-up rows of the same shape as a table that has to be fetched, labelled so everywhere.
+        preprocessing: `"default"`: numbers stay, categories are numbered; `"published"`: the arrays that the paper's
+            code builds.
+        table: A table of one's own, with `dataset=None`: a CSV, parquet or ARFF file, a `pandas.DataFrame`, or a
+            mapping of names to columns. See `lang_envs.datascicoding.datasets.tables.own_table`.
+        target: The column of `table` that is to be predicted.
+        description: What the rows of `table` are, one line for the agent to read.
         failure_reward: Reward of an attempt that fails.
         max_attempts: Attempts of an episode, at most 1,000,000; the last one truncates if no code has run.
         feedback: `"last"`: the observation reminds of the last attempt (published); `"history"`: of every one.
@@ -76,19 +92,25 @@ class DataSciCodingEnv(LangEnv[_World]):
     the last attempt `status` (`evaluation.Status`), `auc_mean`, `auc_std` (over splits, ddof 0; None on failure),
     `auc_splits` (tuple), `stdout` (of a rehearsal, masked, at most 2,000 characters), `wall_seconds`, `code`; further
     `best_so_far` (largest reward of code that ran in this episode, or None), `prefix` and `suffix` (of the hole, for
-    models that fill in the middle).
+    models that fill in the middle), `data` ("real", "synthetic" or "own") and `source` (where the rows come from).
 
     Raises:
         ValueError: For an unknown dataset or option, or numbers out of range.
         TypeError: For a flag that is no bool.
-        MissingExtraError: Without scikit-learn.
+        DataMissingError: If the table is not here and cannot be fetched.
+        MissingExtraError: Without scikit-learn, or without what a table is fetched or read with.
         SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
     """
 
     def __init__(
         self,
-        dataset: str = "balance-scale",
+        dataset: str | None = "balance-scale",
         *,
+        data: Literal["real", "synthetic"] = "real",
+        preprocessing: Literal["default", "published"] = "default",
+        table: Table | None = None,
+        target: str | None = None,
+        description: str = "",
         failure_reward: float = -1.0,
         max_attempts: int = 5,
         feedback: Literal["last", "history"] = "last",
@@ -107,20 +129,17 @@ class DataSciCodingEnv(LangEnv[_World]):
         max_action_length: int = MAX_CODE_BYTES + 1,
         render_mode: str | None = None,
     ) -> None:
-        _check_choice("feedback", feedback, ("last", "history"))
-        _check_choice("scoring", scoring, tuple(SCORERS))
-        _check_choice("confinement", confinement, ("auto", "require"))
-        _check_integer("max_attempts", max_attempts, _MAX_ATTEMPTS)
-        _check_integer("memory_limit", memory_limit, _MAX_MEBIBYTES)
+        check_choice("feedback", feedback, ("last", "history"))
+        check_choice("scoring", scoring, tuple(SCORERS))
+        check_choice("confinement", confinement, ("auto", "require"))
+        check_integer("max_attempts", max_attempts, _MAX_ATTEMPTS)
+        check_integer("memory_limit", memory_limit, _MAX_MEBIBYTES)
         for name, flag in (("terminate_on_success", terminate_on_success), ("cache", cache)):
             if not isinstance(flag, bool):
                 raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
         if not is_number(failure_reward):
             raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
-        if not is_number(time_limit) or not 0 < time_limit <= _MAX_SECONDS:
-            raise ValueError(
-                f"Expected time_limit to be a positive number of seconds, at most {_MAX_SECONDS}; got {time_limit!r}."
-            )
+        check_seconds("time_limit", time_limit, _MAX_SECONDS)
         super().__init__(
             tokenizer=tokenizer,
             max_action_length=max_action_length,
@@ -130,14 +149,15 @@ class DataSciCodingEnv(LangEnv[_World]):
             shuffle_actions=shuffle_actions,
             render_mode=render_mode,
         )
-        self.dataset = load(dataset)
+        self.dataset = choose_dataset(dataset, data, preprocessing, table, target, description)
+        self._data = "own" if dataset is None else data
         self.failure_reward, self.max_attempts, self.feedback = float(failure_reward), max_attempts, feedback
         self.terminate_on_success = terminate_on_success
         self._evaluate = Evaluator(
             self.dataset,
-            _random_states(splits),
+            random_states(splits),
             scoring=scoring,
-            banned=_names(banned),
+            banned=names(banned),
             limits=Limits(float(time_limit), memory_limit << 20),
             sandbox=shared_sandbox(confinement),
             cache=Cache(cache_folder()) if cache else None,
@@ -213,6 +233,8 @@ class DataSciCodingEnv(LangEnv[_World]):
             "best_so_far": self.best_so_far,
             "prefix": self._describe(),
             "suffix": prompts.SUFFIX,
+            "data": self._data,
+            "source": self.dataset.source,
         }
 
     def _configuration(self) -> dict[str, Any]:
@@ -268,30 +290,3 @@ def _verdict(evaluation: Evaluation, reward: float) -> str:
     if evaluation.status is Status.OK:
         return f"it ran, with a score of {reward:.4f}."
     return f"it failed. {evaluation.error}"
-
-
-def _random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
-    states = tuple(range(splits)) if type(splits) is int else tuple(splits) if isinstance(splits, Sequence) else ()
-    fits = 1 <= len(states) <= _MAX_SPLITS and all(type(state) is int and 0 <= state < 2**32 for state in states)
-    if not fits or len(set(states)) < len(states):
-        raise ValueError(
-            f"Expected splits to be a number from 1 to {_MAX_SPLITS}, or that many different random states; got "
-            f"{splits!r}. Fix: pass 5, as published, or e.g. range(5, 25)."
-        )
-    return states
-
-
-def _names(banned: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(banned, str) or not all(isinstance(name, str) and name.isidentifier() for name in banned):
-        raise ValueError(f"Expected banned to be a sequence of names; got {banned!r}. Fix: pass e.g. ('SVC',).")
-    return tuple(banned)
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"Expected {name} to be one of {tuple(choices)}; got {value!r}.")
-
-
-def _check_integer(name: str, value: object, largest: int) -> None:
-    if type(value) is not int or not 1 <= value <= largest:
-        raise ValueError(f"Expected {name} to be a positive integer, at most {largest}; got {value!r:.80}.")

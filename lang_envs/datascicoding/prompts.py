@@ -19,12 +19,15 @@ MAX_CODE_SHOWN = 9_000
 """Characters of an attempt's code that are shown again; escapes and comment signs count."""
 _HEAD_LENGTH = 2_048
 _CUT = " (cut)"
-_MAX_VERDICT = 700  # characters, escapes included
+_MAX_VERDICT, _MAX_TITLE, _MAX_ABOUT = 700, 120, 400  # characters, escapes included
 
 _HEADER = """\
 Predict {title} with scikit-learn. {about} The table has {n} rows, {width} numeric features and {classes} classes.
 Write the body of build_model: fit a classifier on the training half of the rows and return it, or leave it in a
 variable called model. Its predict_proba is scored by {score} on the other half."""
+_SYNTHETIC = """\
+SYNTHETIC DATA: the rows are made up and stand in for a real table that is not here. The score tells how well code
+predicts made-up classes, and nothing about the real table."""
 _HEADER_WIDTH = 96
 _FUNCTION = '''
 import numpy as np
@@ -63,9 +66,10 @@ def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequ
         remarks: Attempts to remind the agent of, oldest first.
     """
     n, width = dataset.x.shape
-    about = {"title": dataset.title, "about": dataset.about, "n": n, "width": width, "classes": dataset.classes}
-    told = _HEADER.format(score=_SCORES[scoring], **about)
-    head = textwrap.fill(told, _HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
+    title, about = _short(_line(dataset.title), _MAX_TITLE), _short(_line(dataset.about), _MAX_ABOUT)
+    size = {"n": n, "width": width, "classes": dataset.classes}
+    head = _comment(_SYNTHETIC) if dataset.synthetic else ""
+    head += _comment(_HEADER.format(title=title, about=about, score=_SCORES[scoring], **size))
     told_classes = "0 and 1" if dataset.classes == 2 else f"0 to {dataset.classes - 1}"
     reminders = "".join(_reminder(remark, max_attempts) for remark in remarks)
     return head + reminders + _FUNCTION.format(n_train=n // 2, width=width, classes_told=told_classes)
@@ -76,10 +80,21 @@ def max_length(n_remarks: int) -> int:
     return _HEAD_LENGTH + n_remarks * (MAX_CODE_SHOWN + 1_024)
 
 
+def _comment(text: str) -> str:
+    return textwrap.fill(text, _HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
+
+
+def _line(text: str) -> str:
+    """A text as one printable line: users may name their tables anything."""
+    return printable(" ".join(text.split()))
+
+
+def _short(text: str, n_characters: int) -> str:
+    return text if len(text) <= n_characters else text[: n_characters - len(_CUT)] + _CUT
+
+
 def _reminder(remark: Remark, max_attempts: int) -> str:
-    verdict = printable(remark.verdict)
-    if len(verdict) > _MAX_VERDICT:
-        verdict = verdict[: _MAX_VERDICT - len(_CUT)] + _CUT
+    verdict = _short(printable(remark.verdict), _MAX_VERDICT)
     head = f"#\n# Attempt {remark.number} of {max_attempts}: {verdict}\n"
     if not remark.code:
         return head

@@ -51,6 +51,8 @@ _TOKEN = re.compile(
     r"""|'(?:\\.|[^'\\\n])*'?|"(?:\\.|[^"\\\n])*"?))"""
     r"""|(?P<number>\b\d[\w.]*)|(?P<word>[^\W\d]\w*)"""
 )
+_SYNTHETIC = "SYNTHETIC DATA"
+_MADE_UP = "the rows are made up; scores on them say nothing about the real table."
 _TASK = "An attempt is the body of build_model(x_train, y_train): fitted to half of the rows, scored on the other half."
 _NO_CODE = "No code yet: the body of build_model(x_train, y_train) will stand here."
 _EMPTY_CODE = "This attempt holds no code."
@@ -84,14 +86,16 @@ def ansi(env: DataSciCodingEnv) -> str:
         env: The environment; it stays as it is.
 
     Returns:
-        The task, the last attempt's code, what became of it, the attempts with their rewards, best and return.
+        The task, the last attempt's code, what became of it, the attempts with their rewards, best and return; above
+        it all a warning if the rows are made up.
     """
     last = env.attempts[-1].evaluation if env.attempts else None
     title, size, about = _told(env)
     rows = _listing(last, _TEXT_ROWS, _TEXT_COLUMNS - 2)
     headline, message = _verdict(env)
-    lines = [
-        f"{title}: {size}",
+    lines = [f"{_SYNTHETIC}: {_MADE_UP}"] if env.dataset.synthetic else []
+    lines += [
+        f"{_cut(title, _TEXT_COLUMNS - len(size) - 2)}: {size}",
         *_wrapped(f"{about} {_TASK}", _TEXT_COLUMNS, 6),
         f"Code of attempt {len(env.attempts)}:" if last else "Code:",
     ]
@@ -113,7 +117,7 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
         RGB image, shape (640, 960, 3).
     """
     last = env.attempts[-1].evaluation if env.attempts else None
-    image = _background(*_told(env)).copy()
+    image = _background(*_told(env), env.dataset.synthetic).copy()
     _draw_code(image, last, len(env.attempts))
     _draw_attempts(image, env)
     _draw_splits(image, last)
@@ -298,10 +302,12 @@ def _typewrite(image: Image.Image, at: tuple[int, int], lines: Sequence[str], in
 
 
 @lru_cache(maxsize=32)
-def _background(title: str, size: str, about: str) -> Image.Image:
+def _background(title: str, size: str, about: str, synthetic: bool) -> Image.Image:
     """Everything that never changes in an environment."""
     image = Image.new("RGB", _SIZE, COLORS["strip"])
     drawing.badge(image, (816, 10, 952, 34), "DataSciCoding", "bowl")
+    if synthetic:
+        drawing.badge(image, (804, 37, 952, 56), _SYNTHETIC, "seam")
     _line(image, (12, 23), title, 20, 790, "sight")
     for y, text, color in ((46, size, "text"), (66, about, "text"), (86, _TASK, "faded")):
         _line(image, (12, y), text, 14, _SIZE[0] - 24, color)

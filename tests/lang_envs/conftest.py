@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+import gymnasium as gym
 import pytest
 from _walk import IDS
+
+from lang_envs import ENV_ROWS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _trial_arguments() -> None:
+    """Let `gym.make(id)` make every id here: without the tables that have to be fetched, or are the user's."""
+    for row in ENV_ROWS:
+        spec = gym.registry[row.id]
+        spec.kwargs = {**spec.kwargs, **row.trial}
 
 
 @pytest.fixture(params=IDS)

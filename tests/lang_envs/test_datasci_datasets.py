@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from lang_envs.datascicoding.datasets import DATASETS, Dataset, balance_scale, load
+from lang_envs.datascicoding.datasets import BUNDLED, DATASETS, Dataset, balance_scale, load
+from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, manifest
 from lang_envs.errors import MissingExtraError
 
 # What the published pipeline draws from the 625 rows, before it splits them 3 : 1 and joins the parts again.
@@ -77,12 +79,61 @@ def test_words(name: str) -> None:
     assert 20 < len(row.about) < 200
     for column in ("weight", "distance", "petal", "sepal", "alcohol", "radius", "pixel", "column"):
         assert column not in row.about.lower()
-    assert (load(name).title, load(name).about, load(name).source) == (row.title, row.about, row.source)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_row_tells_what_is_loaded(name: str) -> None:
+    row, dataset = DATASETS[name], load(name)
+    assert (dataset.title, dataset.about, dataset.source) == (row.title, row.about, row.source)
+    assert (dataset.x.shape, dataset.classes, dataset.published) == (row.shape, row.classes, row.published)
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_a_manifest_fits_together(name: str) -> None:
+    wanted, row = manifest(name), DATASETS[name]
+    assert (row.shape, row.classes, row.licence) == (wanted.arrays, len(wanted.classes), wanted.licence)
+    assert len(wanted.columns) == wanted.shape[1]
+    assert len(wanted.features) == wanted.arrays[1]
+    assert {wanted.target, *wanted.drop} < {column.name for column in wanted.columns}
+    assert wanted.arrays[0] <= wanted.shape[0]
+    assert all(column.levels or column.low < column.high for column in wanted.columns)
+    assert all(0 <= position < wanted.shape[0] for position in wanted.rows.at)
+    assert len(set(wanted.rows.at)) == len(wanted.rows.at)
+    assert re.fullmatch("[0-9a-f]*", wanted.sha256)
+    assert all(re.fullmatch("([0-9a-f]{16})?", recipe.digest) for recipe in wanted.recipes.values())
+    assert set(wanted.recipes) <= {"default", "published"}
+    assert wanted.page.startswith("https://")
+
+
+def test_the_rows_of_breast_w_are_those_of_the_pipeline() -> None:
+    drawn = sorted(manifest("breast-w").rows.at)
+    assert (drawn[:5], drawn[-5:], len(drawn)) == ([3, 14, 43, 48, 54], [645, 654, 657, 675, 697], 69)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("iris", {"data": "synthetic"}, "Expected data='real' for 'iris', which is always here; got 'synthetic'"),
+        ("iris", {"preprocessing": "published"}, "Expected preprocessing='default' for 'iris': the paper has no such"),
+        ("airlines", {"preprocessing": "published"}, "cannot be reproduced .* compare with no published score"),
+        ("airlines", {"data": "synthetic", "preprocessing": "published"}, "nobody published on made-up rows"),
+        ("airlines", {"data": "made up"}, r"Expected data to be one of \('real', 'synthetic'\); got 'made up'"),
+        ("iris", {"preprocessing": 3}, r"Expected preprocessing to be one of \('default', 'published'\); got 3"),
+        ("airlines", {"data": ["real"]}, r"Expected data to be one of .* got \['real'\]"),
+    ],
+)
+def test_what_cannot_be_loaded(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load(name, **arguments)
+
+
+def test_balance_scale_is_published_either_way() -> None:
+    assert load("balance-scale", preprocessing="published") == load("balance-scale")
 
 
 def test_load_is_cached_and_knows_its_names() -> None:
     assert load("iris") is load("iris")
-    with pytest.raises(ValueError, match=r"Expected one of balance-scale, .*digits; got 'irises'\. Fix"):
+    with pytest.raises(ValueError, match=r"Expected one of balance-scale, .*spaceship-titanic; got 'irises'\. Fix"):
         load("irises")
 
 

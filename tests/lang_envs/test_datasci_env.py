@@ -15,10 +15,10 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lang_envs import EncodingError, LangEnvsError, oracle
+from lang_envs import ENV_ROWS, EncodingError, LangEnvsError, oracle
 from lang_envs.conformance import CHECKS, maker, run_check
 from lang_envs.datascicoding.datasets import load
-from lang_envs.datascicoding.env import Attempt
+from lang_envs.datascicoding.env import Attempt, DataSciCodingEnv
 from lang_envs.datascicoding.evaluation import Evaluation, Status
 from lang_envs.datascicoding.prompts import Remark, observation
 from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
@@ -27,6 +27,7 @@ from lang_envs.wrappers import TextAction
 
 IDS_HERE = [env_id for env_id in IDS if env_id.startswith("DataSciCoding-")]
 HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+OWN = {"size": [float(n) for n in range(40)], "kind": ["big"] * 20 + ["small"] * 20}
 WORSE = "from sklearn.dummy import DummyClassifier\nmodel = DummyClassifier().fit(x_train, y_train)"
 
 
@@ -108,7 +109,7 @@ def test_failure_reward() -> None:
     assert env.step("")[1] == -0.25
 
 
-@pytest.mark.parametrize("env_id", IDS_HERE)
+@pytest.mark.parametrize("env_id", [row.id for row in ENV_ROWS if row.id in IDS_HERE and not row.trial])
 def test_the_oracle_beats_the_obvious(env_id: str) -> None:
     env = TextAction(gym.make(env_id))
     env.reset(seed=0)
@@ -116,6 +117,53 @@ def test_the_oracle_beats_the_obvious(env_id: str) -> None:
     env.reset(seed=0)
     assert 0.9 < reward <= 1.0
     assert reward > env.step(HONEST)[1]
+
+
+@pytest.mark.parametrize("env_id", [row.id for row in ENV_ROWS if row.trial])
+def test_the_oracles_code_runs_on_any_table(env_id: str) -> None:
+    env = TextAction(gym.make(env_id))
+    env.reset(seed=0)
+    assert env.step(oracle(env))[-1]["status"] is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "Expected a table and the column to predict; at least one is missing"),
+        ({"table": {"a": [1]}}, "at least one is missing"),
+        ({"table": OWN, "target": "kind", "data": "synthetic"}, "Expected no data and no preprocessing with one's own"),
+        ({"table": OWN, "target": "kind", "preprocessing": "published"}, "Expected no data and no preprocessing"),
+        ({"table": OWN, "target": "sort"}, "kind"),
+        ({"dataset": "iris", "target": "kind"}, "Expected table, target and description with an environment for one's"),
+        ({"dataset": "iris", "table": OWN}, "got them with dataset='iris'"),
+        ({"dataset": "iris", "description": "Flowers."}, "got them with dataset='iris'"),
+    ],
+)
+def test_what_is_no_table_to_make_an_environment_of(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DataSciCodingEnv(**{"dataset": None, **arguments})
+
+
+def test_a_table_of_ones_own() -> None:
+    env = gym.make("DataSciCoding-v0", table=OWN, target="kind", description="Every row is a stone.")
+    text, info = env.reset(seed=0)
+    assert "Every row is a stone." in text
+    assert (info["data"], info["source"]) == ("own", env.unwrapped.dataset.source)
+    assert "made up" not in text.lower()
+    *_, info = TextAction(env).step(HONEST)
+    assert info["status"] is Status.OK
+    assert info["auc_mean"] > 0.95
+    assert env.unwrapped.dataset.y.tolist() == [0] * 20 + [1] * 20  # "big" before "small"
+
+
+def test_made_up_rows_say_so() -> None:
+    env = gym.make("DataSciCoding-airlines-v0", data="synthetic", render_mode="ansi")
+    text, info = env.reset(seed=0)
+    assert info["data"] == "synthetic"
+    assert info["source"].startswith("made up")
+    assert "SYNTHETIC DATA" in text
+    assert "SYNTHETIC DATA" in env.render()
+    assert gym.make("DataSciCoding-wine-v0").reset(seed=0)[1]["data"] == "real"
 
 
 def test_published_and_other_splits() -> None:

@@ -19,12 +19,15 @@ from rich.cells import cell_len
 
 from lang_envs.datascicoding import render
 from lang_envs.datascicoding.datasets import DATASETS, Dataset, load
+from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, manifest
+from lang_envs.datascicoding.datasets.synthetic import stand_in
 from lang_envs.datascicoding.env import Attempt
 from lang_envs.datascicoding.evaluation import Evaluation, Status
 from lang_envs.drawing import COLORS, fitted
 
 SHAPE = (640, 960, 3)
 CODE, ATTEMPTS = (slice(119, 529), slice(12, 645)), (slice(100, 351), slice(656, 953))
+BADGE = (slice(37, 57), slice(804, 953))
 TITLE, HEADER, VERDICT = (slice(8, 38), slice(0, 815)), (slice(56, 77), slice(0, 957)), (slice(540, 633), slice(8, 953))
 N_COLUMNS = 100
 
@@ -101,6 +104,7 @@ EPISODES = {
     "a thousand attempts": Episode((*[failure()] * 20, success(1.0), failure()), max_attempts=1000),
     "improving": Episode((success(0.9), success(0.8, reward=0.8))),
     "another table": Episode((UNCLOSED_ATTEMPT,), load("digits")),
+    "made-up rows": Episode((UNCLOSED_ATTEMPT,), replace(BALANCE, synthetic=True)),
 }
 
 
@@ -217,6 +221,39 @@ def test_the_axis_goes_to_zero_for_a_split_below_chance() -> None:
     assert axis == f"AUC 0.0 |o{'-' * 11}o{'-' * 8}M{'-' * 28}o| 1.0 (o split, M mean)"
 
 
+@pytest.mark.parametrize("name", EPISODES)
+def test_made_up_rows_are_labelled_and_no_others(name: str) -> None:
+    episode = EPISODES[name]
+    real, made_up = (replace(episode, dataset=replace(episode.dataset, synthetic=flag)) for flag in (False, True))
+    label = "SYNTHETIC DATA: the rows are made up; scores on them say nothing about the real table."
+    assert lines(made_up) == [label, *lines(real)]
+    assert "synthetic" not in "\n".join(lines(real)).lower()
+    assert changed_outside(real, made_up, BADGE) == 0
+    assert is_color(frame(real)[BADGE], "strip").all()
+    assert is_color(frame(made_up)[BADGE], "seam").mean() > 0.6
+    assert is_color(frame(made_up)[BADGE], "text").sum() > 100
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_stand_ins_are_told_in_full(name: str) -> None:
+    table = stand_in(manifest(name))
+    assert fitted(table.title, 20, 790) == table.title
+    assert fitted(table.about, 14, 936) == table.about
+    n, width = table.x.shape
+    told = lines(Episode(dataset=table))
+    assert told[1] == f"A synthetic stand-in for {manifest(name).title}: {n:,} rows x {width} features, 2 classes"
+    assert " ".join(told[2:]).startswith(f"{table.about} {render._TASK} Code:")
+
+
+@pytest.mark.parametrize("title", ["the table of a house with many rooms and two cats, by street", "W" * 70, "漢" * 90])
+@pytest.mark.parametrize("synthetic", [False, True])
+def test_a_long_title_leaves_room_for_the_size(title: str, synthetic: bool) -> None:
+    first = lines(Episode(dataset=replace(BALANCE, title=title, synthetic=synthetic)))[int(synthetic)]
+    assert first.endswith(": 125 rows x 4 features, 3 classes")
+    assert cell_len(first) <= N_COLUMNS
+    assert ("…" in first) == (cell_len(title) > 64)
+
+
 @pytest.mark.parametrize(
     ("name", "color"), [("start", "card"), ("success", "good"), ("syntax error", "awning"), ("no code", "awning")]
 )
@@ -312,12 +349,17 @@ def test_no_message_leaves_the_banner(text: str) -> None:
         assert is_color(strip, "awning").all()
 
 
+@pytest.mark.parametrize("synthetic", [False, True])
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_name_of_a_table_leaves_the_title(text: str) -> None:
-    hostile, calm = (Episode(dataset=replace(BALANCE, title=title)) for title in (text, "calm"))
+def test_no_name_of_a_table_leaves_the_title(text: str, synthetic: bool) -> None:
+    table = replace(BALANCE, synthetic=synthetic)
+    hostile, calm = (Episode(dataset=replace(table, title=title)) for title in (text, "calm"))
     assert changed_outside(hostile, calm, TITLE) == 0
-    about = Episode(dataset=replace(BALANCE, title="calm", about=text))
+    about = Episode(dataset=replace(table, title="calm", about=text))
     assert changed_outside(about, calm, HEADER) == 0
+    for episode in (hostile, about):
+        assert max(map(cell_len, lines(episode))) <= N_COLUMNS
+        assert all(line.isprintable() for line in lines(episode))
 
 
 @pytest.mark.parametrize("reward", [0.0, -0.0, 999_999.9999, -1e6, 1e300, -1e300, float("inf"), float("nan")])
@@ -368,7 +410,7 @@ def test_a_cut_line_has_a_mark() -> None:
     assert cell_len(row) == N_COLUMNS
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", sorted(set(DATASETS) - set(MANIFEST_NAMES)))
 def test_the_tables_of_this_package_are_told_in_full(name: str) -> None:
     table = load(name)
     assert fitted(table.title, 20, 790) == table.title

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import train_test_split
 
-from lang_envs.datascicoding.datasets import DATASETS, Dataset, load
+from lang_envs.datascicoding.datasets import BUNDLED, Dataset, load
 from lang_envs.datascicoding.scoring import SCORERS, accuracy, auc, balanced_accuracy, check_probabilities, splits
 
 
@@ -30,7 +30,7 @@ def is_complete(dataset: Dataset, rows: Any) -> bool:
 # ---------------------------------------------------------------------- halves
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", BUNDLED)
 def test_halves_are_those_of_scikit_learn(name: str) -> None:
     dataset = load(name)
     for random_state, split in enumerate(splits(dataset, range(5))):

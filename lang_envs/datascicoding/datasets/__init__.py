@@ -1,25 +1,30 @@
 """The tables of DataSciCoding: what each is about, where it comes from, and its rows.
 
-A table is added by adding a row to `DATASETS`. Nothing is read, generated or imported before `load` asks for it.
+A table is added by adding a row to `DATASETS`: one that is generated or comes with a package says how it is read, one
+that has to be fetched has a manifest. No row is read, generated or fetched before `load` asks for it.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from hashlib import sha256
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lang_envs.datascicoding.datasets import balance_scale, bundled
+from lang_envs.datascicoding.datasets import balance_scale, bundled, store
+from lang_envs.datascicoding.datasets.errors import DataMissingError
+from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, Manifest, manifest
 
-__all__ = ["DATASETS", "Dataset", "DatasetRow", "load"]
+__all__ = ["BUNDLED", "DATASETS", "Data", "Dataset", "DatasetRow", "Preprocessing", "load"]
+
+_log = logging.getLogger(__name__)
 
 Table = tuple[NDArray[np.float64], NDArray[np.int64]]
-_DIGEST_DIGITS = 16
 
 
 class DatasetRow(NamedTuple):
@@ -29,15 +34,24 @@ class DatasetRow(NamedTuple):
         title: A short noun phrase: "the balance scale table".
         about: What the rows are and what is to be predicted. No column is named or described: the agent reads it.
         source: Where the rows come from.
-        published: Whether its splits are those of the paper, which are then never redrawn.
-        read: Features (n, d) and classes (n,).
+        licence: Of the rows, as far as known.
+        shape: Rows and features (n, d).
+        classes: Number of classes.
+        published: Whether the arrays of `preprocessing="default"` are those of the paper, whose splits are never
+            redrawn.
+        read: Features (n, d) and classes (n,), of `preprocessing="default"`.
+        manifest: Of a table that has to be fetched; None for one that is generated or comes with a package.
     """
 
     title: str
     about: str
     source: str
+    licence: str
+    shape: tuple[int, int]
+    classes: int
     published: bool
     read: Callable[[], Table]
+    manifest: Manifest | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +66,7 @@ class Dataset:
         y: Classes 0 .. k-1, int64 (n,), every one of them present, read-only.
         published: Whether its splits are those of the paper.
         source: Where the rows come from.
+        synthetic: Whether the rows are made up, as a stand-in for a table that is not here.
         classes: k, at least 2.
         digest: First 16 hex digits of the SHA-256 of the bytes of `x` (by rows) followed by those of `y`.
 
@@ -66,6 +81,7 @@ class Dataset:
     y: NDArray[np.int64] = field(repr=False)
     published: bool
     source: str
+    synthetic: bool = False
     classes: int = field(init=False)
     digest: str = field(init=False)
 
@@ -74,8 +90,7 @@ class Dataset:
         y = np.array(self.y, dtype=np.int64)
         _check(self.name, x, y)
         x.flags.writeable = y.flags.writeable = False
-        content = x.astype("<f8").tobytes() + y.astype("<i8").tobytes()
-        digest = sha256(content).hexdigest()[:_DIGEST_DIGITS]
+        digest = store.array_digest(x, y)
         for attribute, value in (("x", x), ("y", y), ("classes", int(y.max()) + 1), ("digest", digest)):
             object.__setattr__(self, attribute, value)
 
@@ -102,17 +117,39 @@ def _check(name: str, x: NDArray[np.float64], y: NDArray[np.int64]) -> None:
         )
 
 
+_OURS = "MIT, as this package"
+_SKLEARN = "BSD-3-Clause, as scikit-learn"
 _BALANCE_SOURCE = "OpenML 11 (balance-scale), generated from its definition"
 _BALANCE_ABOUT = (
     "Every row is a beam with a load on each arm. "
     "To be predicted is whether it tips to the left, stays level or tips to the right."
 )
 
+
+def _fetched(name: str) -> DatasetRow:
+    known = manifest(name)
+    read = partial(store.read_arrays, known, "default")
+    return DatasetRow(
+        title=known.title,
+        about=known.about,
+        source=known.origin,
+        licence=known.licence,
+        shape=known.arrays,
+        classes=len(known.classes),
+        published=False,
+        read=read,
+        manifest=known,
+    )
+
+
 DATASETS: dict[str, DatasetRow] = {
     "balance-scale": DatasetRow(
         title="the balance scale table",
         about=_BALANCE_ABOUT,
         source=f"{_BALANCE_SOURCE}; the 125 rows that the paper's pipeline draws",
+        licence=_OURS,
+        shape=(125, 4),
+        classes=3,
         published=True,
         read=balance_scale.read_published,
     ),
@@ -120,6 +157,9 @@ DATASETS: dict[str, DatasetRow] = {
         title="the complete balance scale table",
         about=_BALANCE_ABOUT,
         source=f"{_BALANCE_SOURCE}; all 625 rows",
+        licence=_OURS,
+        shape=(625, 4),
+        classes=3,
         published=False,
         read=balance_scale.read_full,
     ),
@@ -127,6 +167,9 @@ DATASETS: dict[str, DatasetRow] = {
         title="the wine table",
         about="Every row is the chemical analysis of a wine. To be predicted is which of three growers made it.",
         source="scikit-learn, load_wine",
+        licence=_SKLEARN,
+        shape=(178, 13),
+        classes=3,
         published=False,
         read=bundled.read_wine,
     ),
@@ -134,6 +177,9 @@ DATASETS: dict[str, DatasetRow] = {
         title="the iris table",
         about="Every row is an iris flower that somebody measured. To be predicted is its species, one of three.",
         source="scikit-learn, load_iris",
+        licence=_SKLEARN,
+        shape=(150, 4),
+        classes=3,
         published=False,
         read=bundled.read_iris,
     ),
@@ -141,6 +187,9 @@ DATASETS: dict[str, DatasetRow] = {
         title="the breast cancer table",
         about="Every row is a tumour, summed up from an image of its cells. To be predicted is whether it is benign.",
         source="scikit-learn, load_breast_cancer",
+        licence=_SKLEARN,
+        shape=(569, 30),
+        classes=2,
         published=False,
         read=bundled.read_breast_cancer,
     ),
@@ -148,23 +197,120 @@ DATASETS: dict[str, DatasetRow] = {
         title="the handwritten digits table",
         about="Every row is a small grey picture of a handwritten digit. To be predicted is which of the ten it is.",
         source="scikit-learn, load_digits",
+        licence=_SKLEARN,
+        shape=(1797, 64),
+        classes=10,
         published=False,
         read=bundled.read_digits,
     ),
+    **{name: _fetched(name) for name in MANIFEST_NAMES},
 }
 """Every table by its name."""
 
+BUNDLED: tuple[str, ...] = tuple(name for name, row in DATASETS.items() if row.manifest is None)
+"""The tables that are always here."""
 
-@cache
-def load(name: str) -> Dataset:
-    """A table by its name; read once in a process.
+
+Data = Literal["real", "synthetic"]
+Preprocessing = Literal["default", "published"]
+
+
+def load(name: str, *, data: Data = "real", preprocessing: Preprocessing = "default") -> Dataset:
+    """A table by its name.
+
+    One that has to be fetched is fetched, if its service can be reached and `LANG_ENVS_OFFLINE` is not set.
+
+    Args:
+        name: Key of `DATASETS`.
+        data: `"synthetic"`: made-up rows of the same shape, for a table that has to be fetched.
+        preprocessing: `"default"`: numbers stay numbers, categories are numbered; `"published"`: the arrays that the
+            paper's code builds.
 
     Raises:
-        ValueError: If there is no table of that name.
-        MissingExtraError: If it comes with a package that is not installed.
+        ValueError: If there is no such table, or it has no such preprocessing or stand-in.
+        DataMissingError: If it is not here and its service cannot be reached.
+        DataError: If it cannot be fetched or read.
+        MissingExtraError: If a package is not installed that it comes with or is fetched with.
     """
     row = DATASETS.get(name)
     if row is None:
         raise ValueError(f"Expected one of {', '.join(DATASETS)}; got {name!r}. Fix: choose one of them.")
+    _check_choice("data", data, ("real", "synthetic"))
+    _check_choice("preprocessing", preprocessing, ("default", "published"))
+    if row.manifest is None:
+        return _load_bundled(name, data, preprocessing)
+    if data == "synthetic":
+        return _load_synthetic(row.manifest, preprocessing)
+    return _load_fetched(row.manifest, preprocessing)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"Expected {name} to be one of {choices}; got {value!r}.")
+
+
+@cache
+def _load_bundled(name: str, data: Data, preprocessing: Preprocessing) -> Dataset:
+    row = DATASETS[name]
+    if data == "synthetic":
+        raise ValueError(
+            f"Expected data='real' for {name!r}, which is always here; got 'synthetic'. Fix: leave it out."
+        )
+    if preprocessing == "published" and not row.published:
+        raise ValueError(
+            f"Expected preprocessing='default' for {name!r}: the paper has no such table; got 'published'. "
+            f"Fix: leave it out."
+        )
     x, y = row.read()
     return Dataset(name, row.title, row.about, x, y, published=row.published, source=row.source)
+
+
+def _load_synthetic(wanted: Manifest, preprocessing: Preprocessing) -> Dataset:
+    from lang_envs.datascicoding.datasets.synthetic import stand_in
+
+    if preprocessing != "default":
+        raise ValueError(
+            "Expected preprocessing='default' with data='synthetic': nobody published on made-up rows; got "
+            f"{preprocessing!r}. Fix: leave one of them out."
+        )
+    return stand_in(wanted)
+
+
+def _load_fetched(wanted: Manifest, preprocessing: Preprocessing) -> Dataset:
+    if preprocessing not in wanted.recipes:
+        raise ValueError(
+            f"Expected preprocessing='default' for {wanted.name!r}; got {preprocessing!r}. The published arrays cannot "
+            f"be reproduced ({wanted.note}). Fix: leave it out, and compare with no published score."
+        )
+    try:
+        x, y = store.read_arrays(wanted, preprocessing)
+    except DataMissingError:
+        _fetch_unasked(wanted)
+        x, y = store.read_arrays(wanted, preprocessing)
+    return Dataset(
+        wanted.name,
+        wanted.title,
+        wanted.about,
+        x,
+        y,
+        published=preprocessing == "published",
+        source=f"{wanted.origin}; {preprocessing} preprocessing",
+    )
+
+
+def _fetch_unasked(wanted: Manifest) -> None:
+    """Fetch a table that somebody makes an environment of, or say what to do."""
+    from lang_envs.datascicoding.datasets import fetching
+
+    name, why = wanted.name, "LANG_ENVS_OFFLINE is set"
+    if not os.environ.get("LANG_ENVS_OFFLINE"):
+        if fetching.is_reachable(wanted.service):
+            _log.warning("Fetching the %s table from %s into %s ...", name, wanted.page, store.table_folder(name))
+            fetching.fetch(wanted)
+            return
+        why = f"{wanted.service.label} cannot be reached from here"
+    raise DataMissingError(
+        f"Expected the {name} table in {store.table_folder(name)}; it is not there, and {why}. Fix, one of: "
+        f"`lang-envs data fetch {name}` on a connected machine; or download {wanted.file!r} from {wanted.page} and "
+        f"`lang-envs data fetch {name} --from FILE`; or, to try things out on made-up rows, data='synthetic'."
+    )

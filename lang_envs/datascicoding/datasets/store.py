@@ -1,0 +1,317 @@
+"""The tables of this machine: `$LANG_ENVS_DATA`, one folder for each.
+
+    airlines/airlines.arff    the file as it was fetched
+    airlines/arrays.npz       what `gym.make` reads: the arrays of every recipe, and the receipt
+
+Both are written under another name and renamed, the arrays last: a reader sees what was complete at some time, whoever
+is interrupted, and of two writers the last one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lang_envs.datascicoding.cache import cache_folder
+from lang_envs.datascicoding.datasets.errors import ChecksumError, DataMissingError, StorageError
+from lang_envs.datascicoding.datasets.manifest import Manifest
+
+__all__ = [
+    "ARRAYS_FILE",
+    "Arrays",
+    "Checked",
+    "Origin",
+    "Receipt",
+    "array_digest",
+    "data_folder",
+    "file_digest",
+    "install",
+    "is_whole",
+    "read_arrays",
+    "read_receipt",
+    "storage_errors",
+    "table_folder",
+    "verify",
+]
+
+Arrays = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+ARRAYS_FILE = "arrays.npz"
+_LAYOUT = 1
+"""Of `arrays.npz`; another number is as good as no file."""
+_DIGEST_DIGITS = 16
+_CHUNK = 1 << 20
+_NO_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.ENOTDIR)
+
+
+class Origin(NamedTuple):
+    """How a file came here.
+
+    Attributes:
+        by: The client and its version, or "by hand".
+        licence: As the service stated it; empty if it did not.
+        checked: What the service's own checksum said of it; empty if there was none.
+    """
+
+    by: str
+    licence: str = ""
+    checked: str = ""
+
+
+class Checked(NamedTuple):
+    """The arrays of one recipe.
+
+    Attributes:
+        digest: What they have.
+        verified: Whether that is the digest of the manifest; False where the manifest knows none.
+    """
+
+    digest: str
+    verified: bool
+
+
+class Receipt(NamedTuple):
+    """What is known of a table that is on this machine.
+
+    Attributes:
+        file: Name of the file beside the arrays.
+        sha256: Of the file, hexadecimal.
+        size: Of the file, bytes.
+        verified: Whether the manifest knows that SHA-256.
+        origin: How the file came here.
+        time: When, in ISO format, UTC.
+        recipes: The arrays by the name of the recipe.
+    """
+
+    file: str
+    sha256: str
+    size: int
+    verified: bool
+    origin: Origin
+    time: str
+    recipes: dict[str, Checked]
+
+
+def data_folder() -> Path:
+    """Where tables are: `$LANG_ENVS_DATA`, or `data` in the folder of the caches."""
+    chosen = os.environ.get("LANG_ENVS_DATA")
+    return Path(chosen).expanduser() if chosen else cache_folder() / "data"
+
+
+def table_folder(name: str) -> Path:
+    """Where the files of a table are, whether or not it is there."""
+    return data_folder() / name
+
+
+def array_digest(x: NDArray[np.float64], y: NDArray[np.int64]) -> str:
+    """First 16 hex digits of the SHA-256 of the bytes of features (by rows) and classes, little-endian."""
+    content = np.ascontiguousarray(x, dtype="<f8").tobytes() + np.ascontiguousarray(y, dtype="<i8").tobytes()
+    return sha256(content).hexdigest()[:_DIGEST_DIGITS]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Say of a failing disk that it is the disk."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StorageError) or error.errno not in _NO_STORAGE:
+            raise
+        raise StorageError(
+            f"Expected to write to {path}; got {os.strerror(error.errno or 0)!r}, and nothing was kept. Fix: make room "
+            f"or choose another folder, e.g. `LANG_ENVS_DATA=~/lang_envs_data`."
+        ) from error
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_receipt(name: str) -> Receipt | None:
+    """What is known of a table; None if it is not here, or not readable."""
+    try:
+        with np.load(table_folder(name) / ARRAYS_FILE, allow_pickle=False) as archive:
+            return _receipt(archive)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def read_arrays(manifest: Manifest, recipe: str) -> Arrays:
+    """Features (n, d) and classes (n,) of a recipe, as they were installed.
+
+    Raises:
+        DataMissingError: If the table is not here.
+        ChecksumError: If the arrays are damaged, or not those that the manifest knows.
+        StorageError: If the file must not be read.
+    """
+    name, path = manifest.name, table_folder(manifest.name) / ARRAYS_FILE
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            known = _receipt(archive).recipes[recipe]
+            x, y = archive[f"{recipe}.x"], archive[f"{recipe}.y"]
+    except FileNotFoundError:
+        raise DataMissingError(f"Expected the {name} table in {path}; it is not there.") from None
+    except PermissionError as error:
+        raise StorageError(f"Expected to read {path}; got {error.strerror!r}. Fix: its permissions.") from error
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(name, path, str(error)) from error
+    if array_digest(x, y) != known.digest or not known.digest.startswith(manifest.recipes[recipe].digest):
+        raise _damaged(name, path, "arrays with another digest")
+    return x, y
+
+
+def _receipt(archive: Any) -> Receipt:  # noqa: ANN401 - what numpy.load returns
+    entry = json.loads(str(archive["receipt"]))
+    if entry.pop("layout") != _LAYOUT:
+        raise ValueError("another layout")
+    recipes = {name: Checked(**checked) for name, checked in entry.pop("recipes").items()}
+    return Receipt(origin=Origin(**entry.pop("origin")), recipes=recipes, **entry)
+
+
+def _damaged(name: str, path: Path, problem: str) -> ChecksumError:
+    return ChecksumError(
+        f"Expected the arrays of the {name} table in {path}; got a damaged file ({problem:.100}). "
+        f"Fix: `lang-envs data fetch {name} --force`."
+    )
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
+    """Check a file, make its arrays, and keep both.
+
+    Args:
+        manifest: Of the table.
+        source: The file; it is copied.
+        origin: How it came here.
+
+    Raises:
+        ChecksumError: If it is not the file, or its arrays are not the arrays, that the manifest knows. Then nothing
+            has changed.
+        TableError: If no arrays can be made of it.
+        StorageError: If it cannot be kept.
+        MissingExtraError: Without pandas.
+    """
+    digest = file_digest(source)
+    _expect_digest(manifest, "a file with SHA-256", manifest.sha256, digest)
+    arrays = _make_arrays(manifest, source)
+    recipes = {}
+    for name, (x, y) in arrays.items():
+        found, known = array_digest(x, y), manifest.recipes[name].digest
+        _expect_digest(manifest, f"{name} arrays with digest", known, found)
+        recipes[name] = Checked(found, verified=bool(known))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    file = Path(manifest.file).with_suffix(source.suffix).name
+    receipt = Receipt(file, digest, source.stat().st_size, bool(manifest.sha256), origin, now, recipes)
+    folder = table_folder(manifest.name)
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _renamed(folder / receipt.file) as path:
+            shutil.copyfile(source, path)
+        with _renamed(folder / ARRAYS_FILE) as path:
+            _write_arrays(path, arrays, receipt)
+        for path in folder.iterdir():  # files of earlier fetches
+            if path.name not in (receipt.file, ARRAYS_FILE) and not path.name.startswith("."):
+                path.unlink(missing_ok=True)
+    return receipt
+
+
+def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> None:
+    if not found.startswith(known):
+        raise ChecksumError(
+            f"Expected of the {manifest.name} table {what} {known[:_DIGEST_DIGITS]}; got {found[:_DIGEST_DIGITS]}, and "
+            f"kept nothing of it. Fix: take {manifest.file!r} from {manifest.page}; if the service has another version "
+            f'by now, use the file as your own table: `gym.make("DataSciCoding-v0", table=..., '
+            f"target={manifest.target!r})`."
+        )
+
+
+def _make_arrays(manifest: Manifest, path: Path) -> dict[str, Arrays]:
+    from lang_envs.datascicoding.datasets import preprocessing, tables
+
+    frame = tables.read_table(path)
+    return {name: preprocessing.arrays(frame, manifest, recipe) for name, recipe in manifest.recipes.items()}
+
+
+def _write_arrays(path: Path, arrays: dict[str, Arrays], receipt: Receipt) -> None:
+    entry = {
+        "layout": _LAYOUT,
+        **receipt._asdict(),
+        "origin": receipt.origin._asdict(),
+        "recipes": {name: checked._asdict() for name, checked in receipt.recipes.items()},
+    }
+    content: dict[str, Any] = {
+        f"{name}.{key}": array for name, pair in arrays.items() for key, array in zip("xy", pair, strict=True)
+    }
+    with path.open("wb") as file:
+        np.savez_compressed(file, receipt=np.array(json.dumps(entry)), **content)
+
+
+@contextlib.contextmanager
+def _renamed(path: Path) -> Iterator[Path]:
+    """A path to write to, which gets its name when all is written; nothing stays of what fails."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def is_whole(manifest: Manifest) -> bool:
+    """Whether the arrays of every recipe are here and can be read."""
+    try:
+        for recipe in manifest.recipes:
+            read_arrays(manifest, recipe)
+    except (DataMissingError, ChecksumError):
+        return False
+    return True
+
+
+def verify(manifest: Manifest) -> Receipt:
+    """Make the arrays of a table again from its file, and compare everything with receipt and manifest.
+
+    Raises:
+        DataMissingError: If table or file is not here.
+        ChecksumError: If anything differs.
+    """
+    name, folder = manifest.name, table_folder(manifest.name)
+    kept = {recipe: array_digest(*read_arrays(manifest, recipe)) for recipe in manifest.recipes}
+    receipt = read_receipt(name)
+    if receipt is None or not (folder / receipt.file).is_file():
+        file = "its file" if receipt is None else repr(receipt.file)
+        raise DataMissingError(
+            f"Expected {file} in {folder}, to compare with; it is not there. Fix: fetch {name} again."
+        )
+    digest = file_digest(folder / receipt.file)
+    if digest != receipt.sha256:
+        raise _damaged(name, folder / receipt.file, f"SHA-256 {digest[:_DIGEST_DIGITS]}")
+    _expect_digest(manifest, "a file with SHA-256", manifest.sha256, digest)
+    for recipe, (x, y) in _make_arrays(manifest, folder / receipt.file).items():
+        _expect_digest(manifest, f"{recipe} arrays with digest", manifest.recipes[recipe].digest, kept[recipe])
+        if array_digest(x, y) != kept[recipe]:
+            raise _damaged(name, folder / ARRAYS_FILE, f"{recipe} arrays that the file does not give")
+    return receipt
