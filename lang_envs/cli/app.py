@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs.agents import Agent, oracle_agent, random_agent
-from lang_envs.cli.common import console, counted, fail, language_env, require_extras, resolve, signed
+from lang_envs.cli.common import arguments, console, counted, fail, language_env, require_parts, resolve, signed
 from lang_envs.cli.data import data_app
 from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
@@ -43,6 +43,10 @@ EnvId = Annotated[
     typer.Argument(metavar="ID", help="An id of `lang-envs list`, or module:Id-v0 for one that a module registers."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the reset.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="An argument of gym.make, such as data=synthetic; repeatable."),
+]
 
 _STYLES = {Status.PASSED: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow"}
 
@@ -76,17 +80,17 @@ def _family(env_id: str) -> str:
 
 
 @app.command()
-def describe(env_id: EnvId, seed: Seed = 0) -> None:
+def describe(env_id: EnvId, seed: Seed = 0, settings: Settings = None) -> None:
     """Say what an environment is: spaces, arguments, first observation, actions, drawing."""
     name = resolve(env_id)
-    with language_env(name) as env:
+    with language_env(name, arguments(settings or ())) as env:
         show_description(console(), env, gym.spec(name), seed)
 
 
 @app.command()
-def play(env_id: EnvId, seed: Seed = 0) -> None:
+def play(env_id: EnvId, seed: Seed = 0, settings: Settings = None) -> None:
     """Play an episode yourself."""
-    with language_env(resolve(env_id)) as env:
+    with language_env(resolve(env_id), arguments(settings or ())) as env:
         try:
             play_episode(console(), env, seed)
         except LangEnvsError as error:  # code cannot be run here
@@ -94,10 +98,11 @@ def play(env_id: EnvId, seed: Seed = 0) -> None:
 
 
 @app.command()
-def check(env_id: EnvId) -> None:
+def check(env_id: EnvId, settings: Settings = None) -> None:
     """Check that an environment keeps the contract; exit code 1 if it does not."""
     name = resolve(env_id)
-    require_extras(name)
+    kwargs = arguments(settings or ())
+    require_parts(name, kwargs)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     # auto_refresh would run a thread, and some checks fork
     with (
@@ -105,7 +110,7 @@ def check(env_id: EnvId) -> None:
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # what matters of them is in the results
-        results = list(progress.track(iter_checks(name), total=len(CHECKS), description=name))
+        results = list(progress.track(iter_checks(name, **kwargs), total=len(CHECKS), description=name))
     _show_results(env_id, results)
     if any(result.status is Status.FAILED for result in results):
         raise typer.Exit(1)
@@ -128,16 +133,18 @@ def watch(
     out: Annotated[Path | None, typer.Option(help="The GIF; ID.gif in this folder by default.")] = None,
     seed: Seed = 0,
     max_frames: Annotated[int, typer.Option(min=1, help="Stop here, whether or not the episode is over.")] = 60,
+    settings: Settings = None,
 ) -> None:
     """Record an episode of an agent as an animated GIF."""
     name = resolve(env_id)
-    with language_env(name) as env:
+    kwargs = arguments(settings or ())
+    with language_env(name, kwargs) as env:
         player = _player(agent, env, seed)
     path = Path(f"{name.replace('/', '-')}.gif") if out is None else out
     if path.is_dir() or path.suffix.lower() != ".gif":
         fail(f"Expected a file name that ends in .gif; got {str(path)!r}.")
     try:
-        recording = record_gif(name, player, path, seed=seed, max_frames=max_frames)
+        recording = record_gif(name, player, path, seed=seed, max_frames=max_frames, **kwargs)
     except (LangEnvsError, NotImplementedError, OSError) as error:
         fail(str(error))
     console().print(_ending(recording), highlight=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, SupportsFloat
 
@@ -12,10 +14,10 @@ import gymnasium as gym
 import typer
 from rich.console import Console
 
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import LangEnvsError
 from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = ["console", "counted", "fail", "language_env", "require_extras", "resolve", "signed"]
+__all__ = ["arguments", "console", "counted", "fail", "language_env", "require_parts", "resolve", "signed"]
 
 _WIDTH = 120  # where there is no terminal to ask
 
@@ -68,20 +70,37 @@ def _is_gymnasiums(entry_point: object) -> bool:
     return module.startswith("gymnasium.")
 
 
-def require_extras(env_id: str) -> None:
-    """Say in one line which extra an environment needs, if that is missing; any other failing is not looked at."""
+def arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """Arguments of `gym.make` from NAME=VALUE; a value is JSON, or else text."""
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            fail(f"Expected --set NAME=VALUE, such as --set data=synthetic; got {pair!r}.")
+        try:
+            parsed[name] = json.loads(value)
+        except ValueError:
+            parsed[name] = value
+    return parsed
+
+
+def require_parts(env_id: str, kwargs: dict[str, Any]) -> None:
+    """Say in one line what an environment lacks on this machine, a package or a table; any other failing is left."""
     try:
-        gym.make(env_id, disable_env_checker=True).close()
-    except MissingExtraError as error:
+        gym.make(env_id, disable_env_checker=True, **kwargs).close()
+    except LangEnvsError as error:
         fail(str(error))
+    except (TypeError, ValueError) as error:
+        if kwargs:
+            fail(str(error))
     except Exception:  # for those who make it in earnest
         return
 
 
-def language_env(env_id: str) -> gym.Env[Any, Any]:
+def language_env(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     """Make an environment, drawn as text where it can be."""
-    require_extras(env_id)
-    env = gym.make(env_id, disable_env_checker=True)
+    require_parts(env_id, kwargs)
+    env = gym.make(env_id, disable_env_checker=True, **kwargs)
     spaces = env.observation_space, env.action_space
     if not (isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)):
         got = " and ".join(type(space).__name__ for space in spaces)
@@ -89,4 +108,4 @@ def language_env(env_id: str) -> gym.Env[Any, Any]:
     if "ansi" not in env.metadata.get("render_modes", []):
         return env
     env.close()
-    return gym.make(env_id, render_mode="ansi", disable_env_checker=True)
+    return gym.make(env_id, render_mode="ansi", disable_env_checker=True, **kwargs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lang_envs.core import is_number
 from lang_envs.datascicoding.datasets import Data, Dataset, Preprocessing, load
+from lang_envs.datascicoding.datasets.errors import TableError
 
 if TYPE_CHECKING:
     from lang_envs.datascicoding.datasets.tables import Table
@@ -33,7 +34,7 @@ def choose_dataset(
             )
         return load(dataset, data=data, preprocessing=preprocessing)
     if table is None or target is None:
-        raise ValueError(
+        raise TableError(
             "Expected a table and the column to predict; at least one is missing. "
             "Fix: gym.make('DataSciCoding-v0', table='my.csv', target='my_column')."
         )
