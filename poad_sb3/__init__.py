@@ -12,12 +12,19 @@ except ImportError as _error:
         'Fix: pip install -c constraints.txt -e ".[llm]" in the checkout.'
     ) from _error
 
+from poad_sb3.archer import ARCHER
 from poad_sb3.errors import CheckpointError, ModelError, ObservationError, PoadError, UnsupportedEnvError
+from poad_sb3.ntpo import NTPO
 from poad_sb3.poad import POAD
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.twosome import GLAM, TWOSOME
 
 __all__ = [
+    "ARCHER",
+    "GLAM",
+    "NTPO",
     "POAD",
+    "TWOSOME",
     "CheckpointError",
     "LLMPolicy",
     "ModelError",

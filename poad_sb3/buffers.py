@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,24 +13,37 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
-from poad_sb3.candidates import Decision, TokenIds
-from poad_sb3.credit import next_state_values, token_gae
+from poad_sb3.candidates import TokenIds
+from poad_sb3.credit import next_action_values, next_state_values, token_gae
+from poad_sb3.paths import TokenPath
 
-__all__ = ["ActionStep", "TokenPath", "TokenRolloutBuffer", "TokenRolloutSamples", "TokenValues"]
+__all__ = [
+    "ActionStep",
+    "Bootstrap",
+    "CreditLevel",
+    "TokenPath",
+    "TokenRolloutBuffer",
+    "TokenRolloutSamples",
+    "TokenValues",
+]
 
 
-class TokenPath(NamedTuple):
-    """A prompt and the action that was sampled after it, as the token ids that were sampled.
+class CreditLevel(StrEnum):
+    """What values and advantages belong to."""
 
-    Attributes:
-        prompt: Token ids of the prompt.
-        action: Token ids of the action, end token included.
-        decisions: The action's tokens at which there was a choice.
-    """
+    TOKEN = "token"
+    """Every token of an action."""
+    ACTION = "action"
+    """The whole action, as in TWOSOME: one value before it, one advantage, one ratio."""
 
-    prompt: TokenIds
-    action: TokenIds
-    decisions: tuple[Decision, ...]
+
+class Bootstrap(StrEnum):
+    """What the last token of an action bootstraps from."""
+
+    STATE = "state"
+    """The value of the next observation."""
+    ACTION = "action"
+    """The value before the last token of the next action, as in ARCHER."""
 
 
 class ActionStep(NamedTuple):
@@ -62,6 +76,8 @@ class TokenValues(NamedTuple):
 
 class TokenRolloutSamples(NamedTuple):
     """A minibatch of actions, their tokens laid end to end (N tokens in all, no padding).
+
+    With credit for whole actions, an action counts as one token here.
 
     Attributes:
         paths: The actions.
@@ -100,6 +116,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         n_envs: Parallel environments.
         gamma_token: Discount inside an action.
         gae_lambda_token: GAE lambda inside an action.
+        credit_level: Whether tokens have values and advantages of their own.
+        bootstrap: What the last token of an action bootstraps from.
     """
 
     def __init__(
@@ -114,6 +132,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         *,
         gamma_token: float = 1.0,
         gae_lambda_token: float = 1.0,
+        credit_level: CreditLevel = CreditLevel.TOKEN,
+        bootstrap: Bootstrap = Bootstrap.STATE,
     ) -> None:
         # BaseBuffer.__init__ asks for numeric shapes, which text has not; its few attributes are set here.
         self.buffer_size = buffer_size
@@ -123,6 +143,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self.n_envs = n_envs
         self.gamma, self.gae_lambda = gamma, gae_lambda
         self.gamma_token, self.gae_lambda_token = gamma_token, gae_lambda_token
+        self.credit_level, self.bootstrap = credit_level, bootstrap
         self.reset()
 
     def reset(self) -> None:
@@ -131,6 +152,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self.steps: list[list[ActionStep]] = []
         self.final_prompts: dict[tuple[int, int], TokenIds] = {}
         self.rewards = np.zeros(shape, dtype=np.float64)
+        self.durations = np.ones(shape, dtype=np.float64)
         self.episode_ends = np.zeros(shape, dtype=bool)
         self.pos, self.full = 0, False
         self._flat: TokenRolloutSamples | None = None
@@ -142,6 +164,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         rewards: NDArray[np.floating],
         episode_ends: NDArray[np.bool_],
         final_prompts: Mapping[int, TokenIds],
+        durations: NDArray[np.floating] | float = 1.0,
     ) -> None:
         """Store one step of every environment.
 
@@ -151,9 +174,11 @@ class TokenRolloutBuffer(RolloutBuffer):
             episode_ends: Whether the step ended an episode, for any reason, `[n_envs]`.
             final_prompts: For each environment whose episode a time limit cut, the prompt of the true final
                 observation, whose value the step bootstraps from.
+            durations: Time that each action took, `[n_envs]`; `gamma` discounts by its power.
         """
         self.steps.append(steps)
         self.rewards[self.pos] = rewards
+        self.durations[self.pos] = durations
         self.episode_ends[self.pos] = episode_ends
         self.final_prompts.update({(self.pos, index): prompt for index, prompt in final_prompts.items()})
         self.pos += 1
@@ -172,41 +197,62 @@ class TokenRolloutBuffer(RolloutBuffer):
         """
         actions = [step for row in self.steps for step in row]
         ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
-        known = evaluate([*(step.path for step in actions), *ends])
-        lengths = np.array([[len(step.path.action) for step in row] for row in self.steps])
+        known = evaluate([*(self._valued(step.path) for step in actions), *ends])
+        lengths = np.array([[self._n_units(step) for step in row] for row in self.steps])
         real = np.arange(lengths.max()) < lengths[..., None]
         starts = known.starts[: len(actions)].reshape(lengths.shape)
         feature_of = (starts[..., None] + np.arange(lengths.max()))[real]
         flat_values = known.values.cpu().numpy()
         values = np.zeros(real.shape, dtype=np.float64)
         values[real] = flat_values[feature_of]
-        end_values = flat_values[known.starts[len(actions) :]]
-        final_values = np.zeros(lengths.shape, dtype=np.float64)
-        for place, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
-            final_values[place] = value
-        following = next_state_values(values[..., 0], end_values[: self.n_envs], self.episode_ends, final_values)
-        advantages = token_gae(
-            self.rewards,
-            values,
-            lengths,
-            following,
-            self.episode_ends,
-            gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
-            gamma_token=self.gamma_token,
-            gae_lambda_token=self.gae_lambda_token,
-        )
+        advantages = self._advantages(values, lengths, flat_values[known.starts[len(actions) :]])
         self._offsets = np.concatenate([[0], np.cumsum(lengths.ravel())]).astype(np.int64)
         self._flat = TokenRolloutSamples(
             paths=[step.path for step in actions],
             is_decision=self._tensor(self._decisions(actions)),
-            old_log_prob=self._tensor(np.concatenate([step.log_probs for step in actions])),
+            old_log_prob=self._tensor(np.concatenate([self._old_log_probs(step) for step in actions])),
             old_values=self._tensor(values[real]),
             advantages=self._tensor(advantages[real]),
             returns=self._tensor((advantages + values)[real]),
             feature_of=self._tensor(feature_of),
             features=known.features.to(self.device),
         )
+
+    def _advantages(
+        self, values: NDArray[np.float64], lengths: NDArray[np.int64], end_values: NDArray[np.float32]
+    ) -> NDArray[np.floating]:
+        """Advantages `[steps, envs, tokens]`; `end_values` are those of the last and of the final observations."""
+        last_values = end_values[: self.n_envs]
+        final_values = np.zeros(lengths.shape, dtype=np.float64)
+        for place, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
+            final_values[place] = value
+        if self.bootstrap == Bootstrap.ACTION:
+            following = next_action_values(values, lengths, last_values, self.episode_ends, final_values)
+        else:
+            following = next_state_values(values[..., 0], last_values, self.episode_ends, final_values)
+        return token_gae(
+            self.rewards,
+            values,
+            lengths,
+            following,
+            self.episode_ends,
+            gamma=self.gamma**self.durations,
+            gae_lambda=self.gae_lambda,
+            gamma_token=self.gamma_token,
+            gae_lambda_token=self.gae_lambda_token,
+        )
+
+    # ------------------------------------------------------------------ a token, or a whole action
+
+    def _valued(self, path: TokenPath) -> TokenPath:
+        """The tokens before which there are values."""
+        return path if self.credit_level == CreditLevel.TOKEN else path._replace(action=path.action[:1])
+
+    def _n_units(self, step: ActionStep) -> int:
+        return len(step.path.action) if self.credit_level == CreditLevel.TOKEN else 1
+
+    def _old_log_probs(self, step: ActionStep) -> NDArray[np.float32]:
+        return step.log_probs if self.credit_level == CreditLevel.TOKEN else step.log_probs.sum(keepdims=True)
 
     def get(self, batch_size: int | None = None, rng: np.random.Generator | None = None) -> Generator[Any, None, None]:
         """Minibatches of whole actions in random order.
@@ -264,6 +310,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         )
 
     def _decisions(self, actions: Sequence[ActionStep]) -> NDArray[np.bool_]:
+        if self.credit_level == CreditLevel.ACTION:
+            return np.array([bool(step.path.decisions) for step in actions])
         chosen = np.zeros(self._offsets[-1], dtype=bool)
         for start, step in zip(self._offsets, actions, strict=False):
             chosen[[start + decision.position for decision in step.path.decisions]] = True

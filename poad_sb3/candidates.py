@@ -14,7 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ActionTrie", "Decision", "TokenTree", "build_trie", "path_log_probs", "sample_index"]
+__all__ = [
+    "ActionTrie",
+    "Decision",
+    "Mixture",
+    "TokenTree",
+    "build_mixture",
+    "build_trie",
+    "path_log_probs",
+    "sample_index",
+]
 
 TokenIds = tuple[int, ...]
 
@@ -55,13 +64,34 @@ class ActionTrie(NamedTuple):
         sequences: Token ids of each action, its end token included.
         decisions: The decisions on each action's path.
         edges: For each decision of each action, its place in the flat vector of all decision nodes' children.
+        nodes: For each decision of each action, the number of its node among the decision nodes.
         tree: What to run through the model.
     """
 
     sequences: tuple[TokenIds, ...]
     decisions: tuple[tuple[Decision, ...], ...]
     edges: tuple[tuple[int, ...], ...]
+    nodes: tuple[tuple[int, ...], ...]
     tree: TokenTree
+
+
+class Mixture(NamedTuple):
+    """How probabilities of whole actions are made of the model's token probabilities (TWOSOME).
+
+    mu(a) = softmax over a of s(a), s(a) = sum_j log p(w_j | o, w_<j) / N(a). Along the trie it has token conditionals:
+    mu(w | prefix) = sum of mu over the actions below prefix w, divided by that below the prefix.
+
+    Attributes:
+        token_edges: For each action, places of its tokens in the flat vector of all nodes' children.
+        divisors: N(a).
+        below: For each child of each decision node, the actions below it.
+        counts: Number of children of each decision node.
+    """
+
+    token_edges: tuple[tuple[int, ...], ...]
+    divisors: tuple[float, ...]
+    below: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
 
 
 def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
@@ -81,13 +111,44 @@ def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
     for prefix, tokens in nodes.items():
         offsets[prefix] = n_edges
         n_edges += len(tokens)
-    decisions, edges = [], []
+    numbers = {prefix: number for number, prefix in enumerate(nodes)}
+    decisions, edges, visited = [], [], []
     for sequence in sequences:
         path = [(j, sequence[:j]) for j in range(len(sequence)) if sequence[:j] in nodes]
         choices = [nodes[prefix].index(sequence[j]) for j, prefix in path]
         decisions.append(tuple(Decision(j, nodes[p], c) for (j, p), c in zip(path, choices, strict=True)))
         edges.append(tuple(offsets[p] + c for (_, p), c in zip(path, choices, strict=True)))
-    return ActionTrie(sequences, tuple(decisions), tuple(edges), _tree(nodes))
+        visited.append(tuple(numbers[p] for _, p in path))
+    return ActionTrie(sequences, tuple(decisions), tuple(edges), tuple(visited), _tree(nodes))
+
+
+def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[TokenTree, Mixture]:
+    """What a softmax over whole actions needs: every token of every action, and how they are put together.
+
+    Args:
+        trie: Of the actions.
+        divisors: N(a) of each action, positive.
+
+    Returns:
+        The tree of all tokens but the last of each action, with a query at every node; and the mixture.
+    """
+    children = _children_of(trie.sequences)
+    tree = _tree(children)
+    offsets: dict[TokenIds, int] = {}
+    n_edges = 0
+    for prefix, tokens in children.items():
+        offsets[prefix] = n_edges
+        n_edges += len(tokens)
+    token_edges = tuple(
+        tuple(offsets[sequence[:j]] + children[sequence[:j]].index(token) for j, token in enumerate(sequence))
+        for sequence in trie.sequences
+    )
+    below: dict[int, list[int]] = {}
+    for action, edges in enumerate(trie.edges):
+        for edge in edges:
+            below.setdefault(edge, []).append(action)
+    counts = tuple(len(tokens) for tokens in children.values() if len(tokens) > 1)
+    return tree, Mixture(token_edges, tuple(divisors), tuple(tuple(below[e]) for e in range(len(below))), counts)
 
 
 def path_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating], action: int) -> NDArray[np.float32]:

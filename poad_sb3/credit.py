@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["next_state_values", "token_gae"]
+__all__ = ["next_action_values", "next_state_values", "token_gae"]
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -33,6 +33,28 @@ def next_state_values(state_values: Floats, last_values: Floats, episode_ends: B
     return np.where(episode_ends, final_values, following)
 
 
+def next_action_values(
+    values: Floats, lengths: NDArray[np.integer], last_values: Floats, episode_ends: Bools, final_values: Floats
+) -> Floats:
+    """The same as ARCHER bootstraps: value before the *last token* of the next action, V[t+1, n_{t+1}].
+
+    After the last step and after a truncation there is no next action; there it is the state value, as in
+    `next_state_values`.
+
+    Args:
+        values: Value before each token, `[steps, envs, tokens]`.
+        lengths: Tokens of each action, `[steps, envs]`.
+        last_values: As in `next_state_values`.
+        episode_ends: As in `next_state_values`.
+        final_values: As in `next_state_values`.
+
+    Returns:
+        `[steps, envs]`.
+    """
+    utterance = np.take_along_axis(values, (lengths - 1)[..., None], axis=-1)[..., 0]
+    return next_state_values(utterance, last_values, episode_ends, final_values)
+
+
 def token_gae(
     rewards: Floats,
     values: Floats,
@@ -40,7 +62,7 @@ def token_gae(
     next_values: Floats,
     episode_ends: Bools,
     *,
-    gamma: float,
+    gamma: float | Floats,
     gae_lambda: float,
     gamma_token: float,
     gae_lambda_token: float,
@@ -53,15 +75,16 @@ def token_gae(
     A[t, n_t]     = delta[t, n_t] + gamma lambda (1 - end_t) A[t+1, 1]   across actions
 
     With `gamma_token = 1` this is BAD (POAD, arXiv 2405.15821 eq. 13-14); with `gamma_token = gamma`, naive
-    token-level credit (NTPO). With `gamma_token = gae_lambda_token = 1`, A[t, 1] is action-level GAE.
+    token-level credit (NTPO), and with `next_action_values` as well, ARCHER. With actions of one token, or with
+    `gamma_token = gae_lambda_token = 1`, A[t, 1] is action-level GAE.
 
     Args:
         rewards: Reward of the whole action, `[steps, envs]`.
         values: Value before each token, `[steps, envs, tokens]`.
         lengths: Tokens of each action, at least 1, `[steps, envs]`.
-        next_values: Value after the action (see `next_state_values`), `[steps, envs]`.
+        next_values: Value after the action (`next_state_values` or `next_action_values`), `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
-        gamma: Discount between actions.
+        gamma: Discount between actions; `[steps, envs]` where they take different times.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action.
         gae_lambda_token: GAE lambda inside an action.
@@ -77,10 +100,11 @@ def token_gae(
     real = position < lengths[..., None]
     last = position == lengths[..., None] - 1
     decay = gamma_token * gae_lambda_token
+    discounts = np.broadcast_to(np.asarray(gamma, dtype=np.float64), rewards.shape)
 
     clean = np.where(real, values, 0.0)
     following = np.concatenate([clean[..., 1:], np.zeros_like(clean[..., :1])], axis=-1)
-    target = np.where(last, rewards[..., None] + gamma * next_values[..., None], gamma_token * following)
+    target = np.where(last, (rewards + discounts * next_values)[..., None], gamma_token * following)
     within = np.where(real, target - clean, 0.0)
     for j in range(n_tokens - 2, -1, -1):  # discounted sum of the deltas up to the end of the same action
         within[..., j] += decay * within[..., j + 1]
@@ -89,7 +113,7 @@ def token_gae(
     carried = np.zeros_like(rewards)
     first = np.zeros_like(rewards[0])
     for t in range(len(rewards) - 1, -1, -1):
-        carried[t] = gamma * gae_lambda * np.where(episode_ends[t], 0.0, first)
+        carried[t] = discounts[t] * gae_lambda * np.where(episode_ends[t], 0.0, first)
         first = within[t, :, 0] + decay ** (lengths[t] - 1) * carried[t]
     distance = np.where(real, lengths[..., None] - 1 - position, 0)
     advantages: Floats = np.where(real, within + decay**distance * carried[..., None], 0.0)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FeatureWhitening", "TokenCritic"]
+__all__ = ["FeatureWhitening", "ReturnScale", "TokenCritic"]
 
 _CLIP = 10.0
+_MIN_DEVIATION = 1e-4
+"""Of returns: where they hardly differ, the errors of the critic shall not be blown up."""
 _RIDGE = 1e-3
 """Directions with less than this share of the largest variance are noise and are not blown up."""
 
@@ -73,6 +75,43 @@ class FeatureWhitening(nn.Module):
         return ((features - self.center) @ self.transform).clamp(-_CLIP, _CLIP)
 
 
+class ReturnScale(nn.Module):
+    """Running mean and deviation of returns, in whose units a critic may learn (PopArt, arXiv 1602.07714).
+
+    Values are `deviation * (output + shift) + mean`. Whoever renews the statistics rescales the last layer by
+    `renew`'s factor; `shift` is renewed with them, so that no value changes.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    count: Tensor
+    shift: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, start in (("mean", 0.0), ("deviation", 1.0), ("count", 0.0), ("shift", 0.0)):
+            self.register_buffer(name, torch.tensor(start))
+
+    @torch.no_grad()
+    def renew(self, returns: Tensor) -> Tensor:
+        """Take returns `[n]` into the statistics; the factor by which the last layer's weights must be multiplied."""
+        total = self.count + len(returns)
+        delta = returns.mean() - self.mean
+        known = self.deviation.square() * self.count
+        spread = (returns - returns.mean()).square().sum() + delta.square() * self.count * len(returns) / total
+        mean = self.mean + delta * len(returns) / total
+        deviation = ((known + spread) / total).sqrt().clamp(min=_MIN_DEVIATION)
+        factor = self.deviation / deviation
+        self.shift.copy_((self.shift * self.deviation + self.mean - mean) / deviation)
+        for old, new in ((self.mean, mean), (self.deviation, deviation), (self.count, total)):
+            old.copy_(new)
+        return factor
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Values of the outputs of a critic, `[n]`."""
+        return self.deviation * (outputs + self.shift) + self.mean
+
+
 class TokenCritic(nn.Module):
     """Value of a token prefix: hidden -> 1024 -> 512 -> 1, ReLU, no bias (the paper's), behind a `FeatureWhitening`.
 
@@ -92,12 +131,20 @@ class TokenCritic(nn.Module):
         # Before the first reward every value and advantage is 0, instead of noise that would move the policy.
         nn.init.zeros_(last.weight)
         self.mlp = nn.Sequential(*layers, last, nn.Flatten(0))
+        self.scale = ReturnScale()
 
     def observe(self, features: Tensor) -> None:
         """Take features into the statistics of the whitening; once for each rollout, before it is valued."""
         self.whitening.observe(features)
 
+    @torch.no_grad()
+    def observe_returns(self, returns: Tensor) -> None:
+        """Learn in units of these returns `[n]` and those before; no value changes."""
+        last = self.mlp[-2]
+        assert isinstance(last, nn.Linear)
+        last.weight.mul_(self.scale.renew(returns))
+
     def forward(self, features: Tensor) -> Tensor:
         """Values `[n]` of features `[n, width]`."""
-        values: Tensor = self.mlp(self.whitening(features))
+        values: Tensor = self.scale(self.mlp(self.whitening(features)))
         return values

@@ -11,7 +11,7 @@ import hashlib
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -100,7 +100,18 @@ class LanguageModel(nn.Module):
 
         Prompt and action are tokenised apart and their ids joined, so what is sampled is what is scored.
         """
-        return (*self._text_ids(f" {text}"), int(self.tokenizer.eos_token_id))
+        return (*self._text_ids(f" {text}"), self.end_token)
+
+    @property
+    def end_token(self) -> int:
+        """Id of the token that ends an action."""
+        return int(self.tokenizer.eos_token_id)
+
+    def action_text(self, ids: TokenIds) -> str:
+        """The text of an action's tokens, without the space before it and the end token."""
+        kept = ids[:-1] if ids and ids[-1] == self.end_token else ids
+        text: str = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text.removeprefix(" ")
 
     def _text_ids(self, text: str) -> TokenIds:
         # Text from an environment is text: a "</s>" in it must not become the end token.
@@ -161,10 +172,47 @@ class LanguageModel(nn.Module):
         """
         base = self.network.get_base_model()
         logits = adjust_logits(base.get_output_embeddings()(hidden).float(), base.config.get_text_config())
-        row = [number for number, tokens in enumerate(children) for _ in tokens]
-        token = [token for tokens in children for token in tokens]
-        picked: Tensor = logits[row, token]
-        return picked
+        return _pick(logits, children)
+
+    def vocabulary_log_probs(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
+        base = self.network.get_base_model()
+        logits = adjust_logits(base.get_output_embeddings()(hidden).float(), base.config.get_text_config())
+        log_probs: Tensor = torch.log_softmax(logits, dim=-1)
+        return log_probs
+
+    def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
+        """As `child_logits`, normalised over the whole vocabulary."""
+        return _pick(self.vocabulary_log_probs(hidden), children)
+
+    @torch.no_grad()
+    def generate(
+        self, prompts: Sequence[TokenIds], max_new_tokens: int, choose: Callable[[Tensor], list[int]]
+    ) -> tuple[list[TokenIds], list[list[float]]]:
+        """Continue prompts token by token until the end token.
+
+        Args:
+            prompts: Token ids.
+            max_new_tokens: Bound on the tokens of a continuation, end token included.
+            choose: From log-probabilities `[n, vocabulary]` to a token for each row.
+
+        Returns:
+            Continuations (with the end token, unless the bound came first), and log-probabilities of their tokens.
+        """
+        tokens: list[list[int]] = [[] for _ in prompts]
+        log_probs: list[list[float]] = [[] for _ in prompts]
+        waiting = list(range(len(prompts)))
+        for _ in range(max_new_tokens):
+            rows = [TokenRow((*prompts[i], *tokens[i]), None, (len(prompts[i]) + len(tokens[i]) - 1,)) for i in waiting]
+            for chunk in self.chunks(rows):
+                known = self.vocabulary_log_probs(self.hidden_states([rows[place] for place in chunk], adapter=True))
+                for place, token, row in zip(chunk, choose(known), known, strict=True):
+                    tokens[waiting[place]].append(token)
+                    log_probs[waiting[place]].append(float(row[token]))
+            waiting = [i for i in waiting if tokens[i][-1] != self.end_token]
+            if not waiting:
+                break
+        return [tuple(one) for one in tokens], log_probs
 
     @torch.no_grad()
     def frozen_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
@@ -199,6 +247,14 @@ class LanguageModel(nn.Module):
         dtype = self.network.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, torch.finfo(dtype).min)
         return ids, positions, mask[:, None]
+
+
+def _pick(table: Tensor, children: Sequence[TokenIds]) -> Tensor:
+    """Entries of some tokens in each row of `[n, vocabulary]`, flat."""
+    row = [number for number, tokens in enumerate(children) for _ in tokens]
+    token = [token for tokens in children for token in tokens]
+    picked: Tensor = table[row, token]
+    return picked
 
 
 def _depths(row: TokenRow, longest: int) -> list[int]:

@@ -16,6 +16,7 @@ __all__ = [
     "normalize",
     "segment_entropy",
     "segment_log_softmax",
+    "segment_logsumexp",
 ]
 
 
@@ -69,11 +70,21 @@ def segment_log_softmax(logits: Tensor, segments: Tensor, n_segments: int) -> Te
     Returns:
         `[n]`; exp of it sums to 1 in each segment.
     """
+    return logits - segment_logsumexp(logits, segments, n_segments)[segments]
+
+
+def segment_logsumexp(values: Tensor, segments: Tensor, n_segments: int) -> Tensor:
+    """Log of the sum of exp in each segment, `[n_segments]`.
+
+    Args:
+        values: `[n]`.
+        segments: Segment of each entry, int64 `[n]`; every segment in `range(n_segments)` has an entry.
+        n_segments: Number of segments.
+    """
     # The maximum only shifts the exponent, so its gradient cancels and need not be computed.
-    peak = logits.new_full((n_segments,), -torch.inf).scatter_reduce(0, segments, logits.detach(), "amax")
-    shifted = logits - peak[segments]
-    total = logits.new_zeros(n_segments).index_add(0, segments, shifted.exp())
-    return shifted - total.log()[segments]
+    peak = values.new_full((n_segments,), -torch.inf).scatter_reduce(0, segments, values.detach(), "amax")
+    total = values.new_zeros(n_segments).index_add(0, segments, (values - peak[segments]).exp())
+    return total.log() + peak
 
 
 def segment_entropy(log_probs: Tensor, segments: Tensor, n_segments: int) -> Tensor:

@@ -8,7 +8,7 @@ import numbers
 import warnings
 from dataclasses import fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -17,26 +17,78 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
-from poad_sb3.buffers import TokenRolloutBuffer
+from poad_sb3.buffers import Bootstrap, CreditLevel, TokenRolloutBuffer
+from poad_sb3.choosers import ActionSampling, member
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.observations import wrap_language_env
 from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.rows import Normalization
 from poad_sb3.update import UpdateSettings, update
 
 __all__ = ["LLMOnPolicyAlgorithm"]
 
+Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
+
 _RATIO_TOLERANCE = 1e-4
+_ACTING = ("action_sampling", "candidate_normalization", "paper_mode", "max_new_tokens")
+"""Arguments that the policy takes too."""
 
 
 class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     """PPO on the tokens of a language model's actions, in SB3's manner.
 
-    The methods of this package are this class with different credit; see `POAD` for the arguments.
+    The methods of this package are this class with different credit and ways to act. The defaults suit the embedded
+    pocket model; a larger model wants a smaller `learning_rate` (start at 1e-4). `gamma` is per action; 0.95 keeps
+    delayed rewards from paying (see docs, "reward farming").
+
+    Args:
+        policy: `"LLMPolicy"` or a subclass of it.
+        env: A language environment, the id of one, or a vector of them.
+        learning_rate: Rate of the LoRA adapter's AdamW (eps 1e-5, no weight decay), or a schedule of the progress
+            remaining (1 to 0).
+        critic_learning_rate: Rate of the critic's Adam (eps 1e-5), or a schedule.
+        n_steps: Steps of each environment in a rollout.
+        batch_size: Actions in a minibatch.
+        n_epochs: Passes of the policy over a rollout; `target_kl` may end them early.
+        n_critic_epochs: Passes of the critic over a rollout, before the policy's.
+        gamma: Discount between actions.
+        gae_lambda: GAE lambda between actions.
+        gamma_token: Discount inside an action; 1 is BAD.
+        gae_lambda_token: GAE lambda inside an action; below 1, the first of many tokens hears little of the reward.
+        credit_level: `"token"`: values, advantages and ratios of tokens; `"action"`: of whole actions.
+        bootstrap: What the last token of an action bootstraps from: `"state"`, the value of the next observation, or
+            `"action"`, that before the last token of the next action.
+        action_sampling: `"trie"`, `"candidates"` or `"free"`; see `ActionSampling`. An open action space needs
+            `"free"`.
+        candidate_normalization: What `"candidates"` divides the log-probability of an action by: `"sum"` (1),
+            `"token"` or `"word"` (their number).
+        paper_mode: Sample from candidates but optimise full-vocabulary token probabilities, as the published code
+            does. That is off-policy, and here to reproduce it.
+        max_new_tokens: Of a free action, end token included.
+        smdp_discount: Discount by `gamma ** duration`, with the duration of an action in `info["primitive_steps"]`.
+        normalize_value: Let the critic learn returns of zero mean and unit variance, by running statistics.
+        kl_coef: Weight of the KL divergence from the frozen base model at decisions.
+        clip_range: Clip of the token ratio.
+        clip_range_vf: Clip of the value change; None for none.
+        ent_coef: Weight of the entropy at decisions.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Clip of the gradient norms, of adapter and critic separately.
+        target_kl: The update stops before a step on a minibatch whose KL estimate exceeds this; None for never.
+        normalize_advantage: Normalise advantages over the decisions of a minibatch.
+        min_advantage_std: Smallest standard deviation that they are divided by, in units of reward: where rewards are
+            rare, the errors of the critic shall not be blown up to the size of one.
+        stats_window_size: Episodes in the logged means.
+        tensorboard_log: Folder for TensorBoard.
+        policy_kwargs: Arguments of the policy: `model`, `revision`, `lora`, `critic_arch`, `max_tokens_per_forward`.
+        verbose: 0 silent, 1 information.
+        seed: Seed of everything random.
+        device: Torch device, or `"auto"`.
+        _init_setup_model: As in SB3.
 
     Raises:
         UnsupportedEnvError: If the environment has no text observations or no token-sequence actions.
@@ -49,25 +101,34 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         self,
         policy: str | type[LLMPolicy],
         env: gym.Env[Any, Any] | VecEnv | str | None,
+        learning_rate: float | Schedule = 2e-3,
+        critic_learning_rate: float | Schedule = 1e-3,
+        n_steps: int = 128,
+        batch_size: int = 64,
+        n_epochs: int = 5,
+        n_critic_epochs: int = 5,
+        gamma: float = 0.95,
+        gae_lambda: float = 0.95,
+        gamma_token: float = 1.0,
+        gae_lambda_token: float = 1.0,
+        clip_range: float = 0.2,
+        clip_range_vf: float | None = 0.2,
+        ent_coef: float = 0.02,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        target_kl: float | None = 0.02,
+        normalize_advantage: bool = True,
+        min_advantage_std: float = 0.01,
         *,
-        learning_rate: float | Schedule,
-        critic_learning_rate: float | Schedule,
-        n_steps: int,
-        batch_size: int,
-        n_epochs: int,
-        n_critic_epochs: int,
-        gamma: float,
-        gae_lambda: float,
-        gamma_token: float,
-        gae_lambda_token: float,
-        clip_range: float,
-        clip_range_vf: float | None,
-        ent_coef: float,
-        vf_coef: float,
-        max_grad_norm: float,
-        target_kl: float | None,
-        normalize_advantage: bool,
-        min_advantage_std: float,
+        credit_level: CreditLevel | str = CreditLevel.TOKEN,
+        bootstrap: Bootstrap | str = Bootstrap.STATE,
+        action_sampling: ActionSampling | str = ActionSampling.TRIE,
+        candidate_normalization: Normalization | str = Normalization.WORD,
+        paper_mode: bool = False,
+        max_new_tokens: int = 128,
+        smdp_discount: bool = False,
+        normalize_value: bool = False,
+        kl_coef: float = 0.0,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -84,6 +145,11 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         self.clip_range, self.clip_range_vf = clip_range, clip_range_vf
         self.target_kl = target_kl
         self.normalize_advantage, self.min_advantage_std = normalize_advantage, min_advantage_std
+        self.credit_level = member(CreditLevel, "credit_level", credit_level)
+        self.bootstrap = member(Bootstrap, "bootstrap", bootstrap)
+        self.action_sampling, self.candidate_normalization = str(action_sampling), str(candidate_normalization)
+        self.paper_mode, self.max_new_tokens = paper_mode, max_new_tokens
+        self.smdp_discount, self.normalize_value, self.kl_coef = smdp_discount, normalize_value, kl_coef
         super().__init__(
             policy,
             gym.make(env) if isinstance(env, str) else env,  # SB3 would insist on render_mode="rgb_array"
@@ -111,14 +177,15 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     # ------------------------------------------------------------------ setting up
 
     def _check_numbers(self) -> None:
+        self._check_combination()
         for name in ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"Expected {name} between 0 and 1; got {getattr(self, name)}.")
-        for name in ("n_steps", "batch_size", "n_epochs", "n_critic_epochs"):
+        for name in ("n_steps", "batch_size", "n_epochs", "n_critic_epochs", "max_new_tokens"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
                 raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
-        non_negative = ("ent_coef", "vf_coef")
+        non_negative = ("ent_coef", "vf_coef", "kl_coef")
         positive = ("clip_range", "clip_range_vf", "target_kl", "max_grad_norm", "min_advantage_std")
         for name in (*non_negative, *positive):
             value = getattr(self, name)
@@ -128,6 +195,18 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
             if not is_number or value < 0 or (at_least == "positive" and value == 0):
                 raise ValueError(f"Expected {name} to be a {at_least} number; got {value!r}.")
+
+    def _check_combination(self) -> None:
+        if self.credit_level == CreditLevel.ACTION and (self.paper_mode or self.kl_coef):
+            raise ValueError(
+                "Expected no paper_mode and no kl_coef with credit for whole actions: both are about tokens; got "
+                f"paper_mode={self.paper_mode}, kl_coef={self.kl_coef}. Fix: credit_level='token', or leave them out."
+            )
+        if self.credit_level == CreditLevel.ACTION and self.action_sampling == ActionSampling.FREE:
+            raise ValueError(
+                "Expected admissible actions to choose from with credit for whole actions; got action_sampling="
+                "'free'. Fix: 'candidates' or 'trie'; an open action space needs token credit (POAD, NTPO, ARCHER)."
+            )
 
     def _setup_model(self) -> None:
         self._setup_lr_schedule()
@@ -143,6 +222,8 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             n_envs=self.n_envs,
             gamma_token=self.gamma_token,
             gae_lambda_token=self.gae_lambda_token,
+            credit_level=self.credit_level,
+            bootstrap=self.bootstrap,
         )
         known = set(inspect.signature(self.policy_class.__init__).parameters)
         unknown = sorted(set(self.policy_kwargs) - known)
@@ -152,7 +233,11 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             self.observation_space,
             self.action_space,
             self.lr_schedule,
-            **{"critic_lr_schedule": self.critic_lr_schedule, **self.policy_kwargs},
+            **{
+                "critic_lr_schedule": self.critic_lr_schedule,
+                **{name: getattr(self, name) for name in _ACTING},
+                **self.policy_kwargs,
+            },
         ).to(self.device)
         self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
         self._check_fingerprint(self.base_fingerprint)
@@ -178,6 +263,19 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             self._shuffle_rng = np.random.default_rng([seed, 2])
 
     # ------------------------------------------------------------------ learning
+
+    def learn(
+        self: Self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
+        name = tb_log_name or type(self).__name__
+        return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
 
     def collect_rollouts(
         self,
@@ -224,7 +322,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             callback.update_locals(locals())
             go_on = callback.on_step()
             self._update_info_buffer(infos, dones)
-            rollout_buffer.add(steps, rewards, dones, self._final_prompts(dones, infos))
+            rollout_buffer.add(steps, rewards, dones, self._final_prompts(dones, infos), self._durations(infos))
             if not go_on:
                 return False
         # The update on this rollout may follow in another process: it must find the same learning rates.
@@ -243,6 +341,18 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             for index in np.flatnonzero(dones)
             if infos[index].get("TimeLimit.truncated", False)
         }
+
+    def _durations(self, infos: list[dict[str, Any]]) -> NDArray[np.float64]:
+        """Time that each environment's action took, in units of `gamma`."""
+        if not self.smdp_discount:
+            return np.ones(len(infos))
+        missing = [sorted(info) for info in infos if "primitive_steps" not in info]
+        if missing:
+            raise UnsupportedEnvError(
+                f"Expected info['primitive_steps'] with smdp_discount; got {missing[0]}. "
+                "Fix: leave smdp_discount out, or let the environment tell how long an action took."
+            )
+        return np.array([float(info["primitive_steps"]) for info in infos])
 
     def train(self) -> None:
         """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""

@@ -197,7 +197,8 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
             ValueError: If an argument to replace is unknown or out of range.
         """
         checkpoints.read_header(path)
-        unknown = sorted(set(kwargs) - set(inspect.signature(cls.__init__).parameters))
+        known = {name for kind in cls.__mro__ for name in inspect.signature(kind.__init__).parameters}  # type: ignore[misc]
+        unknown = sorted(set(kwargs) - known)
         if unknown:
             raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
         if "policy_kwargs" in kwargs:  # SB3 would insist on equal ones; shapes and fingerprint are checked anyway

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,15 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
-from lang_envs import TokenSequence
-from poad_sb3.buffers import ActionStep, TokenPath, TokenValues
-from poad_sb3.candidates import ActionTrie, TokenIds, action_log_probs, path_log_probs, sample_index
+from lang_envs import EncodingError, TokenSequence
+from poad_sb3.buffers import ActionStep, TokenValues
+from poad_sb3.candidates import TokenIds
+from poad_sb3.choosers import ActionSampling, make_chooser
 from poad_sb3.critic import TokenCritic
 from poad_sb3.lm import LanguageModel, TokenRow
-from poad_sb3.losses import segment_entropy, segment_log_softmax
 from poad_sb3.observations import merge_admissible, parse_observation
-from poad_sb3.rows import DecisionRow, Memo, Prepared, ScoreCache, prepare, value_row
+from poad_sb3.paths import TokenPath
+from poad_sb3.rows import Normalization, ScoreCache, value_row
 
 __all__ = ["LLMPolicy"]
 
@@ -29,8 +29,9 @@ __all__ = ["LLMPolicy"]
 class LLMPolicy(BasePolicy):
     """Policy and critic around one language model.
 
-    *Policy*: at each node of the trie of admissible actions, the model's next-token distribution restricted to the
-    node's children. *Critic*: an MLP on the hidden states of the frozen base model before each action token.
+    *Policy*: by default, at each node of the trie of admissible actions, the model's next-token distribution restricted
+    to the node's children; other ways to act are those of `ActionSampling`. *Critic*: an MLP on the hidden states of
+    the frozen base model before each action token.
 
     Args:
         observation_space: `Dict` of `text` and `admissible_actions`.
@@ -43,6 +44,10 @@ class LLMPolicy(BasePolicy):
         critic_arch: Hidden widths of the critic (the paper's by default).
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         max_tokens_per_forward: See `LanguageModel`.
+        action_sampling: How an action is sampled, see `ActionSampling`.
+        candidate_normalization: N(a) of `"candidates"`, see `Normalization`.
+        paper_mode: See `CandidateChooser`.
+        max_new_tokens: Of a free action, end token included.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
@@ -64,6 +69,10 @@ class LLMPolicy(BasePolicy):
         critic_arch: Sequence[int] = (1024, 512),
         critic_lr_schedule: Schedule | None = None,
         max_tokens_per_forward: int = 4096,
+        action_sampling: ActionSampling | str = ActionSampling.TRIE,
+        candidate_normalization: Normalization | str = Normalization.WORD,
+        paper_mode: bool = False,
+        max_new_tokens: int = 128,
     ) -> None:
         if use_sde:
             raise ValueError("Expected use_sde=False: token actions have no state-dependent noise. Fix: leave it out.")
@@ -74,13 +83,23 @@ class LLMPolicy(BasePolicy):
             "lora": None if lora is None else dict(lora),
             "critic_arch": tuple(critic_arch),
             "max_tokens_per_forward": max_tokens_per_forward,
+            "action_sampling": str(action_sampling),
+            "candidate_normalization": str(candidate_normalization),
+            "paper_mode": paper_mode,
+            "max_new_tokens": max_new_tokens,
         }
         self.lm = LanguageModel(model, revision=revision, lora=lora, max_tokens_per_forward=max_tokens_per_forward)
         self.critic = TokenCritic(self.lm.hidden_size, critic_arch)
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
         critic_schedule = critic_lr_schedule or lr_schedule
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
-        self._prepare = Memo(partial(prepare, self.lm), maxsize=512)
+        self.chooser = make_chooser(
+            self.lm,
+            action_sampling,
+            candidate_normalization,
+            paper_mode=paper_mode,
+            max_new_tokens=max_new_tokens,
+        )
         # Rollout and prediction keep apart, so that evaluating in mid-training never changes the training.
         self._rollout_scores, self._predict_scores = (
             ScoreCache(self.adapter_parameters()),
@@ -111,18 +130,15 @@ class LLMPolicy(BasePolicy):
             deterministic: The most probable action instead of a sample.
         """
         questions = parse_observation(observation)[0]
-        prepared = [self._prepare(question) for question in questions]
-        scores = self._score(prepared, self._rollout_scores)
-        rng = None if deterministic else self.rollout_rng
-        picks = [_pick(one.trie, edges, rng) for one, edges in zip(prepared, scores, strict=True)]
-        return [
-            ActionStep(
-                env_action=self.action_space.encode((question.actions or ())[pick]),
-                path=TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick]),
-                log_probs=path_log_probs(one.trie, edges, pick),
-            )
-            for question, one, edges, pick in zip(questions, prepared, scores, picks, strict=True)
-        ]
+        chosen = self.chooser.choose(questions, None if deterministic else self.rollout_rng, self._rollout_scores)
+        return [ActionStep(self._encode(one.text), one.path, one.log_probs) for one in chosen]
+
+    def _encode(self, text: str) -> NDArray[np.int64]:
+        """The environment's tokens of an action; a text that they cannot hold is one that it will not know."""
+        try:
+            return self.action_space.encode(text)
+        except EncodingError:
+            return self.action_space.unfinished()
 
     @torch.no_grad()
     def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
@@ -151,21 +167,6 @@ class LLMPolicy(BasePolicy):
     def predict_values(self, observation: Any) -> Tensor:  # noqa: ANN401 - see parse_observation
         """Value of each observation before any action token, `[n]`."""
         return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
-
-    def evaluate_rows(self, rows: Sequence[DecisionRow]) -> tuple[Tensor, Tensor, Tensor]:
-        """Distributions at the decisions of some rows (one chunk), with gradient.
-
-        Returns:
-            Log-probabilities of all children, flat `[E]`; where each decision's children start, `[D]`; entropy of
-            each decision, `[D]`. Decisions are in the order of rows and reads.
-        """
-        hidden = self.lm.hidden_states([row.row for row in rows], adapter=True)
-        children = [tokens for row in rows for tokens in row.children]
-        logits = self.lm.child_logits(hidden, children)
-        counts = torch.tensor([len(tokens) for tokens in children], device=logits.device)
-        segments = torch.repeat_interleave(torch.arange(len(children), device=logits.device), counts)
-        log_probs = segment_log_softmax(logits, segments, len(children))
-        return log_probs, counts.cumsum(0) - counts, segment_entropy(log_probs, segments, len(children))
 
     # ------------------------------------------------------------------ SB3's interface
 
@@ -218,9 +219,7 @@ class LLMPolicy(BasePolicy):
     ) -> dict[str, float]:
         """Probability of every admissible action of one observation."""
         question = parse_observation(merge_admissible(observation, admissible_actions))[0][0]
-        prepared = self._prepare(question)
-        log_probs = action_log_probs(prepared.trie, self._score([prepared], self._predict_scores)[0])
-        return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
+        return self.chooser.probabilities(question, self._predict_scores)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]  # noqa: ANN401
         """Adapter and critic. The base model is not among them; it is named, and checked by fingerprint."""
@@ -254,34 +253,7 @@ class LLMPolicy(BasePolicy):
         }
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:  # noqa: ANN401 - list of Question
-        prepared = [self._prepare(question) for question in observation]
-        scores = self._score(prepared, self._predict_scores)
         rng = None if deterministic else self.predict_rng
-        texts = [
-            (question.actions or ())[_pick(one.trie, edges, rng)]
-            for question, one, edges in zip(observation, prepared, scores, strict=True)
-        ]
-        return torch.from_numpy(np.stack([self.action_space.encode(text) for text in texts]))
-
-    # ------------------------------------------------------------------ parts
-
-    @torch.no_grad()
-    def _score(self, prepared: Sequence[Prepared], cache: ScoreCache) -> list[NDArray[np.float32]]:
-        """Log-probabilities of all children of all decision nodes, for each question."""
-        known = cache.current()
-        missing = list(dict.fromkeys(one.row for one in prepared if one.row not in known))
-        for row in [row for row in missing if not row.children]:
-            known[row] = np.empty(0, dtype=np.float32)
-            missing.remove(row)
-        for chunk in self.lm.chunks([row.row for row in missing]):
-            rows = [missing[index] for index in chunk]
-            flat = self.evaluate_rows(rows)[0].cpu().numpy()
-            sizes = np.cumsum([sum(map(len, row.children)) for row in rows])[:-1]
-            known.update(zip(rows, np.split(flat, sizes), strict=True))
-        return [known[one.row] for one in prepared]
-
-
-def _pick(trie: ActionTrie, edges: NDArray[np.float32], rng: np.random.Generator | None) -> int:
-    """A sampled action, or without a generator the most probable one."""
-    log_probs = action_log_probs(trie, edges)
-    return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
+        with torch.no_grad():
+            chosen = self.chooser.choose(observation, rng, self._predict_scores)
+        return torch.from_numpy(np.stack([self._encode(one.text) for one in chosen]))

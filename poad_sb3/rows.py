@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from poad_sb3.buffers import TokenPath
-from poad_sb3.candidates import ActionTrie, TokenIds, build_trie
+from poad_sb3.candidates import ActionTrie, TokenIds, TokenTree, build_mixture, build_trie
 from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.observations import Question
+from poad_sb3.paths import DecisionRow, TokenPath
 
-__all__ = ["DecisionRow", "Memo", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
+__all__ = ["DecisionRow", "Memo", "Normalization", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
 
 _MAX_REMEMBERED = 4096
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-
-
-class DecisionRow(NamedTuple):
-    """Run `row`, and at each of its reads choose among `children`.
-
-    Whatever asks the model the same thing is equal here, and goes through it once.
-    """
-
-    row: TokenRow
-    children: tuple[TokenIds, ...]
 
 
 class Prepared(NamedTuple):
@@ -40,33 +31,67 @@ class Prepared(NamedTuple):
     row: DecisionRow
 
 
-def prepare(lm: LanguageModel, question: Question) -> Prepared:
+class Normalization(StrEnum):
+    """N(a), by which TWOSOME divides the log-probability of a candidate."""
+
+    SUM = "sum"
+    """1: the model's own probability (GLAM)."""
+    TOKEN = "token"
+    """Number of tokens, end token included."""
+    WORD = "word"
+    """Number of words, as in the papers."""
+
+    def of(self, text: str, ids: TokenIds) -> float:
+        """N of an action."""
+        sizes = {Normalization.SUM: 1, Normalization.TOKEN: len(ids), Normalization.WORD: max(1, len(text.split()))}
+        return float(sizes[self])
+
+
+def prepare(lm: LanguageModel, question: Question, normalization: Normalization | None = None) -> Prepared:
     """Tokenise a question. The row holds the prompt once and each shared beginning of actions once.
+
+    Args:
+        lm: Whose tokens.
+        question: Prompt and actions.
+        normalization: For the distribution over whole candidates; None for the trie's.
 
     Raises:
         ObservationError: If any text is allowed, so that there is no trie.
     """
     if question.actions is None:
         raise ObservationError(
-            "Expected a list of admissible actions; got none (an open action space), on which a trie policy "
-            "cannot act. Fix: use an environment that lists admissible actions."
+            "Expected a list of admissible actions; got none (an open action space), on which neither a trie nor "
+            "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), or an environment that lists "
+            "admissible actions."
         )
     prompt = lm.prompt_ids(question.text)
     try:
         trie = build_trie(tuple(lm.action_ids(action) for action in question.actions))
     except ValueError as error:
         raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
-    start, tree = len(prompt), trie.tree
+    if normalization is None:
+        return Prepared(prompt, trie, _tree_row(prompt, trie.tree))
+    pairs = zip(question.actions, trie.sequences, strict=True)
+    tree, mixture = build_mixture(trie, [normalization.of(text, ids) for text, ids in pairs])
+    if len(trie.sequences) == 1:  # nothing to decide
+        return Prepared(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
+    return Prepared(prompt, trie, _tree_row(prompt, tree)._replace(mixture=mixture))
+
+
+def _tree_row(prompt: TokenIds, tree: TokenTree) -> DecisionRow:
+    start = len(prompt)
     parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
     reads = tuple(start + position for position, _ in tree.queries)
     row = TokenRow((*prompt, *tree.tokens), parents if tree.tokens else None, reads)
-    return Prepared(prompt, trie, DecisionRow(row, tuple(children for _, children in tree.queries)))
+    return DecisionRow(row, tuple(children for _, children in tree.queries))
 
 
 def decision_row(path: TokenPath) -> DecisionRow | None:
-    """The shortest row that decides everything on a path; None where nothing is decided."""
+    """The row that decides everything on a path, the shortest unless the path has its own; None without decisions."""
     if not path.decisions:
         return None
+    if path.tree is not None:
+        return path.tree.row
     start = len(path.prompt)
     tokens = (*path.prompt, *path.action[: path.decisions[-1].position])
     reads = tuple(start - 1 + decision.position for decision in path.decisions)

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from poad_sb3.buffers import TokenPath, TokenRolloutBuffer, TokenRolloutSamples
+from poad_sb3.buffers import CreditLevel, TokenRolloutBuffer, TokenRolloutSamples
+from poad_sb3.decisions import Reference, Slots, Taken, taken_log_probs
 from poad_sb3.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
+from poad_sb3.paths import DecisionRow, TokenPath
 from poad_sb3.policies import LLMPolicy
-from poad_sb3.rows import DecisionRow, decision_row
+from poad_sb3.rows import decision_row
 
 __all__ = ["UpdateSettings", "update"]
 
@@ -33,6 +35,9 @@ class UpdateSettings:
     target_kl: float | None
     normalize_advantage: bool
     min_advantage_std: float
+    credit_level: CreditLevel = CreditLevel.TOKEN
+    normalize_value: bool = False
+    kl_coef: float = 0.0
 
 
 @dataclass
@@ -50,18 +55,11 @@ class _Log:
 
 
 class _Scored(NamedTuple):
-    """Decisions of a minibatch under the present weights, detached, in the order of the minibatch."""
+    """Decisions (or whole actions) of a minibatch under the present weights, detached, in its order."""
 
     log_prob: Tensor
     entropy: Tensor
-
-
-class _Slots(NamedTuple):
-    """Where each decision of a minibatch is found among the rows: row, decision in the row, choice, all `[D]`."""
-
-    row: Tensor
-    decision: Tensor
-    choice: Tensor
+    base_kl: Tensor
 
 
 def update(
@@ -78,6 +76,8 @@ def update(
     """
     log = _Log()
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}
+    if settings.normalize_value:
+        policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
     for _ in range(settings.n_critic_epochs):
         for batch in buffer.get(settings.batch_size, rng):
             _value_step(policy, batch, settings, log)
@@ -101,11 +101,14 @@ def _policy_step(
         advantages = normalize(advantages, settings.min_advantage_std)
     old = batch.old_log_prob[chosen]
     policy.optimizer.zero_grad()
-    scored = _backward(policy, batch.paths, old, advantages, settings)
+    features = batch.features[batch.feature_of[chosen]] if settings.kl_coef else None
+    scored = _backward(policy, batch.paths, old, advantages, settings, features)
     ratio_error = (scored.log_prob - old).exp().sub(1).abs()
     once.setdefault("first_ratio_error", float(ratio_error.max()))
     kl = float(kl_k3(scored.log_prob, old).mean())
     log.add(approx_kl=kl, entropy=float(scored.entropy.mean()), decisions=float(len(old)))
+    if settings.kl_coef:
+        log.add(kl_to_base=float(scored.base_kl.mean()))
     if settings.target_kl is not None and not kl <= settings.target_kl:
         policy.optimizer.zero_grad()
         return False
@@ -117,42 +120,92 @@ def _policy_step(
 
 
 def _backward(
-    policy: LLMPolicy, paths: Sequence[TokenPath], old: Tensor, advantages: Tensor, settings: UpdateSettings
+    policy: LLMPolicy,
+    paths: Sequence[TokenPath],
+    old: Tensor,
+    advantages: Tensor,
+    settings: UpdateSettings,
+    features: Tensor | None,
 ) -> _Scored:
-    """Accumulate the gradient of the policy loss, chunk by chunk; equal rows go through the model once."""
-    rows, slots = _share_rows(paths, old.device)
-    log_prob, entropy = torch.empty_like(old), torch.empty_like(old)
+    """Accumulate the gradient of the policy loss, chunk by chunk; equal rows go through the model once.
+
+    Args:
+        policy: Whose adapter gets the gradient.
+        paths: The actions.
+        old: Log-probability at sampling of each unit, `[U]`.
+        advantages: Of each unit, `[U]`.
+        settings: Of the update.
+        features: Frozen-trunk features before each decision, `[D, hidden]`, for the divergence from the base model.
+    """
+    children = [decision.children for path in paths for decision in path.decisions]
+    rows, slots, unit = _share_rows(paths, old.device, settings.credit_level)
+    log_prob, entropy, base_kl = torch.empty_like(old), torch.empty_like(old), torch.zeros_like(old)
     for chunk in policy.lm.chunks([row.row for row in rows]):
-        log_probs, starts, entropies = policy.evaluate_rows([rows[index] for index in chunk])
-        offsets = torch.full((len(rows),), -1, device=old.device)
-        sizes = torch.tensor([len(rows[index].children) for index in chunk], device=old.device)
-        offsets[chunk] = sizes.cumsum(0) - sizes
-        here = (offsets[slots.row] >= 0).nonzero().squeeze(-1)
-        node = offsets[slots.row[here]] + slots.decision[here]
-        new = log_probs[starts[node] + slots.choice[here]]
-        loss = clipped_policy_loss(new, old[here], advantages[here], settings.clip_range).sum()
-        loss = (loss - settings.ent_coef * entropies[node].sum()) / len(old)
+        place = torch.full((len(rows),), -1, device=old.device)
+        place[chunk] = torch.arange(len(chunk), device=old.device)
+        here = (place[slots.row] >= 0).nonzero().squeeze(-1)
+        among = Slots(place[slots.row[here]], slots.decision[here], slots.choice[here])
+        reference = None
+        if features is not None:
+            reference = Reference(features[here], [children[place] for place in here.tolist()])
+        taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], among, reference)
+        units, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
+        new = _sum_in(taken.log_prob, of, len(units))
+        entropies = _unit_entropies(taken, of, len(units), settings.credit_level)
+        loss = clipped_policy_loss(new, old[units], advantages[units], settings.clip_range).sum()
+        loss = loss - settings.ent_coef * entropies.sum()
+        if taken.kl_to_base is not None:
+            loss = loss + settings.kl_coef * taken.kl_to_base.sum()
+            base_kl[units] = _sum_in(taken.kl_to_base.detach(), of, len(units))
+        loss = loss / len(old)
         loss.backward()  # type: ignore[no-untyped-call]
-        log_prob[here], entropy[here] = new.detach(), entropies[node].detach()
-    return _Scored(log_prob, entropy)
+        log_prob[units], entropy[units] = new.detach(), entropies.detach()
+    return _Scored(log_prob, entropy, base_kl)
 
 
-def _share_rows(paths: Sequence[TokenPath], device: torch.device) -> tuple[list[DecisionRow], _Slots]:
-    """Distinct rows of the paths, and where each decision is found among them."""
+def _sum_in(values: Tensor, of: Tensor, n_units: int) -> Tensor:
+    return values.new_zeros(n_units).index_add(0, of, values)
+
+
+def _unit_entropies(taken: Taken, of: Tensor, n_units: int, level: CreditLevel) -> Tensor:
+    """Entropy of each unit: of its decision, or of the whole action.
+
+    Where a row does not know that of the action, it is estimated by the sum over the sampled path (chain rule).
+    """
+    if level == CreditLevel.TOKEN or taken.action_entropy is None:
+        return _sum_in(taken.entropy, of, n_units)
+    counts = _sum_in(torch.ones_like(taken.entropy), of, n_units)
+    return _sum_in(taken.action_entropy, of, n_units) / counts
+
+
+def _share_rows(
+    paths: Sequence[TokenPath], device: torch.device, level: CreditLevel
+) -> tuple[list[DecisionRow], Slots, Tensor]:
+    """Distinct rows of the paths, where each decision is found among them, and the unit of credit it belongs to."""
     number: dict[DecisionRow, int] = {}
     slots: list[tuple[int, int, int]] = []
+    units: list[int] = []
+    n_units = 0
     for path in paths:
         row = decision_row(path)
-        if row is not None:
-            index = number.setdefault(row, len(number))
-            slots += [(index, k, decision.choice) for k, decision in enumerate(path.decisions)]
+        if row is None:
+            continue
+        index = number.setdefault(row, len(number))
+        nodes = range(len(path.decisions)) if path.tree is None else path.tree.nodes
+        slots += [(index, node, decision.choice) for node, decision in zip(nodes, path.decisions, strict=True)]
+        of_token = range(n_units, n_units + len(path.decisions))
+        units += of_token if level == CreditLevel.TOKEN else [n_units] * len(path.decisions)
+        n_units = units[-1] + 1
     table = torch.tensor(slots, device=device)
-    return list(number), _Slots(*table.unbind(1))
+    return list(number), Slots(*table.unbind(1)), torch.tensor(units, device=device)
 
 
 def _value_step(policy: LLMPolicy, batch: TokenRolloutSamples, settings: UpdateSettings, log: _Log) -> None:
     values = policy.critic(batch.features)[batch.feature_of]
-    loss = clipped_value_loss(values, batch.old_values, batch.returns, settings.clip_range_vf).mean()
+    unit = policy.critic.scale.deviation  # 1 unless values are normalised
+    loss = clipped_value_loss(
+        values / unit, batch.old_values / unit, batch.returns / unit, settings.clip_range_vf
+    ).mean()
     policy.critic_optimizer.zero_grad()
     (settings.vf_coef * loss).backward()  # type: ignore[no-untyped-call]
     norm = _step(policy.critic_optimizer, list(policy.critic.parameters()), settings.max_grad_norm, "critic")

@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from toy import batch_of, make_agent, randomise
 
 from lang_envs.wrappers.admissible import admissible_observation
-from poad_sb3 import POAD, LLMPolicy, ObservationError
+from poad_sb3 import POAD, LLMPolicy, ObservationError, choosers
 from poad_sb3.buffers import TokenPath
 from poad_sb3.critic import FeatureWhitening
 
@@ -321,8 +321,8 @@ def test_rollouts_and_evaluation_draw_and_remember_apart(policy: LLMPolicy, monk
     expected, _ = policy.predict(many)
     policy.seed(5)
     passes = []
-    evaluate = policy.evaluate_rows
-    monkeypatch.setattr(policy, "evaluate_rows", lambda rows: passes.append(rows) or evaluate(rows))
+    evaluate = choosers.edge_log_probs
+    monkeypatch.setattr(choosers, "edge_log_probs", lambda lm, rows: passes.append(rows) or evaluate(lm, rows))
     acted = np.stack([step.env_action for step in policy.act(many)])
     assert len(passes) == 1, "a rollout takes no score from an evaluation, and its own only once"
     predicted, _ = policy.predict(many)

@@ -1,0 +1,254 @@
+"""The ways to act: along the trie, among whole candidates, or freely."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from poad_sb3.candidates import ActionTrie, Decision, TokenIds, action_log_probs, path_log_probs, sample_index
+from poad_sb3.decisions import edge_log_probs
+from poad_sb3.errors import ObservationError
+from poad_sb3.lm import LanguageModel
+from poad_sb3.observations import Question
+from poad_sb3.paths import DecisionRow, TokenPath, TreeDecisions
+from poad_sb3.rows import Memo, Normalization, Prepared, ScoreCache, decision_row, prepare
+
+Kind = TypeVar("Kind", bound=StrEnum)
+
+__all__ = [
+    "ActionSampling",
+    "CandidateChooser",
+    "Chooser",
+    "Chosen",
+    "FreeChooser",
+    "TrieChooser",
+    "make_chooser",
+    "member",
+]
+
+
+class ActionSampling(StrEnum):
+    """How an action is sampled."""
+
+    TRIE = "trie"
+    """Token by token, among the children of the trie of admissible actions."""
+    CANDIDATES = "candidates"
+    """A softmax over whole admissible actions (TWOSOME), by its token conditionals along the trie."""
+    FREE = "free"
+    """Token by token, among the whole vocabulary."""
+
+
+class Chosen(NamedTuple):
+    """An action and how it was sampled.
+
+    Attributes:
+        text: The action.
+        path: Its tokens, as the update scores them.
+        log_probs: Log-probability of each token as the update computes it, `[n]`.
+    """
+
+    text: str
+    path: TokenPath
+    log_probs: NDArray[np.float32]
+
+
+class Chooser(ABC):
+    """A distribution over actions, given a question.
+
+    Args:
+        lm: The model it asks.
+    """
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+
+    @abstractmethod
+    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+        """A sampled action for each question; the most probable one without `rng` (greedy, where it is free)."""
+
+    @abstractmethod
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """Probability of every admissible action."""
+
+
+class TrieChooser(Chooser):
+    """At each node of the trie the model's distribution over the node's children."""
+
+    normalization: Normalization | None = None
+
+    def __init__(self, lm: LanguageModel) -> None:
+        super().__init__(lm)
+        self._prepare = Memo(partial(prepare, lm, normalization=self.normalization), maxsize=512)
+
+    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+        """See `Chooser.choose`."""
+        prepared = [self._prepare(question) for question in questions]
+        chosen = []
+        for question, one, edges in zip(questions, prepared, self._score(prepared, cache), strict=True):
+            pick = _pick(one.trie, edges, rng)
+            chosen.append(self._chosen((question.actions or ())[pick], one, edges, pick))
+        return chosen
+
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """See `Chooser.probabilities`."""
+        prepared = self._prepare(question)
+        log_probs = action_log_probs(prepared.trie, self._score([prepared], cache)[0])
+        return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
+
+    def _chosen(self, text: str, one: Prepared, edges: NDArray[np.float32], pick: int) -> Chosen:
+        path = TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
+        return Chosen(text, path, path_log_probs(one.trie, edges, pick))
+
+    @torch.no_grad()
+    def _score(self, prepared: Sequence[Prepared], cache: ScoreCache) -> list[NDArray[np.float32]]:
+        """Log-probabilities of all children of all decision nodes, for each question."""
+        known = cache.current()
+        missing = list(dict.fromkeys(one.row for one in prepared if one.row not in known))
+        for row in [row for row in missing if not row.children]:
+            known[row] = np.empty(0, dtype=np.float32)
+            missing.remove(row)
+        for chunk in self.lm.chunks([row.row for row in missing]):
+            rows = [missing[index] for index in chunk]
+            flat = edge_log_probs(self.lm, rows).log_probs.cpu().numpy()
+            sizes = np.cumsum([_n_edges(row) for row in rows])[:-1]
+            known.update(zip(rows, np.split(flat, sizes), strict=True))
+        return [known[one.row] for one in prepared]
+
+
+class CandidateChooser(TrieChooser):
+    """TWOSOME's softmax over whole actions.
+
+    Args:
+        lm: The model it asks.
+        normalization: N(a).
+        paper_mode: Let the update see full-vocabulary token probabilities instead of those that were sampled from, as
+            the published code does: off-policy.
+    """
+
+    def __init__(self, lm: LanguageModel, normalization: Normalization, paper_mode: bool) -> None:
+        self.normalization = normalization
+        self._paper_mode = paper_mode
+        super().__init__(lm)
+
+    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+        """See `Chooser.choose`."""
+        chosen = super().choose(questions, rng, cache)
+        return _as_free(self.lm, chosen) if self._paper_mode else chosen
+
+    def _chosen(self, text: str, one: Prepared, edges: NDArray[np.float32], pick: int) -> Chosen:
+        chosen = super()._chosen(text, one, edges, pick)
+        tree = TreeDecisions(one.row, one.trie.nodes[pick])
+        return chosen._replace(path=chosen.path._replace(tree=tree))
+
+
+class FreeChooser(Chooser):
+    """Ordinary sampling from the model's next-token distribution until the end token.
+
+    Args:
+        lm: The model it asks.
+        max_new_tokens: Bound on the tokens of an action, end token included.
+    """
+
+    def __init__(self, lm: LanguageModel, max_new_tokens: int) -> None:
+        super().__init__(lm)
+        self._max_new_tokens = max_new_tokens
+
+    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+        """See `Chooser.choose`."""
+        prompts = [self.lm.prompt_ids(question.text) for question in questions]
+
+        def next_tokens(log_probs: Tensor) -> list[int]:
+            wide = log_probs.double().cpu().numpy()
+            return [int(row.argmax()) if rng is None else sample_index(row, rng) for row in wide]
+
+        actions, log_probs = self.lm.generate(prompts, self._max_new_tokens, next_tokens)
+        return [
+            Chosen(self.lm.action_text(ids), _free_path(prompt, ids), np.array(known, dtype=np.float32))
+            for prompt, ids, known in zip(prompts, actions, log_probs, strict=True)
+        ]
+
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """Not known: there is no list.
+
+        Raises:
+            ObservationError: Always.
+        """
+        raise ObservationError(
+            "Expected a way to act that knows all actions; got action_sampling='free'. Fix: 'trie' or 'candidates'."
+        )
+
+
+def make_chooser(
+    lm: LanguageModel,
+    sampling: ActionSampling | str,
+    normalization: Normalization | str,
+    *,
+    paper_mode: bool,
+    max_new_tokens: int,
+) -> Chooser:
+    """The way to act that goes by a name.
+
+    Raises:
+        ValueError: If there is none, or `paper_mode` without candidates.
+    """
+    chosen = member(ActionSampling, "action_sampling", sampling)
+    divided = member(Normalization, "candidate_normalization", normalization)
+    if paper_mode and chosen is not ActionSampling.CANDIDATES:
+        raise ValueError(
+            f"Expected paper_mode with action_sampling='candidates', which the papers sample from; got "
+            f"{str(chosen)!r}. Fix: leave one of them out."
+        )
+    if chosen is ActionSampling.FREE:
+        return FreeChooser(lm, max_new_tokens)
+    return TrieChooser(lm) if chosen is ActionSampling.TRIE else CandidateChooser(lm, divided, paper_mode)
+
+
+def member(kind: type[Kind], name: str, value: str) -> Kind:
+    """The member of an enumeration that a word stands for.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if value not in [one.value for one in kind]:
+        raise ValueError(f"Expected {name} to be one of {[one.value for one in kind]}; got {value!r}.")
+    return kind(value)
+
+
+@torch.no_grad()
+def _as_free(lm: LanguageModel, chosen: Sequence[Chosen]) -> list[Chosen]:
+    """The same actions, as if each token had been chosen from the whole vocabulary."""
+    paths = [_free_path(one.path.prompt, one.path.action) for one in chosen]
+    rows = [row for row in map(decision_row, paths) if row is not None]  # no path is without decisions
+    scored: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
+    for chunk in lm.chunks([row.row for row in rows]):
+        hidden = lm.hidden_states([rows[index].row for index in chunk], adapter=True)
+        taken = [token for index in chunk for token in paths[index].action]
+        flat = lm.vocabulary_log_probs(hidden)[range(len(taken)), taken].cpu().numpy()
+        ends = np.cumsum([len(paths[index].action) for index in chunk])[:-1]
+        for index, part in zip(chunk, np.split(flat, ends), strict=True):
+            scored[index] = part
+    return [
+        one._replace(path=path, log_probs=log_probs) for one, path, log_probs in zip(chosen, paths, scored, strict=True)
+    ]
+
+
+def _free_path(prompt: TokenIds, action: TokenIds) -> TokenPath:
+    return TokenPath(prompt, action, tuple(Decision(place, (), token) for place, token in enumerate(action)))
+
+
+def _n_edges(row: DecisionRow) -> int:
+    return sum(map(len, row.children)) if row.mixture is None else sum(row.mixture.counts)
+
+
+def _pick(trie: ActionTrie, edges: NDArray[np.float32], rng: np.random.Generator | None) -> int:
+    """A sampled action, or without a generator the most probable one."""
+    log_probs = action_log_probs(trie, edges)
+    return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
