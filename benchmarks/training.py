@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import matplotlib.pyplot as plt
@@ -13,6 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from benchmarks.evaluation import Summary, model_agent, play, summarize
 from poad_sb3 import POAD
+from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = ["Curve", "plot_curves", "train"]
 
@@ -56,7 +57,7 @@ class _Watch(BaseCallback):
 
     def evaluate(self) -> None:
         started = time.perf_counter()
-        assert isinstance(self.model, POAD)
+        assert isinstance(self.model, LLMOnPolicyAlgorithm)
         episodes = play(self.env_id, model_agent(self.model), self.n_episodes, seed=10_000)
         self.steps.append(self.num_timesteps)
         self.summaries.append(summarize(episodes))
@@ -64,14 +65,22 @@ class _Watch(BaseCallback):
 
 
 def train(
-    env_id: str, steps: int, seed: int, *, eval_every: int, eval_episodes: int, progress_bar: bool = False
-) -> tuple[POAD, Curve]:
-    """Train POAD with its defaults (the pocket setting).
+    env_id: str,
+    steps: int,
+    seed: int,
+    *,
+    eval_every: int,
+    eval_episodes: int,
+    progress_bar: bool = False,
+    algorithm: type[LLMOnPolicyAlgorithm] = POAD,
+    **arguments: Any,
+) -> tuple[LLMOnPolicyAlgorithm, Curve]:
+    """Train with the defaults (the pocket setting), or with other arguments.
 
     Returns:
         The model and its curve; `train_seconds` excludes the evaluations.
     """
-    model = POAD("LLMPolicy", gym.make(env_id), seed=seed)
+    model = algorithm("LLMPolicy", gym.make(env_id), seed=seed, **arguments)
     watch = _Watch(env_id, eval_every, eval_episodes)
     started = time.perf_counter()
     model.learn(steps, callback=watch, progress_bar=progress_bar)

@@ -25,6 +25,7 @@ class Family(NamedTuple):
         limit: Argument that sets the time limit.
         late: What happens to the action that crosses the time limit.
         is_open: Whether any text is an action, so that there is no list to go through.
+        is_random: Whether episodes are drawn from the seed, so that one start does not stand for all.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Family(NamedTuple):
     limit: str
     late: str
     is_open: bool = False
+    is_random: bool = False
 
 
 def _kitchen_rewards(env: Any) -> str:  # noqa: ANN401 - an OvercookedEnv
@@ -76,6 +78,10 @@ def _coding_rewards(env: Any) -> str:  # noqa: ANN401 - a DataSciCodingEnv
     return table(("attempt", "reward"), rows) + "\n\nEquations: [the evaluation](datascicoding.md#evaluation)."
 
 
+def _keytoken_rewards(env: Any) -> str:  # noqa: ANN401 - a KeyTokenEnv
+    return f"1 / {env.horizon} (`1 / horizon`) for the right key word, 0 for a wrong one and for an invalid action."
+
+
 FAMILIES = {
     "Overcooked": Family(
         title="Overcooked",
@@ -107,6 +113,17 @@ FAMILIES = {
         limit="max_attempts",
         late="code that runs in the last attempt counts",
         is_open=True,
+    ),
+    "KeyToken": Family(
+        title="KeyToken",
+        page="keytoken.md",
+        unit="steps",
+        rewards=_keytoken_rewards,
+        start="No decision has been made, the first key word is drawn",
+        terminated="the last decision has been made",
+        limit="max_steps",
+        late="a decision that is the last one in the last step counts",
+        is_random=True,
     ),
 }
 

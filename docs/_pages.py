@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
 import griffe
 import gymnasium as gym
 from _families import Family, family_of, rows_of
+from _keytoken import keytoken_numbers, keytoken_sections
 from _open import open_sections
 from _root import ROOT
 from _tables import arguments, code, docstring, episode, info_fields, percent, quoted, table
@@ -79,7 +81,7 @@ def page(row: EnvRow) -> str:
     family, env = family_of(row.id), _inner(row.id)
     text, info = env.reset(seed=0)
     module, _, name = row.entry_point.partition(":")
-    own = open_sections(row, env, family) if family.is_open else _listed_sections(row, env, family)
+    own = _own_sections(family)(row, env, family)
     parts = {
         "": f"{row.summary} {_use(row.id)}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page}).",
         "Make it": _example(row.id),
@@ -98,6 +100,13 @@ def page(row: EnvRow) -> str:
     }
     sections = [f"## {title}\n\n{body}" if title else body for title, body in parts.items()]
     return "\n\n".join([f"# {row.id}", *sections]) + "\n"
+
+
+def _own_sections(family: Family) -> Callable[[EnvRow, LangEnv[Any], Family], dict[str, str]]:
+    """What makes the sections that differ between kinds of families."""
+    if family.is_open:
+        return open_sections
+    return keytoken_sections if family.is_random else _listed_sections
 
 
 def _listed_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, str]:
@@ -261,5 +270,7 @@ def overview() -> str:
         both, found = _scores().get(row.id), recorded().get(row.id)
         use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else ""
         numbers = (f"{both['oracle']['actions']:.0f}", percent(both["random"]["success"])) if both else ("1", "")
+        if family_of(row.id).is_random:
+            numbers = keytoken_numbers(_inner(row.id))
         rows.append((_linked(row.id), row.summary, *numbers, str(found["episodes"]) if found else "", use))
     return table(("id", "task", "oracle's actions", "random success", "recorded episodes", "use"), rows)

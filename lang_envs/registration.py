@@ -107,6 +107,12 @@ ENV_ROWS: tuple[EnvRow, ...] = (
         {"dataset": None},
         {"table": _OWN_TABLE, "target": "kind"},
     ),
+    EnvRow(
+        "KeyToken-v0",
+        "lang_envs.keytoken.env:KeyTokenEnv",
+        "A diagnostic: one word of the action decides.",
+        {"n_tokens": 4, "key_position": 1, "n_actions": 5, "horizon": 4},
+    ),
 )
 """Every id."""
 

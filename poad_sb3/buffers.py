@@ -286,10 +286,21 @@ class TokenRolloutBuffer(RolloutBuffer):
         if self._flat is None:
             raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
         arrays = {name: getattr(self._flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
-        return {"paths": self._flat.paths, "offsets": self._offsets, **arrays}
+        level = str(self.credit_level)
+        return {"paths": self._flat.paths, "offsets": self._offsets, "credit_level": level, **arrays}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_state` returned."""
+        """Restore what `get_state` returned.
+
+        Raises:
+            ValueError: If its advantages belong to something else than those of this buffer.
+        """
+        level = state.get("credit_level", str(self.credit_level))
+        if level != self.credit_level:
+            raise ValueError(
+                f"Expected a rollout with advantages of each {self.credit_level}; got one of each {level}. "
+                "Fix: load it as it was saved, or learn to the end of its rollout first."
+            )
         tensors = {name: torch.from_numpy(state[name]).to(self.device) for name in TokenRolloutSamples._fields[1:]}
         self._flat = TokenRolloutSamples(paths=state["paths"], **tensors)
         self._offsets = state["offsets"]

@@ -79,7 +79,7 @@ class ReturnScale(nn.Module):
     """Running mean and deviation of returns, in whose units a critic may learn (PopArt, arXiv 1602.07714).
 
     Values are `deviation * (output + shift) + mean`. Whoever renews the statistics rescales the last layer by
-    `renew`'s factor; `shift` is renewed with them, so that no value changes.
+    `renew`'s factor; `shift` is renewed with them, so that no value changes but at the first renewal.
     """
 
     mean: Tensor
@@ -102,7 +102,8 @@ class ReturnScale(nn.Module):
         mean = self.mean + delta * len(returns) / total
         deviation = ((known + spread) / total).sqrt().clamp(min=_MIN_DEVIATION)
         factor = self.deviation / deviation
-        self.shift.copy_((self.shift * self.deviation + self.mean - mean) / deviation)
+        if self.count > 0:  # at first every output is 0: nothing to keep, and 0 shall stand for the mean
+            self.shift.copy_((self.shift * self.deviation + self.mean - mean) / deviation)
         for old, new in ((self.mean, mean), (self.deviation, deviation), (self.count, total)):
             old.copy_(new)
         return factor

@@ -197,6 +197,13 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
                 raise ValueError(f"Expected {name} to be a {at_least} number; got {value!r}.")
 
     def _check_combination(self) -> None:
+        member(CreditLevel, "credit_level", self.credit_level)
+        member(Bootstrap, "bootstrap", self.bootstrap)
+        if self.kl_coef and self.action_sampling == ActionSampling.CANDIDATES and not self.paper_mode:
+            raise ValueError(
+                "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
+                f"candidates is not among the cached features; got {self.kl_coef}. Fix: leave one of them out."
+            )
         if self.credit_level == CreditLevel.ACTION and (self.paper_mode or self.kl_coef):
             raise ValueError(
                 "Expected no paper_mode and no kl_coef with credit for whole actions: both are about tokens; got "
@@ -225,6 +232,12 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             credit_level=self.credit_level,
             bootstrap=self.bootstrap,
         )
+        elsewhere = sorted(set(self.policy_kwargs) & set(_ACTING))
+        if elsewhere:
+            raise ValueError(
+                f"Expected {elsewhere[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
+                "policy_kwargs. Fix: move it out of them."
+            )
         known = set(inspect.signature(self.policy_class.__init__).parameters)
         unknown = sorted(set(self.policy_kwargs) - known)
         if unknown:
@@ -352,7 +365,13 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
                 f"Expected info['primitive_steps'] with smdp_discount; got {missing[0]}. "
                 "Fix: leave smdp_discount out, or let the environment tell how long an action took."
             )
-        return np.array([float(info["primitive_steps"]) for info in infos])
+        durations = np.array([info["primitive_steps"] for info in infos], dtype=np.float64)
+        if not (np.isfinite(durations) & (durations >= 0)).all():
+            raise UnsupportedEnvError(
+                f"Expected info['primitive_steps'] to be times, 0 or more; got {durations.tolist()}. "
+                "Fix: mend the environment; nothing was learned from it."
+            )
+        return durations
 
     def train(self) -> None:
         """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""

@@ -92,7 +92,7 @@ def pages() -> ModuleType:
 SMALL_IDS = [
     row.id
     for row in ENV_ROWS
-    if row.id.startswith(("VirtualHome", "DataSciCoding")) or row.id == "Overcooked-TomatoSalad-v0"
+    if row.id.startswith(("VirtualHome", "DataSciCoding", "KeyToken")) or row.id == "Overcooked-TomatoSalad-v0"
 ]
 """Ids whose situations are few enough to go through in a test; the site's build goes through all."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 from stable_baselines3.common.vec_env import VecEnv
 
+from poad_sb3.checkpoints import Target
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 from poad_sb3.policies import LLMPolicy
 
 __all__ = ["NTPO"]
+
+Self = TypeVar("Self", bound="NTPO")
 
 
 class NTPO(LLMOnPolicyAlgorithm):
@@ -39,3 +42,10 @@ class NTPO(LLMOnPolicyAlgorithm):
     ) -> None:
         inside = gamma if gamma_token is None else gamma_token
         super().__init__(policy, env, gamma=gamma, gamma_token=inside, **arguments)
+
+    @classmethod
+    def load(cls: type[Self], path: Target, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401 - of the base class
+        """As in the base class; with another `gamma`, the discount inside actions follows it."""
+        if "gamma" in kwargs:
+            kwargs.setdefault("gamma_token", kwargs["gamma"])
+        return super().load(path, *args, **kwargs)

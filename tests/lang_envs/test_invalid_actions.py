@@ -54,6 +54,7 @@ FAMILIES = {
         ("primitives", "last_primitives"), -0.001, "max_primitives", lambda env: env.admissible_actions()
     ),
     "VirtualHome": Family(("steps", "succeeded"), 0.0, "max_steps", lambda env: env.command_set),
+    "KeyToken": Family(("steps", "correct"), 0.0, "max_steps", lambda env: env.admissible_actions()),
 }
 
 

@@ -1,0 +1,203 @@
+"""Four methods on Food Preparation by the same policy: what credit alone is worth.
+
+python -m benchmarks.methods tune --seeds 101 102      # learning rates of every method, results/methods_tuning.json
+python -m benchmarks.methods run --seeds 0 1 2 3 4     # with the rates that did best; one piece for each run
+python -m benchmarks.methods report                    # results/methods.json and .png of all pieces
+
+All act by the softmax over candidates that TWOSOME samples from, so they differ in credit: POAD (BAD), NTPO and ARCHER
+(token credit that discounts inside an action), TWOSOME (none inside). Every method is tuned over the same learning
+rates on the same seeds, none of which is reported. A run that has a piece is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
+
+from benchmarks.environment import RESULTS, describe_machine
+from benchmarks.training import train
+from poad_sb3 import ARCHER, NTPO, POAD, TWOSOME
+from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+
+__all__ = ["METHODS", "area", "interval"]
+
+ENV_ID = "VirtualHome-FoodPreparation-v0"
+STEPS = 4_000
+EVAL_EVERY, EVAL_EPISODES = 1_000, 50
+METHODS: dict[str, type[LLMOnPolicyAlgorithm]] = {"POAD": POAD, "NTPO": NTPO, "TWOSOME": TWOSOME, "ARCHER": ARCHER}
+RATES = (1e-3, 2e-3, 4e-3)
+PIECES = RESULTS / "methods"
+TUNING = RESULTS / "methods_tuning.json"
+
+
+def area(steps: list[int], returns: list[float]) -> float:
+    """Mean height of a learning curve: the area under it divided by its width (trapezoids)."""
+    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """95% interval of the mean by Student's t; the value itself where there is one."""
+    if len(values) < 2:
+        return values[0], values[0]
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
+def _run(method: str, rate: float, seed: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    _, curve = train(
+        ENV_ID,
+        STEPS,
+        seed,
+        eval_every=EVAL_EVERY,
+        eval_episodes=EVAL_EPISODES,
+        algorithm=METHODS[method],
+        action_sampling="candidates",
+        learning_rate=rate,
+    )
+    returns = [one.mean_return for one in curve.summaries]
+    return {
+        "method": method,
+        "learning_rate": rate,
+        "seed": seed,
+        "area": round(area(curve.steps, returns), 4),
+        "steps": curve.steps,
+        "returns": [round(one, 4) for one in returns],
+        "success": [one.success_rate for one in curve.summaries],
+        "train_seconds": round(curve.train_seconds, 1),
+        "largest_first_ratio_error": curve.first_ratio_error,
+    }
+
+
+def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - of JSON
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def tune(seeds: list[int], console: Console) -> None:
+    """Every learning rate of every method on every seed; what is known already is not repeated."""
+    known: list[dict[str, Any]] = json.loads(TUNING.read_text(encoding="utf-8"))["runs"] if TUNING.exists() else []
+    for seed in seeds:
+        for rate in RATES:
+            for method in METHODS:
+                if any((one["method"], one["learning_rate"], one["seed"]) == (method, rate, seed) for one in known):
+                    continue
+                known.append(_run(method, rate, seed))
+                console.print(f"{method} {rate} seed {seed}: area {known[-1]['area']}", known[-1]["returns"])
+                _write(TUNING, {**describe_machine(), "env": ENV_ID, "steps": STEPS, "runs": known})
+
+
+def best_rates() -> dict[str, float]:
+    """For each method the learning rate with the largest mean area on the tuning seeds."""
+    runs = json.loads(TUNING.read_text(encoding="utf-8"))["runs"]
+    mean = {
+        method: {
+            rate: float(
+                np.mean([one["area"] for one in runs if (one["method"], one["learning_rate"]) == (method, rate)])
+            )
+            for rate in RATES
+        }
+        for method in METHODS
+    }
+    return {method: max(rates, key=rates.__getitem__) for method, rates in mean.items()}
+
+
+def run(seeds: list[int], console: Console) -> None:
+    """The reported runs."""
+    rates = best_rates()
+    for seed in seeds:
+        for method, rate in rates.items():
+            path = PIECES / f"{method.lower()}_{seed}.json"
+            if not path.exists():
+                piece = _run(method, rate, seed)
+                _write(path, {**describe_machine(), "env": ENV_ID, **piece})
+                console.print(f"{method} seed {seed}: area {piece['area']}", piece["returns"])
+
+
+def report(console: Console) -> None:
+    """Put the pieces together."""
+    pieces = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(PIECES.glob("*.json"))]
+    rows = {}
+    table = Table(
+        "method", "learning rate", "seeds", "untrained", "area under the curve", "95 %", "final return", title=ENV_ID
+    )
+    for method in METHODS:
+        own = [piece for piece in pieces if piece["method"] == method]
+        if not own:
+            continue
+        areas = [piece["area"] for piece in own]
+        low, high = interval(areas)
+        finals = [piece["returns"][-1] for piece in own]
+        untrained = float(np.mean([piece["returns"][0] for piece in own]))
+        rows[method] = {
+            "learning_rate": own[0]["learning_rate"],
+            "seeds": [piece["seed"] for piece in own],
+            "untrained": round(untrained, 4),
+            "area": round(float(np.mean(areas)), 4),
+            "interval": [round(low, 4), round(high, 4)],
+            "final": round(float(np.mean(finals)), 4),
+            "areas": areas,
+        }
+        table.add_row(
+            method,
+            f"{own[0]['learning_rate']:g}",
+            str(len(own)),
+            f"{untrained:.3f}",
+            f"{np.mean(areas):.3f}",
+            f"{low:.3f} to {high:.3f}",
+            f"{np.mean(finals):.3f}",
+        )
+    console.print(table)
+    _write(RESULTS / "methods.json", {**describe_machine(), "env": ENV_ID, "steps": STEPS, "methods": rows})
+    _plot(pieces)
+
+
+def _plot(pieces: list[dict[str, Any]]) -> None:
+    figure, axes = plt.subplots(figsize=(7, 4.2), dpi=120)
+    for method in METHODS:
+        own = [piece for piece in pieces if piece["method"] == method]
+        if not own:
+            continue
+        shortest = min(len(piece["steps"]) for piece in own)
+        returns = np.array([piece["returns"][:shortest] for piece in own])
+        bands = np.array([interval(list(column)) for column in returns.T])
+        steps = own[0]["steps"][:shortest]
+        axes.plot(steps, returns.mean(0), marker="o", markersize=3, label=f"{method}, {len(own)} seeds")
+        axes.fill_between(steps, bands[:, 0], bands[:, 1], alpha=0.15)
+    axes.set(
+        xlabel="environment steps (actions)", ylabel="return, sampled", title=f"{ENV_ID}, pocket model, same policy"
+    )
+    axes.legend(loc="lower right", fontsize=8)
+    axes.grid(alpha=0.25)
+    figure.tight_layout()
+    figure.savefig(RESULTS / "methods.png")
+    plt.close(figure)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="Four methods by the same policy on Food Preparation.")
+    parser.add_argument("what", choices=("tune", "run", "report"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    options = parser.parse_args()
+    console = Console()
+    if options.what == "tune":
+        tune(options.seeds, console)
+    elif options.what == "run":
+        run(options.seeds, console)
+    report(console) if options.what != "tune" else console.print(best_rates())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""KeyToken: a diagnostic family in which one word of an action decides."""

@@ -1,0 +1,347 @@
+"""BADQ: off-policy token Q-learning with the Bellman backup with Action Decomposition."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+import sys
+import time
+from typing import Any, ClassVar, TypeVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.vec_env import VecEnv
+
+from poad_sb3.badq.policy import BADQPolicy
+from poad_sb3.badq.replay import Transition, TransitionBuffer
+from poad_sb3.badq.resuming import ResumableOffPolicy
+from poad_sb3.badq.targets import SoftReference
+from poad_sb3.badq.update import gather, update_head
+from poad_sb3.choosers import member
+from poad_sb3.errors import ObservationError, UnsupportedEnvError
+from poad_sb3.observations import Question, parse_observation
+
+__all__ = ["BADQ"]
+
+Self = TypeVar("Self", bound="BADQ")
+
+_MOST_WHITENED = 1024
+"""Distinct questions that the input of the head is scaled by. It is renewed whenever the steps have doubled."""
+_COUNTS = ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps")
+_SHARES = ("gamma", "tau", "exploration_initial_eps", "exploration_final_eps")
+_OF_POLICY = ("soft", "beta", "reference", "double_q")
+"""Arguments that the policy takes too."""
+
+
+class BADQ(ResumableOffPolicy):
+    """Q-learning over tokens with the BAD target, or with its soft form sBAD.
+
+    The language model is frozen. Its hidden state at a token of an action goes through a small head that says Q(o,
+    w_<=j): what the best continuation of that beginning is worth. Equations: `poad_sb3.badq.targets`. Environments
+    must list admissible actions.
+
+    Args:
+        policy: `"BADQPolicy"` or a subclass of it.
+        env: A language environment, the id of one, or a vector of them.
+        learning_rate: Rate of the head's Adam (eps 1e-5), or a schedule of the progress remaining (1 to 0).
+        buffer_size: Transitions in the replay buffer.
+        learning_starts: Steps of uniformly random actions before the first update.
+        batch_size: Transitions in a minibatch.
+        tau: Share of the way that the target head moves at an update of it; 1 copies.
+        gamma: Discount between actions. Inside an action it is always 1.
+        train_freq: Steps of each environment between updates.
+        gradient_steps: Minibatches of an update.
+        target_update_interval: Minibatches between updates of the target head.
+        exploration_steps: Steps in which the exploration rate falls linearly. (A number of steps, not SB3's fraction
+            of the training: so training twice for 1,000 steps is training once for 2,000.)
+        exploration_initial_eps: Probability of a uniformly random action at first.
+        exploration_final_eps: The same after `exploration_steps`.
+        max_grad_norm: Clip of the gradient norm.
+        n_steps: Environment steps whose rewards are summed before the target bootstraps (fewer where an episode ends).
+            1 is the equation. More steps carry a reward back faster, and bootstrap less from situations that look
+            alike but are not; in return they count in what exploration cost (nothing is corrected), and with `soft`
+            leave out the regularisation of the steps between.
+        soft: sBAD: soft values, and acting by a Boltzmann distribution on the trie.
+        beta: Temperature of sBAD, in units of reward.
+        reference: pi_ref of sBAD: `"base"`, the base model on the trie, or `"uniform-actions"`.
+        double_q: BAD: let the present head choose the child, and the target head value it. sBAD has no argmax.
+        stats_window_size: Episodes in the logged means.
+        tensorboard_log: Folder for TensorBoard.
+        policy_kwargs: Arguments of the policy: `model`, `revision`, `lora`, `critic_arch`, `max_tokens_per_forward`,
+            `cache_size`.
+        verbose: 0 silent, 1 information.
+        seed: Seed of everything random.
+        device: Torch device, or `"auto"`.
+        _init_setup_model: As in SB3.
+
+    Raises:
+        UnsupportedEnvError: If the environment has no text observations or no token-sequence actions.
+        ValueError: For an unknown policy, or numbers out of range.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"BADQPolicy": BADQPolicy, "LLMPolicy": BADQPolicy}
+
+    def __init__(
+        self,
+        policy: str | type[BADQPolicy],
+        env: gym.Env[Any, Any] | VecEnv | str | None,
+        learning_rate: float | Schedule = 1e-3,
+        buffer_size: int = 20_000,
+        learning_starts: int = 200,
+        batch_size: int = 64,
+        tau: float = 0.05,
+        gamma: float = 0.95,
+        train_freq: int = 1,
+        gradient_steps: int = 1,
+        target_update_interval: int = 1,
+        exploration_steps: int = 1500,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10.0,
+        *,
+        n_steps: int = 5,
+        soft: bool = False,
+        beta: float = 0.05,
+        reference: SoftReference | str = SoftReference.BASE,
+        double_q: bool = True,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+    ) -> None:
+        if env is None and _init_setup_model:
+            raise UnsupportedEnvError("Expected an environment, or the id of one; got None. Fix: pass gym.make(id).")
+        self.buffer_size, self.learning_starts, self.batch_size = buffer_size, learning_starts, batch_size
+        self.tau, self.gamma, self.target_update_interval = tau, gamma, target_update_interval
+        self.train_freq, self.gradient_steps = train_freq, gradient_steps
+        self.exploration_steps = exploration_steps
+        self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
+        self.max_grad_norm, self.n_steps = max_grad_norm, n_steps
+        self.soft, self.beta, self.double_q = soft, beta, double_q
+        self.reference = member(SoftReference, "reference", reference)
+        self._steps_since_update, self._whitened_at = 0, 0
+        super().__init__(
+            policy,
+            gym.make(env) if isinstance(env, str) else env,  # SB3 would insist on render_mode="rgb_array"
+            learning_rate=learning_rate,
+            policy_kwargs=policy_kwargs,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            device=device,
+            support_multi_env=True,
+            seed=seed,
+        )
+        self._check_numbers()
+        if _init_setup_model:
+            self._setup_model()
+
+    # ------------------------------------------------------------------ setting up
+
+    def _check_numbers(self) -> None:
+        for name in _SHARES:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"Expected {name} between 0 and 1; got {getattr(self, name)}.")
+        for name in (*_COUNTS, "learning_starts", "exploration_steps"):
+            value, least = getattr(self, name), int(name in _COUNTS)
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+                raise ValueError(f"Expected {name} to be an integer of at least {least}; got {value!r}.")
+        for name in ("beta", "max_grad_norm"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
+                raise ValueError(f"Expected {name} to be a positive number; got {value!r}.")
+
+    def _setup_model(self) -> None:
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        kept = self.__dict__.get("replay_buffer")  # of a checkpoint
+        if kept is not None and kept.capacity != self.buffer_size:
+            raise ValueError(
+                f"Expected buffer_size={kept.capacity}, that of the replay buffer in the checkpoint; got "
+                f"{self.buffer_size}. Fix: leave it out, or save with exclude=['replay_buffer']."
+            )
+        self.replay_buffer = TransitionBuffer(self.buffer_size, self.n_envs) if kept is None else kept
+        known = set(inspect.signature(self.policy_class.__init__).parameters) - {"self", *_OF_POLICY}
+        unknown = sorted(set(self.policy_kwargs) - known)
+        if unknown:
+            raise ValueError(f"Expected policy_kwargs among {sorted(known)}; got {unknown[0]!r}.")
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space,
+            self.action_space,
+            self.lr_schedule,
+            **{name: getattr(self, name) for name in _OF_POLICY},
+            **self.policy_kwargs,
+        ).to(self.device)
+        self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
+        self._check_fingerprint(self.base_fingerprint)
+        self.base_fingerprint = self.policy.lm.fingerprint
+
+    def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
+        if policy_name not in self.policy_aliases:
+            raise ValueError(
+                f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of BADQPolicy; "
+                f'got {policy_name!r}. Fix: {type(self).__name__}("BADQPolicy", env).'
+            )
+        return self.policy_aliases[policy_name]
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the process's generators, the spaces, the environments, and the generators of acting and sampling."""
+        super().set_random_seed(seed)
+        if seed is not None and hasattr(self, "policy"):
+            self.policy.seed(seed)
+            self._shuffle_rng = np.random.default_rng([seed, 2])
+
+    # ------------------------------------------------------------------ learning
+
+    @property
+    def exploration_rate(self) -> float:
+        """Present probability of a uniformly random action."""
+        if self.num_timesteps < self.learning_starts:
+            return 1.0
+        done = min(1.0, self.num_timesteps / max(1, self.exploration_steps))
+        return self.exploration_initial_eps + done * (self.exploration_final_eps - self.exploration_initial_eps)
+
+    def learn(
+        self: Self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 10,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train for at least `total_timesteps` environment steps; see SB3.
+
+        Args:
+            total_timesteps: Steps of all environments together.
+            callback: See SB3.
+            log_interval: Episodes between logs; None for none.
+            tb_log_name: Name of the run.
+            reset_num_timesteps: See SB3.
+            progress_bar: See SB3.
+
+        Raises:
+            FloatingPointError: If a reward or a gradient is not finite; nothing was learned from it.
+            ObservationError: If an action space is open.
+        """
+        name = tb_log_name or type(self).__name__
+        total, callback = self._setup_learn(total_timesteps, callback, reset_num_timesteps, name, progress_bar)
+        assert self.env is not None
+        callback.on_training_start(locals(), globals())
+        callback.on_rollout_start()
+        go_on = True
+        while go_on and self.num_timesteps < total:
+            self._update_if_due(callback)  # before a step, so that a checkpoint after one knows what is due
+            go_on = self._step(self.env, callback, log_interval)
+        self._update_if_due(callback)
+        callback.on_training_end()
+        return self
+
+    def _update_if_due(self, callback: BaseCallback) -> None:
+        if self._steps_since_update < self.train_freq or self.num_timesteps < self.learning_starts:
+            return
+        callback.on_rollout_end()
+        self._steps_since_update = 0
+        self.train()
+        callback.on_rollout_start()
+
+    def _step(self, env: VecEnv, callback: BaseCallback, log_interval: int | None) -> bool:
+        """One step of every environment; False if a callback stopped the training."""
+        self.policy.set_training_mode(False)
+        questions = parse_observation(self._last_obs)[0]
+        actions, picks = self.policy.explore(questions, self.exploration_rate)
+        self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
+        new_obs, rewards, dones, infos = env.step(actions)
+        self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
+        if not np.isfinite(rewards).all():
+            raise FloatingPointError(
+                f"Expected finite rewards; got {rewards}. Fix: mend the environment; nothing was learned from it."
+            )
+        following = [
+            _following(new, done, info)
+            for new, done, info in zip(parse_observation(new_obs)[0], dones, infos, strict=True)
+        ]
+        for transition in zip(questions, picks, map(float, rewards), following, strict=True):
+            self.replay_buffer.add(Transition(*transition))
+        self.num_timesteps += env.num_envs
+        self._steps_since_update += 1
+        self._update_info_buffer(infos, dones)
+        self._count_episodes(int(dones.sum()), log_interval)
+        callback.update_locals(locals())
+        return callback.on_step()
+
+    def _count_episodes(self, ended: int, log_interval: int | None) -> None:
+        before, self._episode_num = self._episode_num, self._episode_num + ended
+        if log_interval is not None and self._episode_num // log_interval > before // log_interval:
+            self.dump_logs()
+
+    def train(self) -> None:
+        """One update: `gradient_steps` minibatches."""
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        self._update_learning_rate([self.policy.critic_optimizer])
+        if self.num_timesteps >= 2 * self._whitened_at:
+            self._whitened_at = self.num_timesteps
+            self.policy.fit_whitening(self.replay_buffer.latest_questions(_MOST_WHITENED))
+        heads, chooser = self.policy.critic, self.policy.chooser
+        logged: list[dict[str, float]] = []
+        for _ in range(self.gradient_steps):
+            sample = self.replay_buffer.sample(self.batch_size, self._shuffle_rng, self.n_steps, self.gamma)
+            batch = gather(chooser.known, sample, self.gamma)
+            logged.append(update_head(heads, self.policy.critic_optimizer, batch, chooser.backup, self.max_grad_norm))
+            self._n_updates += 1
+            if self._n_updates % self.target_update_interval == 0:
+                heads.follow(self.tau)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name in logged[0]:
+            self.logger.record(f"train/{name}", float(np.mean([one[name] for one in logged])))
+
+    def dump_logs(self) -> None:
+        """Write what was logged."""
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
+        self.logger.record("time/episodes", self._episode_num, exclude="tensorboard")
+        self.logger.record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))
+        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+        for name, key in (("rollout/ep_rew_mean", "r"), ("rollout/ep_len_mean", "l")):
+            if self.ep_info_buffer:
+                self.logger.record(name, safe_mean([episode[key] for episode in self.ep_info_buffer]))
+        if self.ep_success_buffer:
+            self.logger.record("rollout/success_rate", safe_mean(self.ep_success_buffer))
+        self.logger.dump(step=self.num_timesteps)
+
+    def predict(
+        self,
+        observation: Any,  # noqa: ANN401 - checked by the policy
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        admissible_actions: Any = None,  # noqa: ANN401 - as in LLMPolicy.predict
+    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
+        """Choose environment actions without exploring; see `LLMPolicy.predict`."""
+        return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
+
+
+def _following(new: Question, done: bool, info: dict[str, Any]) -> Question | None:
+    """What a step bootstraps from: after a time limit the true final question, after the end of the task nothing."""
+    if not done:
+        return new
+    if not info.get("TimeLimit.truncated", False):
+        return None
+    final = parse_observation(info["terminal_observation"])[0][0]
+    if not final.actions:
+        raise ObservationError(
+            f"Expected admissible actions at the end of an episode that a time limit cut; got {final.actions}. "
+            "Fix: let the environment list them there too: the step bootstraps from that observation."
+        )
+    return final

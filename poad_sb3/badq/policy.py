@@ -1,0 +1,272 @@
+"""`BADQPolicy`: token Q-values on the frozen trunk, and how to act by them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from poad_sb3.badq.targets import Backup, HardBackup, SoftBackup, SoftReference
+from poad_sb3.badq.tree import QuestionTree, question_tree
+from poad_sb3.buffers import TokenValues
+from poad_sb3.candidates import sample_index
+from poad_sb3.choosers import Chooser, Chosen, member
+from poad_sb3.critic import FeatureWhitening, TokenCritic
+from poad_sb3.lm import LanguageModel
+from poad_sb3.losses import segment_log_softmax
+from poad_sb3.observations import Question, parse_observation
+from poad_sb3.paths import TokenPath
+from poad_sb3.policies import LLMPolicy
+from poad_sb3.rows import Memo, ScoreCache
+
+__all__ = ["BADQPolicy", "KnownQuestion", "QChooser", "QHeads"]
+
+
+class KnownQuestion(NamedTuple):
+    """A question and all that the frozen model says about it.
+
+    Attributes:
+        tree: Its decisions.
+        features: Hidden state at the token of each edge, `[edges, hidden]`.
+        log_reference: log pi_ref of each edge among those of its node, `[edges]`.
+        node_of: Node of each edge, int64 `[edges]`.
+    """
+
+    tree: QuestionTree
+    features: Tensor
+    log_reference: Tensor
+    node_of: Tensor
+
+
+class QHeads(nn.Module):
+    """Q(o, w_<=j) of features at token j: the head that learns and its delayed copy, behind one whitening.
+
+    Args:
+        width: Hidden size of the language model.
+        arch: Widths of the hidden layers.
+    """
+
+    def __init__(self, width: int, arch: Sequence[int]) -> None:
+        super().__init__()
+        self.online = TokenCritic(width, arch)
+        self.target = copy.deepcopy(self.online).requires_grad_(False)
+        self.target.whitening = self.online.whitening
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Q of features `[n, width]`, `[n]`."""
+        values: Tensor = self.online(features)
+        return values
+
+    @torch.no_grad()
+    def follow(self, tau: float) -> None:
+        """Move the copy by a share `tau` of its distance; 1 makes it equal."""
+        for mine, theirs in zip(self.target.parameters(), self.online.parameters(), strict=True):
+            mine.lerp_(theirs, tau)
+
+
+class _Latest(Memo[Question, KnownQuestion]):
+    """A memo that forgets what was not asked for the longest time."""
+
+    def __call__(self, key: Question) -> KnownQuestion:
+        value = super().__call__(key)
+        self._known[key] = self._known.pop(key)
+        return value
+
+
+class QChooser(Chooser):
+    """Walks the trie by Q-values.
+
+    Args:
+        lm: The frozen model.
+        heads: Of Q.
+        backup: What a policy is made of Q by.
+        reference: pi_ref of the soft one.
+        cache_size: Questions whose features are kept.
+    """
+
+    def __init__(
+        self, lm: LanguageModel, heads: QHeads, backup: Backup, reference: SoftReference, cache_size: int
+    ) -> None:
+        super().__init__(lm)
+        self.heads, self.backup, self._reference = heads, backup, reference
+        self.known = _Latest(self._know, cache_size)
+
+    def _know(self, question: Question) -> KnownQuestion:
+        """One pass through the frozen model. Alone, so that the last bits do not depend on who else was asked."""
+        tree = question_tree(self.lm, question)
+        features = self.lm.frozen_features([tree.row])[0]
+        n_edges = len(tree.following)
+        node_of = torch.tensor(tree.node_of, device=features.device)
+        if self._reference == SoftReference.BASE:
+            weights = self.lm.child_logits(features[n_edges:], tree.children)
+        else:
+            weights = torch.tensor(tree.below, device=features.device).float().log()
+        log_reference = segment_log_softmax(weights, node_of, len(tree.children))
+        return KnownQuestion(tree, features[:n_edges].clone(), log_reference, node_of)
+
+    @torch.no_grad()
+    def action_log_probs(self, question: Question) -> NDArray[np.float64]:
+        """Log-probability of every action, `[n_actions]`."""
+        tree, features, log_reference, node_of = self.known(question)
+        q = self.heads(features)
+        if not torch.isfinite(q).all():
+            raise FloatingPointError(
+                "Expected finite Q-values; got NaN or infinity. "
+                "Fix: the head diverged; lower the learning rate and continue from a checkpoint."
+            )
+        edges = self.backup.log_policy(q, log_reference, node_of, len(tree.children)).double().cpu().numpy()
+        return np.array([edges[list(path)].sum() for path in tree.paths])
+
+    def pick(self, question: Question, rng: np.random.Generator | None, exploration_rate: float = 0.0) -> int:
+        """Number of the chosen action.
+
+        Args:
+            question: What is asked.
+            rng: To sample with; None for the most probable action.
+            exploration_rate: Probability of an action drawn uniformly instead.
+        """
+        if rng is not None and rng.random() < exploration_rate:
+            return int(rng.integers(len(self.known(question).tree.paths)))
+        log_probs = self.action_log_probs(question)
+        return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
+
+    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+        """See `Chooser.choose`."""
+        chosen = []
+        for question in questions:
+            log_probs = self.action_log_probs(question)
+            pick = int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
+            text = (question.actions or ())[pick]
+            path = TokenPath(self.lm.prompt_ids(question.text), self.lm.action_ids(text), ())
+            chosen.append(Chosen(text, path, log_probs[[pick]].astype(np.float32)))
+        return chosen
+
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """See `Chooser.probabilities`; without exploration."""
+        return dict(zip(question.actions or (), np.exp(self.action_log_probs(question)).tolist(), strict=True))
+
+
+class BADQPolicy(LLMPolicy):
+    """A frozen language model with a head for token Q-values.
+
+    Acting walks the trie of admissible actions: by the largest Q, or (`soft`) by
+    pi(w | s) proportional to pi_ref(w | s) exp(Q(s, w) / beta).
+
+    The LoRA adapter stays as it was made and takes no part.
+
+    Args:
+        observation_space: See `LLMPolicy`.
+        action_space: See `LLMPolicy`.
+        lr_schedule: Learning rate of the head.
+        use_sde: Accepted for SB3; must be False.
+        model: See `LLMPolicy`.
+        revision: See `LLMPolicy`.
+        lora: See `LLMPolicy`. The adapter is never trained, but must fit the model.
+        critic_arch: Hidden widths of the head.
+        max_tokens_per_forward: See `LanguageModel`.
+        cache_size: Questions whose features are kept; each takes hidden size x edges x 4 bytes.
+        soft: Whether values and policy are the soft ones.
+        beta: Temperature of the soft ones.
+        reference: pi_ref of the soft ones, see `SoftReference`.
+        double_q: See `HardBackup`.
+    """
+
+    critic: QHeads  # type: ignore[assignment]  # two heads in place of one
+    chooser: QChooser
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        use_sde: bool = False,
+        *,
+        model: str = "pocket",
+        revision: str | None = None,
+        lora: Mapping[str, Any] | None = None,
+        critic_arch: Sequence[int] = (256, 256),
+        max_tokens_per_forward: int = 4096,
+        cache_size: int = 4096,
+        soft: bool = False,
+        beta: float = 0.1,
+        reference: SoftReference | str = SoftReference.BASE,
+        double_q: bool = True,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            use_sde,
+            model=model,
+            revision=revision,
+            lora=lora,
+            critic_arch=critic_arch,
+            max_tokens_per_forward=max_tokens_per_forward,
+        )
+        names = ("model", "revision", "lora", "critic_arch", "max_tokens_per_forward")
+        settings: dict[str, Any] = {
+            **{name: self._settings[name] for name in names},
+            "cache_size": cache_size,
+            "soft": soft,
+            "beta": beta,
+            "reference": str(reference),
+            "double_q": double_q,
+        }
+        self._settings = settings
+        self.critic = QHeads(self.lm.hidden_size, critic_arch)
+        self.critic_optimizer = torch.optim.Adam(self.critic.online.parameters(), lr=lr_schedule(1), eps=1e-5)
+        backup: Backup = SoftBackup(beta) if soft else HardBackup(double=double_q)
+        chosen = member(SoftReference, "reference", reference)
+        self.chooser = QChooser(self.lm, self.critic, backup, chosen, cache_size)
+
+    @torch.no_grad()
+    def explore(self, questions: Sequence[Question], exploration_rate: float) -> tuple[NDArray[np.int64], list[int]]:
+        """Choose for a step of training.
+
+        Args:
+            questions: Of each environment.
+            exploration_rate: Probability of an action drawn uniformly.
+
+        Returns:
+            Environment actions `[n, max_length]`, and their numbers among the admissible ones.
+        """
+        picks = [self.chooser.pick(question, self.rollout_rng, exploration_rate) for question in questions]
+        texts = [(question.actions or ())[pick] for question, pick in zip(questions, picks, strict=True)]
+        return np.stack([self._encode(text) for text in texts]), picks
+
+    def fit_whitening(self, questions: Sequence[Question]) -> None:
+        """Whiten the features of these questions, instead of what was whitened before.
+
+        Each counts once. By visits, an agent that is stuck in one situation would make the features of all others
+        outliers, and unlearn them.
+        """
+        fitted = FeatureWhitening(self.lm.hidden_size).to(self.device)
+        fitted.observe(torch.cat([self.chooser.known(question).features for question in questions]))
+        self.critic.online.whitening.load_state_dict(fitted.state_dict())
+
+    @torch.no_grad()
+    def predict_values(self, observation: Any) -> Tensor:  # noqa: ANN401 - see parse_observation
+        """V of each observation by the present head, `[n]`."""
+        values = []
+        for question in parse_observation(observation)[0]:
+            tree, features, log_reference, node_of = self.chooser.known(question)
+            q = self.critic(features)
+            values.append(self.chooser.backup.values(q, q, log_reference, node_of, len(tree.children))[:1])
+        return torch.cat(values)
+
+    def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
+        """Not known: this policy values tokens, given the question, and not what precedes them.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "Expected a policy with values before tokens; got BADQPolicy, whose Q is of tokens. Fix: predict_values."
+        )

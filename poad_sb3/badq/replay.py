@@ -1,0 +1,120 @@
+"""`TransitionBuffer`: the latest transitions, as questions and numbers of actions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poad_sb3.observations import Question
+
+__all__ = ["Transition", "TransitionBuffer"]
+
+
+class Transition(NamedTuple):
+    """One environment step, or several in a row.
+
+    Attributes:
+        question: What was asked.
+        action: Which of its actions was taken.
+        reward: What it paid; with several steps, their discounted sum.
+        following: The next question; after a time limit the true final one, after the end of the task None.
+        steps: How many steps lie between `question` and `following`.
+    """
+
+    question: Question
+    action: int
+    reward: float
+    following: Question | None
+    steps: int = 1
+
+
+class TransitionBuffer:
+    """Ring of transitions. No features are kept: the frozen model can make them again at any time.
+
+    Args:
+        capacity: Transitions it holds; the oldest make room.
+        n_envs: Environments, whose steps are added in turn.
+    """
+
+    def __init__(self, capacity: int, n_envs: int = 1) -> None:
+        self.capacity, self.n_envs = capacity, n_envs
+        self._items: list[Transition] = []
+        self._position = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, transition: Transition) -> None:
+        """Store a transition."""
+        if len(self._items) < self.capacity:
+            self._items.append(transition)
+        else:
+            self._items[self._position] = transition
+        self._position = (self._position + 1) % self.capacity
+
+    def sample(self, size: int, rng: np.random.Generator, n_steps: int = 1, gamma: float = 1.0) -> list[Transition]:
+        """Transitions drawn uniformly, with replacement.
+
+        Args:
+            size: How many.
+            rng: Source of chance.
+            n_steps: Join up to this many steps of an episode, fewer at its end and at the end of the buffer.
+            gamma: Discount of the joined rewards.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        if not self._items:
+            raise ValueError("Expected transitions to sample from; the buffer is empty. Fix: add() some first.")
+        return [self._joined(int(age), n_steps, gamma) for age in rng.integers(len(self._items), size=size)]
+
+    def _joined(self, age: int, n_steps: int, gamma: float) -> Transition:
+        """The steps from one on, which has the number `age` from the oldest."""
+        first = last = self._at(age)
+        reward, steps = first.reward, 1
+        while steps < n_steps and age + steps * self.n_envs < len(self._items):
+            following = self._at(age + steps * self.n_envs)
+            if last.following != following.question:  # the episode ended, or was left
+                break
+            reward += gamma**steps * following.reward
+            last, steps = following, steps + 1
+        return Transition(first.question, first.action, reward, last.following, steps)
+
+    def _at(self, age: int) -> Transition:
+        oldest = self._position if len(self._items) == self.capacity else 0
+        return self._items[(oldest + age) % len(self._items)]
+
+    def latest_questions(self, limit: int) -> list[Question]:
+        """Distinct questions that were asked, at most `limit`, the latest first."""
+        found: dict[Question, None] = {}
+        for age in reversed(range(len(self._items))):
+            found.setdefault(self._at(age).question)
+            if len(found) == limit:
+                break
+        return list(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Each distinct question once: most are asked many times."""
+        table: dict[Question | None, int] = {}
+        rows = [
+            (
+                table.setdefault(one.question, len(table)),
+                one.action,
+                one.reward,
+                table.setdefault(one.following, len(table)),
+            )
+            for one in self._items
+        ]
+        return {
+            "capacity": self.capacity,
+            "n_envs": self.n_envs,
+            "position": self._position,
+            "questions": list(table),
+            "rows": rows,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.capacity, self.n_envs, self._position = state["capacity"], state["n_envs"], state["position"]
+        known = state["questions"]
+        self._items = [Transition(known[q], action, reward, known[f]) for q, action, reward, f in state["rows"]]

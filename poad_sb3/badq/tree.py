@@ -1,0 +1,110 @@
+"""The decisions of a question as a tree of edges, each of which has a Q-value.
+
+An *edge* is a child of a decision node: a token where there was a choice. Forced tokens need no edge of their own:
+inside an action nothing is discounted and nothing is paid, so with one child Q before and after it is the same number,
+and so is the soft one (the reference gives the only child probability 1). Tying them is exact, and makes the way of a
+reward from the last token to the first as many backups long as there were choices, not tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from poad_sb3.candidates import Decision, TokenIds, build_trie
+from poad_sb3.errors import ObservationError
+from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.observations import Question
+
+__all__ = ["QuestionTree", "build_tree", "question_tree"]
+
+
+class QuestionTree(NamedTuple):
+    """Decision nodes and their edges. Node 0 is the first decision, which every action passes.
+
+    Attributes:
+        row: What goes through the model. It reads each edge's token, then the position before each node's decision.
+        children: Tokens to choose from at each node; the edges of all nodes, in this order, are the flat edges.
+        paths: Edges on the path of each action.
+        following: Node that each edge leads to, -1 where it completes an action.
+        below: Number of actions that each edge begins.
+    """
+
+    row: TokenRow
+    children: tuple[TokenIds, ...]
+    paths: tuple[tuple[int, ...], ...]
+    following: tuple[int, ...]
+    below: tuple[int, ...]
+
+    def edges_of(self, node: int) -> range:
+        """Flat edges of a node."""
+        start = sum(map(len, self.children[:node]))
+        return range(start, start + len(self.children[node]))
+
+    @property
+    def node_of(self) -> list[int]:
+        """Node of each flat edge."""
+        return [node for node, tokens in enumerate(self.children) for _ in tokens]
+
+
+def question_tree(lm: LanguageModel, question: Question) -> QuestionTree:
+    """Tokenise a question.
+
+    Raises:
+        ObservationError: If any text is allowed, if there is no action, or if the actions make no trie.
+    """
+    if question.actions is None:
+        raise ObservationError(
+            "Expected a list of admissible actions to take the best of; got none (an open action space). "
+            "Fix: POAD, NTPO or ARCHER with action_sampling='free', or an environment that lists admissible actions."
+        )
+    try:
+        return build_tree(lm.prompt_ids(question.text), tuple(lm.action_ids(action) for action in question.actions))
+    except ValueError as error:
+        raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
+
+
+def build_tree(prompt: TokenIds, sequences: tuple[TokenIds, ...]) -> QuestionTree:
+    """Tree of prefix-free actions after a prompt. A single action counts as one edge.
+
+    Args:
+        prompt: Token ids.
+        sequences: Token ids of each action.
+
+    Raises:
+        ValueError: As in `build_trie`.
+    """
+    trie = build_trie(sequences)
+    decisions, edges, nodes = trie.decisions, trie.edges, trie.nodes
+    if len(sequences) == 1:
+        decisions, edges, nodes = ((Decision(0, sequences[0][:1], 0),),), ((0,),), ((0,),)
+    ends: dict[int, TokenIds] = {}
+    starts: dict[int, tuple[TokenIds, TokenIds]] = {}
+    following: dict[int, int] = {}
+    below: Counter[int] = Counter()
+    for sequence, *path in zip(sequences, decisions, edges, nodes, strict=True):
+        for decision, edge, node, next_node in zip(*path, (*path[2][1:], -1), strict=True):
+            ends[edge] = sequence[: decision.position + 1]
+            starts[node] = (sequence[: decision.position], decision.children)
+            following[edge] = next_node
+            below[edge] += 1
+    before = [starts[node] for node in range(len(starts))]
+    row = _row(prompt, [ends[edge] for edge in range(len(ends))], [prefix for prefix, _ in before])
+    order = range(len(ends))
+    return QuestionTree(
+        row,
+        tuple(children for _, children in before),
+        tuple(edges),
+        tuple(following[edge] for edge in order),
+        tuple(below[edge] for edge in order),
+    )
+
+
+def _row(prompt: TokenIds, ends: list[TokenIds], starts: list[TokenIds]) -> TokenRow:
+    """Every prefix that ends in an edge, shared beginnings once; what is forced after the last choice is never run."""
+    needed = sorted({end[:n] for end in ends for n in range(1, len(end) + 1)}, key=lambda prefix: (len(prefix), prefix))
+    place = {prefix: len(prompt) + number for number, prefix in enumerate(needed)}
+    place[()] = len(prompt) - 1
+    parents = (*range(-1, len(prompt) - 1), *(place[prefix[:-1]] for prefix in needed))
+    tokens = (*prompt, *(prefix[-1] for prefix in needed))
+    return TokenRow(tokens, parents, tuple(place[prefix] for prefix in (*ends, *starts)))

@@ -1,0 +1,111 @@
+"""The commands. Typer reads arguments, defaults and help from their signatures and docstrings.
+
+Nothing here imports torch: help and presets are there at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lang_envs.cli.common import console
+from poad_sb3.cli.common import fail, require_llm
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="poad",
+    help="Train language-model agents, take trainings up again, and evaluate them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A constructor argument, such as gamma=0.9 or policy_kwargs.model=FOLDER; repeatable.",
+    ),
+]
+EnvSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-set", metavar="NAME=VALUE", help="An argument of gym.make, such as data=synthetic; repeatable."
+    ),
+]
+
+
+@app.command()
+def train(
+    env_id: Annotated[
+        str | None, typer.Argument(metavar="ENV", help="An id of `lang-envs list`, or module:Id-v0.")
+    ] = None,
+    algo: Annotated[str | None, typer.Option(help="POAD, NTPO, TWOSOME, ARCHER or GLAM; POAD by default.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A name of `poad presets`.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Environment steps in all; 10000 by default.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
+    n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-SEED by default.")] = None,
+    save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
+    settings: Settings = None,
+    env_settings: EnvSettings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in the folder stopped.")] = False,
+    wandb: Annotated[str | None, typer.Option(metavar="PROJECT", help="Log to Weights & Biases too.")] = None,
+) -> None:
+    """Train an agent; with --resume, go on exactly where a run stopped."""
+    require_llm()
+    from poad_sb3.cli.request import Request
+    from poad_sb3.cli.train import train_run
+
+    request = Request.parse(
+        env_id=env_id,
+        algo=algo,
+        preset=preset,
+        steps=steps,
+        seed=seed,
+        n_envs=n_envs,
+        save_every=save_every,
+        settings=settings or (),
+        env_settings=env_settings or (),
+    )
+    train_run(console(), request, out, resume=resume, wandb_project=wandb)
+
+
+@app.command("eval")
+def evaluate(
+    source: Annotated[Path, typer.Argument(metavar="RUN_OR_ZIP", help="Folder of a run, or a checkpoint.")],
+    env_id: Annotated[str | None, typer.Option("--env", help="Environment; that of the run by default.")] = None,
+    env_settings: EnvSettings = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 100,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic/--sample", help="The most probable action, or a sample as in training.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of episodes and samples.")] = 0,
+) -> None:
+    """Play whole episodes with a trained agent."""
+    require_llm()
+    from poad_sb3.cli.evaluate import evaluate_run
+
+    evaluate_run(
+        console(), source, env_id, env_settings or (), episodes=episodes, deterministic=deterministic, seed=seed
+    )
+
+
+@app.command()
+def presets(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
+) -> None:
+    """List the presets, or show one."""
+    from poad_sb3.cli.show import list_presets, show_preset
+    from poad_sb3.presets import PRESETS, nearest
+
+    if name is None:
+        list_presets(console())
+    elif name in PRESETS:
+        show_preset(console(), name)
+    else:
+        fail(f"There is no preset {name!r}. {nearest(name, PRESETS)}")

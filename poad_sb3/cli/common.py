@@ -1,0 +1,93 @@
+"""What the commands share: errors of one line, settings, algorithms by name."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from poad_sb3.presets import ALGORITHMS, nearest
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
+
+    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+
+__all__ = ["REFUSED", "STOPPED", "algorithm", "environments", "fail", "parse_settings", "require_llm"]
+
+REFUSED, STOPPED = 1, 3
+"""Exit codes: nothing was done; a training was stopped by an error. (2 is Typer's, for usage.)"""
+
+
+def fail(message: str, code: int = REFUSED) -> NoReturn:
+    """One line on stderr, and the end."""
+    typer.echo(f"poad: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code)
+
+
+def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
+    """The class that goes by a name; case does not matter."""
+    matching = [known for known in ALGORITHMS if known.lower() == name.lower()]
+    if not matching:
+        fail(f"There is no algorithm {name!r}. {nearest(name.upper(), ALGORITHMS)}")
+    import poad_sb3
+
+    kind: type[LLMOnPolicyAlgorithm] = getattr(poad_sb3, matching[0])
+    return kind
+
+
+def require_llm() -> None:
+    """Say in one line if the extra `llm` is not installed."""
+    try:
+        for name in ("torch", "peft", "stable_baselines3", "transformers"):
+            importlib.import_module(name)
+    except ImportError as error:
+        fail(
+            f"Expected the packages of the extra 'llm'; {error.name} is not installed. "
+            'Fix: pip install -c constraints.txt -e ".[cli,llm]" in the checkout.'
+        )
+
+
+def parse_settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Settings from NAME=VALUE; a value is JSON, or else text, and a dotted name goes into a mapping.
+
+    Args:
+        option: Name of the command's option, for errors.
+        pairs: What it was given.
+    """
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        *outer, last = name.split(".")
+        if not equals or not all(part.isidentifier() for part in (*outer, last)):
+            fail(f"Expected {option} NAME=VALUE, with identifiers and dots for a NAME; got {pair!r}.")
+        place = parsed
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                fail(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
+        try:
+            place[last] = json.loads(value)
+        except ValueError:
+            place[last] = value
+    return parsed
+
+
+def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int) -> VecEnv:
+    """Environments for an algorithm; what is wrong with them is said in one line."""
+    from poad_sb3.observations import wrap_language_env
+    from poad_sb3.runs import make_envs
+
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that nothing here hides an installed module
+    try:
+        envs = make_envs(env_id, env_kwargs, n_envs)
+        wrap_language_env(envs)
+    except Exception as error:  # a module or an environment may raise anything
+        fail(f"{env_id} cannot be made: {error}")
+    return envs

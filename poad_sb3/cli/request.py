@@ -1,0 +1,132 @@
+"""What `poad train` was asked for, and how that fits the run in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poad_sb3.cli.common import algorithm, fail, parse_settings
+from poad_sb3.presets import PRESETS, check_arguments, nearest, preset_arguments
+from poad_sb3.runs import RunConfig, differences
+
+__all__ = ["Request"]
+
+_APART = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
+"""What is not set by `--set`, and what it is set by."""
+_STEPS, _SAVE_EVERY = 10_000, 1_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of `poad train`; None for those that were not given.
+
+    Attributes:
+        env_id: Environment.
+        algorithm: Name of the class.
+        preset: Name of the preset.
+        steps: Environment steps in all.
+        seed: Of everything random.
+        n_envs: Environments that step together.
+        save_every: Steps between checkpoints.
+        arguments: Constructor arguments.
+        env_kwargs: Arguments of `gym.make`.
+    """
+
+    env_id: str | None
+    algorithm: str | None
+    preset: str | None
+    steps: int | None
+    seed: int | None
+    n_envs: int | None
+    save_every: int | None
+    arguments: Mapping[str, Any]
+    env_kwargs: Mapping[str, Any]
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        algo: str | None,
+        settings: Sequence[str],
+        env_settings: Sequence[str],
+        **options: Any,  # noqa: ANN401 - the attributes that are taken as they are
+    ) -> Request:
+        """A request from the options of the command line."""
+        arguments = parse_settings("--set", settings)
+        for name in arguments:
+            if name in _APART:
+                fail(f"Expected a constructor argument after --set; got {name}, which is set by {_APART[name]}.")
+        return cls(
+            algorithm=None if algo is None else algorithm(algo).__name__,
+            arguments=arguments,
+            env_kwargs=parse_settings("--env-set", env_settings),
+            **options,
+        )
+
+    def default_folder(self) -> Path:
+        """Where the run goes if nothing is said."""
+        if self.env_id is None:
+            fail("Expected an environment, such as Overcooked-TomatoSalad-v0, or --resume with --out FOLDER.")
+        name = self.env_id.replace("/", "-").replace(":", "-")
+        return Path("runs") / f"{self.algorithm or 'POAD'}-{name}-seed{self.seed or 0}"
+
+    def new(self) -> RunConfig:
+        """The run that is asked for; what is only known once a model is there is left empty."""
+        if self.env_id is None:
+            fail("Expected an environment, such as Overcooked-TomatoSalad-v0: there is no run to resume.")
+        name = self.algorithm or "POAD"
+        kind, given = algorithm(name), dict(self.arguments)
+        n_envs = self.n_envs
+        try:
+            if self.preset is None:
+                check_arguments(kind, given)
+            else:
+                given = preset_arguments(kind, self.preset, n_envs, given)
+                n_envs = n_envs or PRESETS[self.preset].n_envs
+        except (ValueError, TypeError, AssertionError) as error:
+            fail(str(error))
+        return RunConfig(
+            algorithm=name,
+            preset=self.preset,
+            seed=self.seed or 0,
+            env_id=self.env_id,
+            env_kwargs=dict(self.env_kwargs),
+            n_envs=n_envs or 1,
+            given=given,
+            arguments={},
+            model={},
+            dataset=None,
+            prompt_template="",
+            steps=self.steps or _STEPS,
+            save_every=self.save_every or _SAVE_EVERY,
+        )
+
+    def require_same(self, config: RunConfig) -> None:
+        """Refuse to take up a run with other settings than its own; what was not said is as in the run."""
+        for name in self.arguments:
+            if name not in config.arguments and name != "device":
+                fail(f"There is no argument {name!r}. {nearest(name, config.arguments)}")
+        said: dict[str, Any] = {
+            "ENV": self.env_id,
+            "--algo": self.algorithm,
+            "--preset": self.preset,
+            "--seed": self.seed,
+        }
+        said["--n-envs"] = self.n_envs
+        recorded: dict[str, Any] = {
+            "ENV": config.env_id,
+            "--algo": config.algorithm,
+            "--preset": config.preset,
+            "--seed": config.seed,
+        }
+        recorded["--n-envs"] = config.n_envs
+        arguments = {name: value for name, value in self.arguments.items() if name != "device"}
+        found = [
+            *differences(recorded, {name: value for name, value in said.items() if value is not None}),
+            *differences(config.arguments, arguments, "--set "),
+            *differences(config.env_kwargs, self.env_kwargs, "--env-set "),
+        ]
+        if found:
+            fail(f"A run goes on with its own settings: {'; '.join(found)}. Fix: leave that out, or use another --out.")

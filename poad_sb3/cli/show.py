@@ -1,0 +1,38 @@
+"""Presets on a screen."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from poad_sb3.presets import PRESETS, preset
+
+__all__ = ["list_presets", "show_preset"]
+
+
+def list_presets(console: Console) -> None:
+    """One line for each."""
+    table = Table("preset", "for", "from", box=None)
+    for name, one in PRESETS.items():
+        table.add_row(Text(name, style="cyan", no_wrap=True), Text(", ".join(one.methods)), Text(one.summary))
+    console.print(table)
+
+
+def show_preset(console: Console, name: str) -> None:
+    """Every argument of every algorithm, and what to know."""
+    found = PRESETS[name]
+    columns = {algorithm: preset(name, algorithm) for algorithm in found.methods}
+    table = Table("argument", *columns, box=None)
+    for argument in dict.fromkeys(key for one in columns.values() for key in one):
+        cells = (_shown(one[argument]) if argument in one else "-" for one in columns.values())
+        table.add_row(Text(argument, style="cyan", no_wrap=True), *map(Text, cells))
+    console.print(Text(f"{name}: {found.summary}; {found.n_envs} environments", style="bold"))
+    console.print(table)
+    console.print(Text(found.note))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

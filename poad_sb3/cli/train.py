@@ -1,0 +1,184 @@
+"""`poad train`: a run from its first step, or from where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from stable_baselines3.common.callbacks import BaseCallback
+
+from lang_envs.errors import LangEnvsError
+from poad_sb3 import runs
+from poad_sb3.callbacks import BestCodeCallback, LatestCheckpointCallback, WandbCallback
+from poad_sb3.checkpoints import read_header
+from poad_sb3.cli.common import STOPPED, algorithm, environments, fail
+from poad_sb3.cli.request import Request
+from poad_sb3.errors import PoadError
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
+
+    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+    from poad_sb3.runs import RunConfig, RunFolder
+
+__all__ = ["train_run"]
+
+_INTERRUPTED = 130
+_LONGEST = 500
+"""Characters of an error that are shown; all of it is in `error.txt`."""
+_BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
+"""What wrong arguments, models and checkpoints raise."""
+
+
+def train_run(
+    console: Console, request: Request, out: Path | None, *, resume: bool, wandb_project: str | None = None
+) -> None:
+    """Train, write everything into the run's folder, and say how it went.
+
+    Args:
+        console: Where to say it.
+        request: What was asked for.
+        out: Folder of the run.
+        resume: Go on with the run in the folder, or begin it if there is none yet.
+        wandb_project: Project of Weights & Biases.
+    """
+    folder = runs.RunFolder(out or request.default_folder())
+    try:
+        existing = folder.read_config()
+    except runs.RunError as error:
+        fail(str(error))
+    if existing is not None and not resume:
+        fail(f"{folder.path} holds a run already. Fix: --resume, or another --out.")
+    if existing is None:
+        config = request.new()
+    else:
+        request.require_same(existing)
+        kept = (request.steps or existing.steps, request.save_every or existing.save_every)
+        config = replace(existing, steps=kept[0], save_every=kept[1])
+    folder.clean()
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs)
+    device = request.arguments.get("device", config.given.get("device", "auto"))
+    model = _load(folder, config, envs, device) if folder.latest.exists() and existing else _make(config, envs, device)
+    config = _completed(config, existing, model, envs)
+    callbacks = _callbacks(folder, config, envs, wandb_project)
+    try:
+        folder.write_config(config)
+        model.set_logger(runs.run_logger(folder, model.num_timesteps))
+    except OSError as error:
+        fail(f"{folder.path} cannot be written: {error}")
+    _announce(console, folder, config, model)
+    _learn(folder, config, model, callbacks)
+    console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
+
+
+def _make(config: RunConfig, envs: VecEnv, device: str) -> LLMOnPolicyAlgorithm:
+    arguments = {**config.given, "device": device}
+    try:
+        return algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **arguments)
+    except _BAD as error:
+        fail(str(error))
+
+
+def _load(folder: RunFolder, config: RunConfig, envs: VecEnv, device: str) -> LLMOnPolicyAlgorithm:
+    kind = algorithm(config.algorithm)
+    try:
+        written_by = read_header(folder.latest)["algorithm"]
+        if written_by != config.algorithm:
+            fail(f"{folder.latest} was written by {written_by}, but the run is of {config.algorithm}.")
+        model = kind.load(folder.latest, envs, device)
+    except _BAD as error:
+        fail(str(error))
+    found = list(runs.differences(runs.effective_arguments(model), config.arguments))
+    if found:
+        fail(f"{folder.latest} is not of this run: {found[0]} by {folder.config_file}.")
+    return model
+
+
+def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicyAlgorithm, envs: VecEnv) -> RunConfig:
+    """With what is known once model and environments are there; a run that goes on must find the same."""
+    now = replace(
+        config,
+        arguments=runs.effective_arguments(model),
+        model=runs.describe_model(model),
+        dataset=runs.dataset_digest(envs),
+        prompt_template=runs.PROMPT_TEMPLATE,
+        sessions=[*config.sessions, runs.session(sys.argv, model.num_timesteps)],
+    )
+    if existing is None:
+        return now
+    names = ("arguments", "dataset", "prompt_template")
+    same = {**{name: getattr(now, name) for name in names}, "fingerprint": now.model["fingerprint"]}
+    recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model["fingerprint"]}
+    found = list(runs.differences(recorded, same))
+    if found:
+        fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train anew.")
+    return now
+
+
+def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project: str | None) -> list[BaseCallback]:
+    callbacks: list[BaseCallback] = [LatestCheckpointCallback(folder.latest, config.save_every)]
+    if envs.has_attr("best_so_far"):
+        callbacks.append(BestCodeCallback(folder.path))
+    if wandb_project is not None:
+        begun = f"{folder.path.resolve()} {config.sessions[0]['time']}"
+        run_id = hashlib.sha256(begun.encode()).hexdigest()[:16]  # the same when the run is resumed
+        shown: dict[str, Any] = {"seed": config.seed, "env": config.env_id, **config.arguments}
+        try:
+            callbacks.append(
+                WandbCallback(wandb_project, run_id=run_id, config=shown, name=folder.path.name, dir=str(folder.path))
+            )
+        except LangEnvsError as error:
+            fail(str(error))
+    return callbacks
+
+
+def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
+    start = f"from step {model.num_timesteps}" if model.num_timesteps else "from the start"
+    line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, callbacks: list[BaseCallback]) -> None:
+    """Train what is left, and save; if that fails, say what is left to go on from."""
+    try:
+        left = max(0, config.steps - model.num_timesteps)
+        model.learn(left, callbacks, reset_num_timesteps=model.num_timesteps == 0, progress_bar=sys.stdout.isatty())
+        if model._update_is_due:  # the last rollout was saved, its update was not
+            model.train()
+        model.save(folder.latest)
+    except KeyboardInterrupt:
+        typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except Exception as error:  # environments may raise anything
+        _note_error(folder)
+        what = f"{type(error).__name__}: {error}"[:_LONGEST] if str(error) else type(error).__name__
+        fail(f"The training stopped at step {model.num_timesteps} ({what}). {_left_over(folder)}", STOPPED)
+    finally:
+        model.logger.close()
+
+
+def _left_over(folder: RunFolder) -> str:
+    if not folder.latest.exists():
+        return "There is no checkpoint yet; the same command with --resume starts anew."
+    steps = read_header(folder.latest)["num_timesteps"]
+    return f"{folder.latest} holds step {steps}; the same command with --resume goes on from there."
+
+
+def _note_error(folder: RunFolder) -> None:
+    try:
+        (folder.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        return  # the disk may be what failed
+
+
+def _outcome(model: LLMOnPolicyAlgorithm) -> str:
+    episodes = [episode["r"] for episode in model.ep_info_buffer or ()]
+    if not episodes:
+        return "no episode ended"
+    return f"mean return {sum(episodes) / len(episodes):.3f} of the last {len(episodes)} episodes"

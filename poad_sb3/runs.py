@@ -1,0 +1,270 @@
+"""A training run in a folder: what is written there, and how it is taken up again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import CSVOutputFormat, KVWriter, Logger, TensorBoardOutputFormat
+from stable_baselines3.common.vec_env import VecEnv
+
+import lang_envs
+from poad_sb3.checkpoints import atomic_target
+from poad_sb3.errors import PoadError
+from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.presets import known_arguments
+
+__all__ = [
+    "PROMPT_TEMPLATE",
+    "ResumableCSV",
+    "RunConfig",
+    "RunError",
+    "RunFolder",
+    "dataset_digest",
+    "describe_model",
+    "differences",
+    "effective_arguments",
+    "make_envs",
+    "run_logger",
+    "session",
+    "write_text",
+]
+
+PROMPT_TEMPLATE = "plain-1"
+"""Version of how a prompt is made of an observation: the text itself, then a space and the action."""
+
+_PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
+_STEPS = "time/total_timesteps"
+
+
+class RunError(PoadError, ValueError):
+    """A run that cannot be started or taken up as asked."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run is; `config.json` in its folder.
+
+    Attributes:
+        algorithm: Name of the class.
+        preset: Name of the preset, or None.
+        seed: Of everything random.
+        env_id: Environment.
+        env_kwargs: Arguments of `gym.make`.
+        n_envs: Environments that step together.
+        given: Constructor arguments, by preset and command line.
+        arguments: All constructor arguments, as the algorithm has them.
+        model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint` of the base model.
+        dataset: Digest of the table of DataSciCoding; None elsewhere.
+        prompt_template: Version of how prompts are made.
+        steps: Environment steps to train for.
+        save_every: Steps between checkpoints.
+        sessions: One entry for each process that has trained it: `time` (UTC), `command`, `versions`, `from_step`.
+        format: Version of the layout.
+    """
+
+    algorithm: str
+    preset: str | None
+    seed: int
+    env_id: str
+    env_kwargs: dict[str, Any]
+    n_envs: int
+    given: dict[str, Any]
+    arguments: dict[str, Any]
+    model: dict[str, str | None]
+    dataset: str | None
+    prompt_template: str
+    steps: int
+    save_every: int
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    format: int = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run.
+
+    Attributes:
+        path: Where it is; made when something is written.
+    """
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """What the run is."""
+        return self.path / "config.json"
+
+    @property
+    def latest(self) -> Path:
+        """The last checkpoint."""
+        return self.path / "latest.zip"
+
+    @property
+    def progress(self) -> Path:
+        """The logged metrics, a row for each rollout."""
+        return self.path / "progress.csv"
+
+    def read_config(self) -> RunConfig | None:
+        """The run's config; None if there is no run here.
+
+        Raises:
+            RunError: If it cannot be read.
+        """
+        try:
+            text = self.config_file.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return RunConfig(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise RunError(
+                f"Expected the config of a run in {self.config_file}; it cannot be read ({error}). "
+                "Fix: restore it, or train anew in another folder."
+            ) from error
+
+    def write_config(self, config: RunConfig) -> None:
+        """Replace the config in one step."""
+        write_text(self.config_file, json.dumps(asdict(config), indent=2, default=str) + "\n")
+
+    def clean(self) -> None:
+        """Remove what a killed process left half written."""
+        for scratch in self.path.glob(".*.tmp"):
+            scratch.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file beside its place and move it there: a reader finds the old text or the whole new one."""
+    with atomic_target(path) as scratch:
+        assert isinstance(scratch, Path)
+        scratch.write_text(text, encoding="utf-8")
+
+
+def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int) -> VecEnv:
+    """Environments of one id, in this process, with SB3's Monitor around each."""
+    # An id would get render_mode="rgb_array" from SB3.
+    return make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
+
+
+def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
+    """What to note of this process.
+
+    Args:
+        command: Its command line.
+        from_step: Environment steps trained before it.
+    """
+    versions = {name: version(name) for name in _PACKAGES}
+    own = dict.fromkeys(("lang_envs", "poad_sb3"), lang_envs.__version__)  # one distribution
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": list(command),
+        "versions": {**own, **versions, "python": platform.python_version()},
+        "from_step": from_step,
+    }
+
+
+def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
+    """All constructor arguments as an algorithm has them, in terms of JSON; without the seed, which stands apart."""
+    apart = ("seed", "verbose", "tensorboard_log", "device")
+    names = [name for name in known_arguments(type(model)) if name not in apart]
+    have = vars(model)
+    plain = {name: have.get(name, have.get(f"_{name}")) for name in names}  # SB3 keeps one behind an underscore
+    values: dict[str, Any] = json.loads(json.dumps(plain, default=str))
+    return values
+
+
+def describe_model(model: LLMOnPolicyAlgorithm) -> dict[str, str | None]:
+    """Which base model an algorithm has."""
+    settings = model.policy_kwargs
+    config = model.policy.lm.network.get_base_model().config
+    return {
+        "name": settings.get("model", "pocket"),
+        "revision": settings.get("revision"),
+        "commit": getattr(config, "_commit_hash", None),
+        "fingerprint": model.policy.lm.fingerprint,
+    }
+
+
+def dataset_digest(envs: VecEnv) -> str | None:
+    """Digest of the table that the environments are about; None if they are about none."""
+    if not envs.has_attr("dataset"):
+        return None
+    return getattr(envs.get_attr("dataset", indices=[0])[0], "digest", None)
+
+
+def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """In what a command disagrees with the run: a sentence for each key that both know and see differently.
+
+    Args:
+        recorded: What the run is, by key; mappings are compared key by key.
+        asked: What a command says, by key.
+        prefix: Before the keys.
+    """
+    for key, value in asked.items():
+        have = recorded.get(key)
+        if isinstance(value, Mapping) and isinstance(have, Mapping):
+            yield from differences(have, value, f"{prefix}{key}.")
+        elif value != have:
+            yield f"{prefix}{key} is {have!r} in the run, and {value!r} is asked for"
+
+
+class ResumableCSV(CSVOutputFormat):
+    """SB3's CSV writer that goes on in a file, instead of emptying it.
+
+    Args:
+        path: The file.
+        up_to: Rows beyond this environment step are dropped: the run goes on from a checkpoint before them.
+    """
+
+    def __init__(self, path: Path, up_to: int) -> None:
+        header, *rows = _whole_rows(path) or [[]]
+        kept = [row for row in rows if _steps_of(header, row) <= up_to]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *kept] if kept else [])
+        write_text(path, text.getvalue())
+        self.file = path.open("r+", encoding="utf-8")
+        self.file.seek(0, io.SEEK_END)
+        self.keys = list(header) if kept else []
+        self.separator, self.quotechar = ",", '"'
+
+
+def _whole_rows(path: Path) -> list[list[str]]:
+    """Header and rows of a CSV file; a last line that a killed process left unfinished is dropped."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [row for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1])) if row]
+
+
+def _steps_of(header: Sequence[str], row: Sequence[str]) -> float:
+    """Step of a row; infinite if it has none or is damaged."""
+    try:
+        return float(dict(zip(header, row, strict=True))[_STEPS])
+    except (KeyError, ValueError):
+        return float("inf")
+
+
+def run_logger(folder: RunFolder, up_to: int) -> Logger:
+    """`progress.csv` and, where TensorBoard is installed, its events.
+
+    Args:
+        folder: Of the run.
+        up_to: Step from which the run goes on.
+    """
+    folder.path.mkdir(parents=True, exist_ok=True)
+    formats: list[KVWriter] = [ResumableCSV(folder.progress, up_to)]
+    if find_spec("tensorboard") is not None:
+        formats.append(TensorBoardOutputFormat(str(folder.path / "tensorboard")))
+    return Logger(folder=str(folder.path), output_formats=formats)
