@@ -303,7 +303,7 @@ def _fetch_unasked(wanted: Manifest) -> None:
     from lang_envs.datascicoding.datasets import fetching
 
     name, why = wanted.name, "LANG_ENVS_OFFLINE is set"
-    if not os.environ.get("LANG_ENVS_OFFLINE"):
+    if os.environ.get("LANG_ENVS_OFFLINE", "").lower() in ("", "0", "false", "no", "off"):
         if fetching.is_reachable(wanted.service):
             _log.warning("Fetching the %s table from %s into %s ...", name, wanted.page, store.table_folder(name))
             fetching.fetch(wanted)

@@ -24,15 +24,16 @@ def explain(error: BaseException, wanted: Manifest, wire: Wire) -> errors.DataEr
             f"Expected {what} from {service} with the checksum that it states; got other bytes, and kept none of them. "
             f"Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page} and use --from."
         )
-    if names & {"ReadTimeout", "ReadTimeoutError", "ConnectTimeout", "ConnectTimeoutError", "TimeoutError"}:
-        return errors.TimedOutError(
-            f"Expected {what} from {service}; it said nothing for {wire.timeout:g} s. Fix: fetch again, which goes on "
-            f"where this stopped, or with a longer --timeout."
-        )
+    # first: to urllib3 a connection that cannot be made is one that timed out
     if names & {"NewConnectionError", "NameResolutionError", "ProxyError", "SSLError", "MissingSchema", "InvalidURL"}:
         return errors.OfflineError(
             f"Expected to reach {service} for {what}; got {_innermost(error)}. Fix: connect to the network, set "
             f"HTTPS_PROXY if yours needs it, or download {wanted.file!r} from {wanted.page} and use --from."
+        )
+    if names & {"ReadTimeout", "ReadTimeoutError", "ConnectTimeout", "ConnectTimeoutError", "TimeoutError"}:
+        return errors.TimedOutError(
+            f"Expected {what} from {service}; it said nothing for {wire.timeout:g} s. Fix: fetch again, which goes on "
+            f"where this stopped, or with a longer --timeout."
         )
     if status is not None and status >= 400:
         return _explain_status(status, error, wanted)
