@@ -221,7 +221,8 @@ def baseline_table(_: str = "") -> str:
     result = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, Any] = result["datasets"]
     names = list(next(iter(found.values()))["models"])
-    rows = [(_model(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
+    rows: list[tuple[str, ...]] = [("`preprocessing`", *(code(one["preprocessing"]) for one in found.values()))]
+    rows += [(_model(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
     rows += [
         ("**best above**, by these halves", *(_model(one["winner"]["name"]) for one in found.values())),
         ("the same on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in found.values())),

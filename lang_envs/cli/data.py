@@ -100,17 +100,16 @@ def fetch(
     from lang_envs.datascicoding.datasets import fetching
     from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES
 
-    chosen = list(MANIFEST_NAMES) if names == ["all"] else names
+    chosen = {name: _manifest(name) for name in (MANIFEST_NAMES if names == ["all"] else names)}
     if file is not None and len(chosen) != 1:
         fail(f"Expected one table for one file; got {len(chosen)}.")
-    for name in chosen:
-        wanted = _manifest(name)
+    for name, wanted in chosen.items():
         if wanted is None:
             console().print(f"{name}: comes with the package, nothing to fetch", markup=False, highlight=False)
             continue
         with _reported():
             if file is not None:
-                receipt = fetching.fetch_by_hand(wanted, file)
+                receipt = fetching.fetch_by_hand(wanted, file.expanduser())
             else:
                 with _progress_bar(name) as watch:
                     receipt = fetching.fetch(wanted, force=force, timeout=timeout, watch=watch)

@@ -8,19 +8,22 @@ line of JSON on stdout for every event (`Event`) is all that leaves this process
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pickle
+import re
 import sys
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lang_envs.datascicoding.datasets import errors
 from lang_envs.datascicoding.datasets.explain import explain
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
-from lang_envs.datascicoding.datasets.store import Origin, install, storage_errors
+from lang_envs.datascicoding.datasets.store import Origin, data_folder, install, storage_errors
 from lang_envs.datascicoding.datasets.wire import CHUNK, CONNECT_SECONDS, Tell, Wire
 
 __all__ = ["Order", "main", "unpack"]
@@ -50,7 +53,7 @@ class Order(NamedTuple):
 
 
 def fetch_openml(order: Order, wire: Wire) -> tuple[Path, Origin]:
-    """The file of a table of OpenML: parquet, as its client prefers, or ARFF where there is none."""
+    """The file of a table of OpenML: parquet, as its client prefers, or ARFF where there is none that is whole."""
     import openml
 
     wanted = order.wanted
@@ -106,7 +109,15 @@ def _fetch_parquet(url: str, path: Path, wire: Wire) -> Path | None:
         if error.code in ("NoSuchKey", "NoSuchBucket", "AccessDenied", "ResourceNotFound"):
             return None  # there is the ARFF file still
         raise
+    if re.fullmatch("[0-9a-f]{32}", found.etag or "") and _md5(part) != found.etag:
+        part.unlink()
+        return None  # damaged, or an ETag that is no MD5: the ARFF file has a checksum that means something
     return part.replace(path)
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _read_on(store: Any, bucket: str, found: Any, file: Any, wire: Wire) -> None:  # noqa: ANN401 - of minio
@@ -167,13 +178,18 @@ def unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
         ChecksumError: If it is no archive, or a damaged one.
         NotServedError: If the file is not in it.
     """
-    if not zipfile.is_zipfile(archive):
-        if archive.suffix == ".csv":
-            return archive
+    if not zipfile.is_zipfile(archive) and archive.suffix == ".csv":
+        return archive
+    try:
+        return _unpack_member(archive, wanted, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise errors.ChecksumError(
-            f"Expected an archive from Kaggle; got a file that is none ({archive.stat().st_size} bytes). "
-            f"Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page}."
-        )
+            f"Expected an archive from Kaggle; got a damaged one, or none ({archive.stat().st_size} bytes), and kept "
+            f"nothing of it. Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page}."
+        ) from error
+
+
+def _unpack_member(archive: Path, wanted: Manifest, folder: Path) -> Path:
     with zipfile.ZipFile(archive) as opened:
         found = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
         if len(found) != 1 or found[0].file_size > _MAX_TABLE_BYTES:
@@ -201,7 +217,8 @@ def fetch(order: Order, tell: Tell) -> None:
     obtain = fetch_openml if wanted.service is Service.OPENML else fetch_kaggle
     for attempt in range(1, _TRIES + 1):
         try:
-            path, origin = obtain(order, wire)
+            with storage_errors(data_folder()):
+                path, origin = obtain(order, wire)
             break
         except Exception as error:  # clients raise anything
             explained = explain(error, wanted, wire)

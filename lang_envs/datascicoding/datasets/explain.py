@@ -71,11 +71,11 @@ def _explain_status(status: int, error: BaseException, wanted: Manifest) -> erro
 def _status(error: BaseException, wire: Wire) -> int | None:
     """The status that an exception is about: its own, or the last one where the client keeps it to itself."""
     for one in _chain(error):
-        status = getattr(getattr(one, "response", None), "status_code", None) or getattr(
-            getattr(one, "response", None), "status", None
-        )
-        if isinstance(status, int):
-            return status
+        response = getattr(one, "response", None)
+        for holder, name in ((one, "status_code"), (one, "_code"), (response, "status_code"), (response, "status")):
+            status = getattr(holder, name, None)
+            if isinstance(status, int) and 100 <= status < 600:
+                return status
     return wire.status
 
 

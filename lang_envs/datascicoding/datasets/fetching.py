@@ -108,11 +108,13 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
     if not file.is_file():
         raise errors.DataMissingError(f"Expected a file to read; {str(file)!r} is none. Fix: its path.")
     with _partial_folder(wanted, lambda progress: None) as (folder, _):
-        if file.suffix.lower() == ".zip":
-            file = clients.unpack(file, wanted, folder)
-        receipt = store.install(wanted, file, store.Origin("by hand"))
-        shutil.rmtree(folder, ignore_errors=True)
-        return receipt
+        try:
+            with store.storage_errors(store.data_folder()):
+                if file.suffix.lower() == ".zip":
+                    file = clients.unpack(file, wanted, folder)
+                return store.install(wanted, file, store.Origin("by hand"))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

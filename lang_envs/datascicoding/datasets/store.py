@@ -14,7 +14,6 @@ import errno
 import json
 import os
 import shutil
-import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datascicoding.cache import cache_folder
-from lang_envs.datascicoding.datasets.errors import ChecksumError, DataMissingError, StorageError
+from lang_envs.datascicoding.datasets.errors import ChecksumError, DataMissingError, StorageError, TableError
 from lang_envs.datascicoding.datasets.manifest import Manifest
 
 __all__ = [
@@ -53,7 +52,10 @@ _LAYOUT = 1
 """Of `arrays.npz`; another number is as good as no file."""
 _DIGEST_DIGITS = 16
 _CHUNK = 1 << 20
-_NO_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.ENOTDIR)
+_NO_STORAGE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT),  # something else where the folder should be
+)
 
 
 class Origin(NamedTuple):
@@ -150,9 +152,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 def read_receipt(name: str) -> Receipt | None:
     """What is known of a table; None if it is not here, or not readable."""
     try:
-        with np.load(table_folder(name) / ARRAYS_FILE, allow_pickle=False) as archive:
+        with (table_folder(name) / ARRAYS_FILE).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _receipt(archive)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+    except Exception:  # a damaged archive raises nearly anything: zlib.error, RuntimeError, TokenError ...
         return None
 
 
@@ -166,14 +168,14 @@ def read_arrays(manifest: Manifest, recipe: str) -> Arrays:
     """
     name, path = manifest.name, table_folder(manifest.name) / ARRAYS_FILE
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             known = _receipt(archive).recipes[recipe]
             x, y = archive[f"{recipe}.x"], archive[f"{recipe}.y"]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataMissingError(f"Expected the {name} table in {path}; it is not there.") from None
     except PermissionError as error:
         raise StorageError(f"Expected to read {path}; got {error.strerror!r}. Fix: its permissions.") from error
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # as above
         raise _damaged(name, path, str(error)) from error
     if array_digest(x, y) != known.digest or not known.digest.startswith(manifest.recipes[recipe].digest):
         raise _damaged(name, path, "arrays with another digest")
@@ -209,7 +211,6 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
     Raises:
         ChecksumError: If it is not the file, or its arrays are not the arrays, that the manifest knows. Then nothing
             has changed.
-        TableError: If no arrays can be made of it.
         StorageError: If it cannot be kept.
         MissingExtraError: Without pandas.
     """
@@ -231,8 +232,8 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
             shutil.copyfile(source, path)
         with _renamed(folder / ARRAYS_FILE) as path:
             _write_arrays(path, arrays, receipt)
-        for path in folder.iterdir():  # files of earlier fetches
-            if path.name not in (receipt.file, ARRAYS_FILE) and not path.name.startswith("."):
+        for path in folder.iterdir():  # of earlier fetches, and drafts of those that were killed
+            if path.name not in (receipt.file, ARRAYS_FILE) and path.is_file():
                 path.unlink(missing_ok=True)
     return receipt
 
@@ -250,8 +251,11 @@ def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> Non
 def _make_arrays(manifest: Manifest, path: Path) -> dict[str, Arrays]:
     from lang_envs.datascicoding.datasets import preprocessing, tables
 
-    frame = tables.read_table(path)
-    return {name: preprocessing.arrays(frame, manifest, recipe) for name, recipe in manifest.recipes.items()}
+    try:
+        frame = tables.read_table(path)
+        return {name: preprocessing.arrays(frame, manifest, recipe) for name, recipe in manifest.recipes.items()}
+    except TableError as error:  # of another file than the one we know
+        raise ChecksumError(f"{error} (of {path.name}; nothing of it was kept)") from error
 
 
 def _write_arrays(path: Path, arrays: dict[str, Arrays], receipt: Receipt) -> None:
