@@ -37,6 +37,7 @@ from typer.testing import CliRunner
 from lang_envs.cli.app import app
 from lang_envs.datascicoding.datasets import errors, fetching, store
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service, manifest
+from lang_envs.datascicoding.datasets.wire import Wire
 
 pd = pytest.importorskip("pandas", reason="the extra data is not installed")
 # looked for, not imported: to import the clients has effects
@@ -348,9 +349,8 @@ def test_a_busy_service_is_asked_again(openml: OpenmlStandIn) -> None:
 
 def test_a_page_that_is_no_description(openml: OpenmlStandIn, data: Path) -> None:
     openml.fail(Status(200, HTML, "text/html"), path="/data/15", times=None)
-    told = refused(1, "breast-w")
-    assert "Expected the breast-w table from OpenML; its client failed with " in told
-    assert told.endswith("Fix: download 'breast-w.arff' from https://www.openml.org/d/15 and use --from.")
+    told = refused(5, "breast-w")
+    assert "Expected the breast-w table from OpenML; got something else (a login page?). Fix: look at https://" in told
     assert contents(data) == {}
 
 
@@ -749,10 +749,34 @@ def test_who_is_reachable(openml: OpenmlStandIn, monkeypatch: pytest.MonkeyPatch
     config.unlink()
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")
-    assert fetching.is_reachable(Service.OPENML), "through the proxy"
-    assert fetching.is_reachable(Service.KAGGLE_DATASET)
+    assert not fetching.is_reachable(Service.OPENML), "the proxy answers, but does not know the way"
+    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
+    assert fetching.is_reachable(Service.KAGGLE_DATASET), "plain HTTP: the proxy will do"
+    monkeypatch.delenv("KAGGLE_API_ENVIRONMENT")
+    monkeypatch.setenv("ALL_PROXY", "http://[::1")
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert not fetching.is_reachable(Service.OPENML)
     assert not fetching.is_reachable(Service.KAGGLE_COMPETITION)
-    assert openml.requests == [], "a connection is no request"
+    assert {request.method for request in openml.requests} <= {"CONNECT"}, "asking the way is no request"
+
+
+def test_nothing_in_the_working_directory_is_run(
+    openml: OpenmlStandIn, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("openml", "requests", "pandas"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('run from the working directory')")
+    monkeypatch.chdir(tmp_path)
+    fetch()
+    assert_tumours()
+
+
+def test_a_body_without_end_is_refused(data: Path, tmp_path: Path) -> None:
+    told: list[Any] = []
+    wire = Wire(1.0, lambda event, content: told.append(content), tmp_path, strict=False)
+    wire.begin(0, 0)
+    wire.count(1 << 29)
+    with pytest.raises(errors.ChecksumError, match="Expected a table of less than 1 GiB; got 1073741825 bytes"):
+        wire.count((1 << 29) + 1)
+    with pytest.raises(errors.ChecksumError, match="less than 1 GiB"):
+        wire.begin(0, 1 << 31)

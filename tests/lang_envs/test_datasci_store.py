@@ -310,7 +310,7 @@ def test_a_missing_table(data: Path) -> None:
     for read in (lambda: store.read_arrays(TUMOURS, "default"), lambda: store.verify(TUMOURS)):
         with pytest.raises(DataMissingError, match=r"the breast-w table in .*breast-w/arrays\.npz; it is not there"):
             read()
-    with pytest.raises(FileNotFoundError, match=r"not there, and LANG_ENVS_OFFLINE is set\. Fix, one of: `lang-envs"):
+    with pytest.raises(FileNotFoundError, match=r"not there, and LANG_ENVS_OFFLINE is set\. Fix, one of:\n *lang-envs"):
         load("breast-w")
     assert store.read_receipt("breast-w") is None
     assert not store.is_whole(TUMOURS)
@@ -462,7 +462,7 @@ def test_who_is_killed_while_installing_leaves_a_whole_table(tmp_path: Path, mon
 
 
 def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Path) -> None:
-    for name in (".arrays.npz.999999999", ".breast-w.parquet.999999999"):
+    for name in (".arrays.npz.999999999.draft", ".breast-w.parquet.999999999.draft"):
         (archive.parent / name).write_bytes(b"half")
     install_tumours(tmp_path, seed=1)
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
@@ -545,3 +545,32 @@ def test_the_environment_is_of_the_cached_rows(data: Path, tmp_path: Path) -> No
     assert (dataset.x.shape, dataset.classes, dataset.synthetic) == ((2000, 7), 2, False)
     assert dataset.digest == receipt.recipes["default"].digest
     assert store.verify(flights_manifest()) == receipt
+
+
+# ---------------------------------------------------------------------- what is not ours
+
+
+def test_files_that_are_not_ours_stay(data: Path, tmp_path: Path) -> None:
+    install_tumours(tmp_path, seed=1)
+    folder = data / "breast-w"
+    (folder / "thesis.txt").write_text("years of work")
+    (folder / "notes").mkdir()
+    own = folder / "my_download.csv"
+    tumours(2).to_csv(own, index=False)
+    store.install(TUMOURS, own, store.Origin("by hand"))
+    assert {path.name for path in folder.iterdir()} == {
+        "arrays.npz",
+        "breast-w.csv",
+        "my_download.csv",
+        "notes",
+        "thesis.txt",
+    }
+
+
+def test_other_column_names_are_remarked(data: Path, tmp_path: Path) -> None:
+    table = tumours(1)
+    table.columns = [f"c{number}" for number in range(9)] + ["Class"]
+    table.to_csv(tmp_path / "other.csv", index=False)
+    receipt = store.install(TUMOURS, tmp_path / "other.csv", store.Origin("by hand"))
+    assert receipt.remark.startswith("columns have other names than expected: 'c0' for ")
+    assert store.read_receipt("breast-w") == receipt

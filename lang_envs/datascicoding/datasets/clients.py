@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 import sys
+import threading
 import time
 import zipfile
 import zlib
@@ -25,10 +26,14 @@ from lang_envs.datascicoding.datasets.explain import explain
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
 from lang_envs.datascicoding.datasets.store import Origin, data_folder, install, storage_errors
 from lang_envs.datascicoding.datasets.wire import CHUNK, CONNECT_SECONDS, Tell, Wire
+from lang_envs.datascicoding.plain import printable
 
 __all__ = ["Order", "main", "unpack"]
 
 _TRIES = 3
+_MAX_LICENCE = 200
+_PARENT_SECONDS = 0.5
+_PARTIAL = 206
 _MAX_TABLE_BYTES = 1 << 30
 """Of a file in an archive: what claims to be larger is no table of ours."""
 
@@ -65,7 +70,7 @@ def fetch_openml(order: Order, wire: Wire) -> tuple[Path, Origin]:
     dataset = openml.datasets.get_dataset(
         int(wanted.id), download_data=False, download_qualities=False, download_features_meta_data=False
     )
-    by, licence = f"openml {openml.__version__}", dataset.licence or ""
+    by, licence = f"openml {openml.__version__}", printable(str(dataset.licence or ""))[:_MAX_LICENCE]
     url = dataset._parquet_url
     path = None if url is None else _fetch_parquet(url, Path(order.folder) / f"{wanted.name}.pq", wire)
     if path is not None:
@@ -126,12 +131,19 @@ def _read_on(store: Any, bucket: str, found: Any, file: Any, wire: Wire) -> None
     headers = {"If-Match": f'"{found.etag}"'} if found.etag else None
     response = store.get_object(bucket, found.object_name, offset=start, request_headers=headers)
     try:
+        if start and response.status != _PARTIAL:  # it begins at the beginning all the same
+            file.truncate(0)
+            wire.begin(0, found.size or 0)
         for chunk in response.stream(CHUNK):
             file.write(chunk)
             wire.count(len(chunk))
     finally:
         response.close()
         response.release_conn()
+    if found.size is not None and file.tell() != found.size:
+        got = file.tell()
+        file.truncate(0)
+        raise errors.InterruptedFetchError(f"Expected {found.size} bytes; got {got}. Fix: fetch again.")
 
 
 # ---------------------------------------------------------------------- Kaggle
@@ -193,7 +205,7 @@ def _unpack_member(archive: Path, wanted: Manifest, folder: Path) -> Path:
     with zipfile.ZipFile(archive) as opened:
         found = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
         if len(found) != 1 or found[0].file_size > _MAX_TABLE_BYTES:
-            names = ", ".join(info.filename for info in opened.infolist()[:10])
+            names = printable(", ".join(info.filename for info in opened.infolist()[:10]))
             raise errors.NotServedError(
                 f"Expected one file {wanted.file!r} in the archive from Kaggle; it holds {names or 'nothing'}. "
                 f"Fix: see {wanted.page}."
@@ -231,6 +243,13 @@ def fetch(order: Order, tell: Tell) -> None:
     install(wanted, path, origin)
 
 
+def _end_with(parent: int) -> None:
+    """End when the process that wants the table does, also in the middle of a silence."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(1)
+
+
 def main() -> None:
     """Read a pickled `Order` from stdin; write events to what was stdout."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -241,6 +260,7 @@ def main() -> None:
         events.write(json.dumps([event, content]) + "\n")
         events.flush()  # raises where nobody listens any more: so ends a process whose parent is gone
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         fetch(pickle.load(sys.stdin.buffer), tell)
     except BrokenPipeError:

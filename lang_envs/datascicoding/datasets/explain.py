@@ -8,6 +8,7 @@ from http import HTTPStatus
 from lang_envs.datascicoding.datasets import errors
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
 from lang_envs.datascicoding.datasets.wire import Wire
+from lang_envs.datascicoding.plain import printable
 
 __all__ = ["explain"]
 
@@ -34,6 +35,11 @@ def explain(error: BaseException, wanted: Manifest, wire: Wire) -> errors.DataEr
         return errors.TimedOutError(
             f"Expected {what} from {service}; it said nothing for {wire.timeout:g} s. Fix: fetch again, which goes on "
             f"where this stopped, or with a longer --timeout."
+        )
+    if names & {"TooManyRedirects", "InvalidSchema", "KeyError", "ExpatError"} and (status or 200) < 400:
+        return errors.ServiceError(
+            f"Expected {what} from {service}; got something else (a login page?). Fix: look at {wanted.page} with a "
+            f"browser on this machine."
         )
     if status is not None and status >= 400:
         return _explain_status(status, error, wanted)
@@ -93,7 +99,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _phrase(status: int, error: BaseException) -> str:
     """What the service said with a status, or what the status means."""
-    said = " ".join(str(error).split())
+    said = printable(" ".join(str(error).split()))
     if (
         said
         and " for url: " not in said
@@ -105,4 +111,4 @@ def _phrase(status: int, error: BaseException) -> str:
 
 def _innermost(error: BaseException) -> str:
     said = [str(one) for one in _chain(error) if str(one)]
-    return " ".join(min(said, key=len).split())[:200] if said else type(error).__name__
+    return printable(" ".join(min(said, key=len).split()))[:200] if said else type(error).__name__
