@@ -109,7 +109,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         data: Literal["real", "synthetic"] = "real",
         preprocessing: Literal["default", "published"] = "default",
         table: Table | None = None,
-        target: str | None = None,
+        target: str | int | None = None,
         description: str = "",
         failure_reward: float = -1.0,
         max_attempts: int = 5,

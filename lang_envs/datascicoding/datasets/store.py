@@ -268,10 +268,10 @@ def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> Non
 
 def _make_arrays(manifest: Manifest, path: Path) -> tuple[dict[str, Arrays], str]:
     """The arrays of every recipe, and what is odd about the file."""
-    from lang_envs.datascicoding.datasets import preprocessing, tables
+    from lang_envs.datascicoding.datasets import files, preprocessing
 
     try:
-        frame = tables.read_table(path)
+        frame = files.read_table(path)
         arrays = {name: preprocessing.arrays(frame, manifest, recipe) for name, recipe in manifest.recipes.items()}
     except TableError as error:  # of another file than the one we know
         raise ChecksumError(f"{error} (of {path.name}; nothing of it was kept)") from error
