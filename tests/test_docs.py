@@ -192,12 +192,13 @@ def test_every_exit_code_of_data_is_told(data_pages: ModuleType) -> None:
 
 
 def test_the_limits_of_a_table_of_ones_own_are_those_of_the_code() -> None:
-    from lang_envs.datascicoding.datasets.tables import MAX_DESCRIPTION, MIN_CLASS_ROWS
+    from lang_envs.datascicoding.datasets.tables import MAX_CLASSES, MAX_DESCRIPTION, MIN_CLASS_ROWS
 
     page = (ROOT / "docs/guide/data.md").read_text(encoding="utf-8")
     assert f"at most {MAX_DESCRIPTION} characters" in page
     assert f"a class with fewer than {MIN_CLASS_ROWS} complete rows" in page
     assert f"fewer than {2 * MIN_CLASS_ROWS} complete rows" in page
+    assert f"more than {MAX_CLASSES} classes" in page or f"at most {MAX_CLASSES} classes" in page
 
 
 # ---------------------------------------------------------------------- the command line

@@ -19,13 +19,22 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from _fake_tables import contents, install_flights, install_tumours, throats, tumour_arrays, tumours, use
+from _fake_tables import (
+    contents,
+    install_flights,
+    install_tumours,
+    throats,
+    throats_manifest,
+    tumour_arrays,
+    tumours,
+    use,
+)
 from standins import OpenmlStandIn, Slow
 from standins.openml import parquet_of
 from typer.testing import CliRunner
 
 from lang_envs.cli.app import app
-from lang_envs.datascicoding.datasets import BUNDLED, DATASETS, fetching, store
+from lang_envs.datascicoding.datasets import BUNDLED, DATASETS, errors, fetching, store
 from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, Manifest, manifest
 
 pd = pytest.importorskip("pandas", reason="the extra data is not installed")
@@ -79,56 +88,69 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------- list
 
 
-def cells(output: str) -> dict[str, list[str]]:
-    """The cells of the rows of `lang-envs data list` by name; a cell of several lines is joined."""
-    header, *lines = output.splitlines()[1:]
+def listed(*arguments: str) -> tuple[str, dict[str, list[str]], dict[str, str]]:
+    """Of `lang-envs data list`: its title, the cells of every row, and the notes below, by the name of the table."""
+    result = CliRunner().invoke(app, ["data", *arguments])
+    assert result.exit_code == 0, result.output
+    table, notes = (part.splitlines() for part in result.stdout.split("\n\n"))
+    assert all(len(line) <= 80 for line in table[1:])
     names = ["name", "source", "rows", "classes", "here", "verified", "licence"]
-    assert header.split() == names
-    starts = [header.index(f" {name}") + 1 for name in names]
-    ends = [*(start - 1 for start in starts[1:]), None]
-    rows: list[list[str]] = []
-    for line in lines:
-        parts = [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
-        if parts[0]:
-            rows.append(parts)
-        else:
-            rows[-1] = [f"{cell} {part}".strip() for cell, part in zip(rows[-1], parts, strict=True)]
-    return {row[0]: row[1:] for row in rows}
+    assert table[1].split() == names
+    starts = [table[1].index(name) for name in names]
+    starts[2] -= 1  # numbers end where their heading does
+    rows = [
+        [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)] for line in table[2:]
+    ]
+    return table[0], {row[0]: row[1:] for row in rows}, dict(note.split(": ", 1) for note in notes)
 
 
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("arguments", [["data"], ["data", "list"]])
-def test_list(arguments: list[str], data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [(), ("list",)])
+def test_list(arguments: tuple[str, ...], data: Path, tmp_path: Path) -> None:
     install_flights(tmp_path)
     receipt = install_tumours(tmp_path)
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0
-    rows = cells(shown.stdout)
-    assert list(rows) == list(DATASETS)
-    for name, row in DATASETS.items():
-        source, n, classes, here, verified, licence = rows[name]
-        assert source.replace(" ", "") == row.source.partition(";")[0].replace(" ", "")
-        assert n == f"{row.shape[0]:,}" + (f" of {row.manifest.shape[0]:,}" if row.manifest else "")
-        assert classes == str(row.classes)
-        if name in BUNDLED:
-            assert (here, verified, licence) == ("always", "yes", row.licence)
-        elif name in ("airlines", "breast-w"):
-            assert (here, licence) == (f"{name}/", "Public"), "as OpenML stated it"
-        else:
-            assert (here, verified, licence) == ("no", "", row.licence)
-    assert rows["breast-w"][4] == f"unverified ({receipt.sha256[:12]})"
-    assert rows["airlines"][1] == "2,000 of 539,383"
-    assert str(data) in shown.stdout.replace("\n", "")
+    title, rows, notes = listed(*arguments)
+    assert title == f"tables in {data}, a folder each"
+    assert list(rows) == [*MANIFEST_NAMES, *BUNDLED], "those first that have to be fetched"
+    for name in BUNDLED:
+        row = DATASETS[name]
+        source = "scikit-learn" if name in ("wine", "iris", "breast-cancer", "digits") else "generated"
+        licence = "BSD-3" if source == "scikit-learn" else "MIT"
+        assert rows[name] == [source, f"{row.shape[0]:,}", str(row.classes), "yes", "yes", licence]
+    sha256 = store.file_digest(data / "airlines" / "airlines.parquet")
+    assert {name: rows[name] for name in MANIFEST_NAMES} == {
+        "airlines": ["OpenML 1169", "2,000", "2", "yes", f"recorded {sha256[:6]}", "Public"],
+        "breast-w": ["OpenML 15", "69", "2", "yes", f"recorded {receipt.sha256[:6]}", "Public"],
+        "health-insurance": ["Kaggle", "2,000", "2", "no", "", "see below"],
+        "pharyngitis": ["Kaggle", "512", "2", "no", "", "see below"],
+        "spaceship-titanic": ["Kaggle", "2,000", "2", "no", "", "see below"],
+    }
+    assert list(notes) == list(MANIFEST_NAMES)
+    throat = manifest("pharyngitis")
+    assert notes["pharyngitis"] == f"512 of 676 rows. Licence: {throat.licence}. {throat.page}"
+    assert notes["airlines"] == (
+        "2,000 of 539,383 rows. Licence: Public, as OpenML states. https://www.openml.org/d/1169"
+    )
 
 
-def test_list_of_a_verified_table(run: Run, tmp_path: Path) -> None:
+def test_list_of_a_verified_and_a_damaged_table(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv = tmp_path / "t.csv"
     csv.write_bytes(throats())
-    known = manifest("pharyngitis")._replace(sha256=store.file_digest(csv), shape=(300, 20), arrays=(300, 18))
-    known = known._replace(recipes={name: recipe._replace(digest="") for name, recipe in known.recipes.items()})
-    store.install(known, csv, store.Origin("by hand"))
-    shown = cells(CliRunner().invoke(app, ["data"]).stdout)["pharyngitis"]
-    assert shown[3:] == ["pharyngitis/", "yes", manifest("pharyngitis").licence]
+    known = throats_manifest(throats())
+    store.install(known, csv, store.Origin("by hand", "CC0: Public Domain\x1b[2J"))
+    assert listed()[1]["pharyngitis"][3:] == ["damaged", "", "see below"], "arrays that the manifest does not know"
+    monkeypatch.setitem(DATASETS, "pharyngitis", DATASETS["pharyngitis"]._replace(manifest=known))
+    _, rows, notes = listed()
+    assert rows["pharyngitis"][3:] == ["yes", "yes", "see below"]
+    assert notes["pharyngitis"] == (
+        f"300 of 300 rows. Licence: CC0: Public Domain\\x1b[2J, as Kaggle states. {known.page}"
+    )
+    for content in (b"", b"no archive"):
+        (data / "pharyngitis" / "arrays.npz").write_bytes(content)
+        install_tumours(tmp_path)
+        _, rows, _ = listed()
+        assert rows["pharyngitis"][3:] == ["damaged", "", "see below"]
+        assert rows["breast-w"][4].startswith("recorded "), "beside which the list is as narrow"
 
 
 # ---------------------------------------------------------------------- fetch
@@ -143,8 +165,19 @@ def test_fetch_of_what_is_always_here(run: Run, data: Path) -> None:
 
 @pytest.mark.parametrize("command", ["fetch", "verify", "path"])
 def test_an_unknown_name(command: str, run: Run) -> None:
-    told = run(command, "titanic", code=1)
-    assert told == f"lang-envs: Expected one of {', '.join(DATASETS)}; got 'titanic'."
+    assert run(command, "titanic", code=1) == (
+        "lang-envs: There is no table 'titanic'. Did you mean spaceship-titanic?"
+    )
+    told = run(command, "qqq", code=1)
+    assert told == f"lang-envs: There is no table 'qqq'. Expected one of {', '.join(DATASETS)}."
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("command", ["fetch", "verify"])
+def test_every_name_is_looked_at_before_anything_is_done(command: str, run: Run, data: Path) -> None:
+    told = run(command, "airlines", "wine", "pharingitis", code=1)
+    assert told == "lang-envs: There is no table 'pharingitis'. Did you mean pharyngitis?"
+    assert not data.exists()
 
 
 def test_fetch_needs_a_name(run: Run) -> None:
@@ -157,12 +190,11 @@ def test_fetch_shows_what_came(openml: OpenmlStandIn, data: Path, run: Run) -> N
     body = parquet_of(tumours())
     digest = store.array_digest(*tumour_arrays(tumours()))
     assert f"{len(body):,} bytes; openml " in shown
-    assert store.file_digest(data / "breast-w" / "breast-w.pq") in shown.replace(" ", "")
+    assert store.file_digest(data / "breast-w" / "breast-w.pq") in shown
     assert "(unverified: nobody could compute its SHA-256 before)" in shown
     assert f"default arrays {digest} (unverified) published arrays {digest} (unverified) licence Public" in shown
-    n_asked = len(openml.requests)
-    assert run("fetch", "breast-w") == shown
-    assert len(openml.requests) == n_asked == 3
+    assert run("fetch", "breast-w") == shown.replace("breast-w", "breast-w: already here, nothing fetched", 1)
+    assert len(openml.requests) == 3
 
 
 def test_fetch_all(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
@@ -179,6 +211,52 @@ def test_fetch_all(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) ->
     shown = run("fetch", "all", "--force", "--timeout", "2.5")
     assert fetched == [(name, True, 2.5) for name in MANIFEST_NAMES]
     assert [word for word in shown.split() if word in MANIFEST_NAMES] == list(MANIFEST_NAMES)
+
+
+def test_one_that_fails_does_not_keep_others_from_being_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    receipt = install_tumours(tmp_path)
+    problems = {"airlines": errors.TimedOutError("too slow"), "pharyngitis": errors.ForbiddenError("no")}
+
+    def fetch(wanted: Manifest, **options: Any) -> store.Receipt:
+        if wanted.name in problems:
+            raise problems[wanted.name]
+        return receipt
+
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    result = CliRunner().invoke(app, ["data", "fetch", "wine", "airlines", "breast-w", "pharyngitis", "breast-w"])
+    assert result.exit_code == 6, "that of the first"
+    assert result.stderr.splitlines() == ["lang-envs: too slow", "lang-envs: no"]
+    told = [line for line in result.stdout.splitlines() if not line.startswith("  ")]
+    assert told == ["wine: comes with the package, nothing to fetch", "breast-w: already here, nothing fetched"]
+
+
+def test_long_values_are_not_broken(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = data / ("d" * 200)
+    monkeypatch.setenv("LANG_ENVS_DATA", str(deep))
+    receipt = install_tumours(tmp_path)
+    lines = CliRunner().invoke(app, ["data", "verify"]).stdout.splitlines()
+    assert lines[:3] == [
+        "breast-w",
+        f"  file              {deep}/breast-w/breast-w.parquet ({receipt.size:,} bytes; a test)",
+        f"  SHA-256           {receipt.sha256} (unverified: nobody could compute its SHA-256 before)",
+    ]
+    assert lines[-1] == "  licence           Public, as OpenML states"
+    assert f"tables in {deep}, a folder each\n" in CliRunner().invoke(app, ["data"]).stdout
+
+
+def test_what_is_odd_about_a_file_is_told(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    tumours().rename(columns={"Mitoses": "Mitosen"}).to_csv(path, index=False)
+    receipt = store.install(TUMOURS, path, store.Origin("a test"))
+    assert "mitosen" in receipt.remark
+    assert f"remark {receipt.remark}" in run("verify")
+
+
+@pytest.mark.parametrize("seconds", ["0", "86401", "nan"])
+def test_a_timeout_out_of_range(seconds: str, run: Run) -> None:
+    assert "Invalid value for '--timeout'" in run("fetch", "airlines", "--timeout", seconds, code=2)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arff"])
@@ -256,14 +334,25 @@ def test_fetch_from_a_damaged_archive(compression: int, run: Run, tmp_path: Path
 
 def test_from_needs_one_file_for_one_table(run: Run, tmp_path: Path) -> None:
     file = str(tmp_path / "missing.csv")
-    assert run("fetch", "airlines", "breast-w", "--from", file, code=1) == (
-        "lang-envs: Expected one table for one file; got 2."
-    )
-    assert run("fetch", "all", "--from", file, code=1) == "lang-envs: Expected one table for one file; got 5."
-    for path in (file, str(tmp_path)):
-        assert run("fetch", "breast-w", "--from", path, code=1) == (
-            f"lang-envs: Expected a file to read; {path!r} is none. Fix: its path."
+    for names, n in ((["airlines", "breast-w"], 2), (["all"], 5)):
+        assert run("fetch", *names, "--from", file, code=1) == (
+            f"lang-envs: Expected one table for one file; got {n}. Fix: a command of its own for each table."
         )
+    assert run("fetch", "breast-w", "--from", file, code=1) == (
+        f"lang-envs: Expected a file to read at {file!r}; there is none. Fix: the path of the file that you downloaded."
+    )
+    assert f"Expected a file to read at {str(tmp_path)!r}; got " in run(
+        "fetch", "breast-w", "--from", str(tmp_path), code=1
+    )
+
+
+def test_from_a_file_at_home(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tumours().to_csv(tmp_path / "t.csv", index=False)
+    assert "bytes; by hand)" in run("fetch", "breast-w", "--from", "~/t.csv")
+    assert "read at '~nobody-at-all/t.csv'; there is none." in run(
+        "fetch", "breast-w", "--from", "~nobody-at-all/t.csv", code=1
+    )
 
 
 @needs_openml
@@ -310,12 +399,41 @@ def test_verify(run: Run, data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_network")
 def test_path(run: Run, data: Path, tmp_path: Path) -> None:
-    told = run("path", "airlines", code=1)
-    assert told == f"lang-envs: airlines is not in {data}/airlines. Fix: `lang-envs data fetch airlines`."
+    by_hand = "or with a file that you have, `lang-envs data fetch airlines --from FILE`."
+    assert run("path", "airlines", code=1) == (
+        f"lang-envs: airlines is not in {data}/airlines. Fix: `lang-envs data fetch airlines`, {by_hand}"
+    )
     assert "iris has no file: it is generated, or comes with a package." in run("path", "iris", code=1)
     install_flights(tmp_path)
-    assert run("path", "airlines") == str(data / "airlines" / "airlines.parquet")
+    file = data / "airlines" / "airlines.parquet"
+    assert run("path", "airlines") == str(file)
+    file.unlink()
+    again = f"Fix: `lang-envs data fetch airlines --force`, {by_hand}"
+    assert run("path", "airlines", code=1) == (
+        f"lang-envs: Expected 'airlines.parquet' in {data}/airlines; only the arrays that were made of it are there. "
+        f"{again}"
+    )
+    (data / "airlines" / "arrays.npz").write_bytes(b"")
+    assert run("path", "airlines", code=1) == (
+        f"lang-envs: Expected the airlines table in {data}/airlines; what is there is damaged. {again}"
+    )
     assert "Missing argument 'NAME'" in run("path", code=2)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_verify_goes_on_after_a_failure(data: Path, tmp_path: Path) -> None:
+    install_tumours(tmp_path)
+    (data / "airlines").mkdir()
+    (data / "pharyngitis").mkdir()
+    (data / "pharyngitis" / "arrays.npz").write_bytes(b"")
+    result = CliRunner().invoke(app, ["data", "verify", "pharyngitis", "airlines", "breast-w"])
+    assert result.exit_code == 8, "that of the first"
+    assert [line.split(" table")[0] for line in result.stderr.splitlines()] == [
+        "lang-envs: Expected the arrays of the pharyngitis",
+        "lang-envs: Expected the airlines",
+    ]
+    assert result.stdout.startswith("breast-w\n  file ")
+    assert CliRunner().invoke(app, ["data", "verify"]).exit_code == 1, "airlines is the first now"
 
 
 # ---------------------------------------------------------------------- nobody is asked without need
@@ -450,12 +568,15 @@ def make_airlines() -> tuple[float, float, str]:
 
 
 def assert_helpful(said: str, data: Path, why: str) -> None:
-    assert said == (
-        f"Expected the airlines table in {data}/airlines; it is not there, and {why}. Fix, one of: "
-        "`lang-envs data fetch airlines` on a connected machine; or download 'airlines.arff' from "
-        "https://www.openml.org/d/1169 and `lang-envs data fetch airlines --from FILE`; or, to try things out on "
-        "made-up rows, data='synthetic'."
-    )
+    told, *fixes = said.splitlines()
+    assert told == f"Expected the airlines table in {data}/airlines; it is not there, and {why}. Fix, one of:"
+    assert [fix.partition("  (")[0].strip() for fix in fixes] == [
+        "lang-envs data fetch airlines",
+        "lang-envs data fetch airlines --from FILE",
+        "gym.make(..., data='synthetic')",
+    ]
+    assert "'airlines.arff'" in fixes[1]
+    assert "https://www.openml.org/d/1169" in fixes[1]
 
 
 def test_nobody_answers(black_hole: str, data: Path, record_property: Callable[[str, object], None]) -> None:

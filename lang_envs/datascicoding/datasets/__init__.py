@@ -324,5 +324,5 @@ def _fetch_unasked(wanted: Manifest) -> None:
         f"Expected the {name} table in {store.table_folder(name)}; it is not there, and {why}. Fix, one of:\n"
         f"  lang-envs data fetch {name}              (on a machine with a network; then copy the folder here)\n"
         f"  lang-envs data fetch {name} --from FILE  (with {wanted.file!r} or the archive from {wanted.page})\n"
-        f"  gym.make(..., data='synthetic')          (made-up rows, to try things out)\n"
+        f"  gym.make(..., data='synthetic')          (made-up rows, to try things out)"
     )
