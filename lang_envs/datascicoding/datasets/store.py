@@ -345,7 +345,8 @@ def _verify(manifest: Manifest) -> Receipt:
     if receipt is None or not (folder / receipt.file).is_file():
         file = "its file" if receipt is None else repr(receipt.file)
         raise DataMissingError(
-            f"Expected {file} in {folder}, to compare with; it is not there. Fix: `lang-envs data fetch {name} --force`, or --from FILE."
+            f"Expected {file} in {folder}, to compare with; it is not there. "
+            f"Fix: `lang-envs data fetch {name} --force`, or --from FILE."
         )
     digest = file_digest(folder / receipt.file)
     if digest != receipt.sha256:
