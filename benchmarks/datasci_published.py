@@ -1,4 +1,8 @@
-"""What was published on DataSciCoding: ROC AUC by method and table, with the protocol it belongs to."""
+"""What was published on DataSciCoding: ROC AUC by method and table, with the protocol it belongs to.
+
+The figures belong to the arrays that the paper's code builds. Whatever shows them beside scores has to have measured
+those with `preprocessing="published"`, and to say so; the arrays of airlines cannot be reproduced at all.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import NamedTuple
 __all__ = ["PUBLISHED", "TABLES", "Published", "published"]
 
 TABLES = ("health-insurance", "pharyngitis", "spaceship-titanic", "airlines", "balance-scale", "breast-w")
+"""Names as in `DATASETS`."""
 
 _POAD_PROTOCOL = (
     "Mean ROC AUC over 5 random halves (random_state 0 .. 4), of the best code met in training. That is a maximum over "
@@ -64,7 +69,10 @@ PUBLISHED = (
 
 
 def published(table: str) -> dict[str, float]:
-    """Score by method on a table; empty for a table that nobody published on."""
+    """Score by method on a table; empty for a table that nobody published on.
+
+    Only scores of `preprocessing="published"` may stand beside them, with these words.
+    """
     if table not in TABLES:
         return {}
     return {row.method: row.scores[TABLES.index(table)] for row in PUBLISHED}

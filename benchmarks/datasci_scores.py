@@ -2,7 +2,8 @@
 
 Where any text is an action there is no list to go through, so nothing is exact but the oracle, whose code is paid the
 same every time. The random coder is sampled: means and 95% intervals over seeded episodes. Prints a table and writes
-results/datasci_scores.json. Use one thread: `OMP_NUM_THREADS=1`.
+results/datasci_scores.json. Ids whose table has to be fetched, or is the user's, are not among them; where its table is
+here, `--ids` scores such an id too. Use one thread: `OMP_NUM_THREADS=1`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from lang_envs.datascicoding.sandbox.rendezvous import library_versions
 
 __all__ = ["CODING_IDS", "OUTPUT", "scores_of"]
 
-CODING_IDS = tuple(row.id for row in ENV_ROWS if row.id.startswith("DataSciCoding-"))
+CODING_IDS = tuple(row.id for row in ENV_ROWS if row.id.startswith("DataSciCoding-") and not row.trial)
+"""The ids that need no data: they can be scored anywhere."""
 OUTPUT = RESULTS / "datasci_scores.json"
 
 
@@ -56,7 +58,9 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="Scores of the oracle and of random code on DataSciCoding.")
     parser.add_argument("--episodes", type=int, default=200, help="of the random coder, on each id")
-    parser.add_argument("--ids", nargs="+", metavar="ID", help="only these, printed and not written")
+    parser.add_argument(
+        "--ids", nargs="+", metavar="ID", help="only these, of any table that is here; printed and not written"
+    )
     options = parser.parse_args()
     started = time.perf_counter()
     found = {env_id: scores_of(env_id, options.episodes) for env_id in options.ids or CODING_IDS}

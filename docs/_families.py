@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 from _tables import code, described_attributes, table
 
 from lang_envs import ENV_ROWS, EnvRow, LangEnv
 
-__all__ = ["FAMILIES", "Family", "family_of", "rows_of"]
+__all__ = ["FAMILIES", "Family", "family_of", "make", "rows_of", "trial_of"]
 
 
 class Family(NamedTuple):
@@ -136,3 +137,13 @@ def family_of(env_id: str) -> Family:
 def rows_of(family: str) -> list[EnvRow]:
     """The ids of a family."""
     return [row for row in ENV_ROWS if row.id.startswith(f"{family}-")]
+
+
+def trial_of(env_id: str) -> dict[str, Any]:
+    """Arguments with which an id can be made on a machine without fetched tables; those of an unknown id are none."""
+    return next((row.trial for row in ENV_ROWS if row.id == env_id), {})
+
+
+def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:  # noqa: ANN401 - arguments of any environment
+    """An environment of an id; never of a table that would have to be fetched, so that every build is the same."""
+    return gym.make(env_id, disable_env_checker=True, **{**trial_of(env_id), **kwargs})

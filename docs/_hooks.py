@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import _root  # noqa: F401 - what is imported below needs it
-import gymnasium as gym
 from _bad import BAD_TABLES
-from _families import FAMILIES, rows_of
+from _data import digest_table, exit_codes, preprocessing_table, source_table
+from _families import FAMILIES, make, rows_of
 from _kitchen import kitchen_graph
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
@@ -62,7 +62,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages of the ids, the pictures that the live renderer draws, and those of the studies."""
     for row in ENV_ROWS:
         files.append(File.generated(config, f"environments/{row.id}.md", content=page(row)))
-        files.append(File.generated(config, f"assets/{row.id}.gif", content=oracle_gif(row.id)))
+        files.append(File.generated(config, f"assets/{row.id}.gif", content=oracle_gif(row)))
     for picture in RESULTS.glob("*.png"):
         files.append(File.generated(config, f"assets/{picture.name}", content=picture.read_bytes()))
     return files
@@ -98,18 +98,18 @@ def _ids(family: str) -> str:
 
 
 def _start(env_id: str) -> str:
-    text, info = gym.make(env_id).reset(seed=0)
+    text, info = make(env_id).reset(seed=0)
     return f"{quoted(text)}\n\n{info_fields(info)}"
 
 
 def _observation(env_id: str) -> str:
-    text, _ = gym.make(env_id).reset(seed=0)
+    text, _ = make(env_id).reset(seed=0)
     return quoted(text)
 
 
 def _after_failure(env_id: str) -> str:
     """What is said after code that fails: a forgotten import."""
-    env = gym.make(env_id).unwrapped
+    env = make(env_id).unwrapped
     env.reset(seed=0)
     text, *_ = env.step_text("model = LogisticRegression()\nmodel.fit(x_train, y_train)")
     return quoted(text)
@@ -119,7 +119,7 @@ def _descriptions(env_id: str) -> str:
     """What the published and the full text say of one situation, two actions before the oracle's end."""
     told = {}
     for described in ("published", "full"):
-        env = gym.make(env_id, describe=described).unwrapped
+        env = make(env_id, describe=described).unwrapped
         env.reset(seed=0)
         texts, terminated = [], False
         while not terminated:
@@ -130,7 +130,7 @@ def _descriptions(env_id: str) -> str:
 
 
 def _drawing(env_id: str) -> str:
-    env = gym.make(env_id, render_mode="ansi")
+    env = make(env_id, render_mode="ansi")
     env.reset(seed=0)
     return f"```text\n{env.render()}\n```"
 
@@ -140,7 +140,7 @@ def _checks(_: str) -> str:
 
 
 def _farming(env_id: str) -> str:
-    env = gym.make(env_id)
+    env = make(env_id)
     env.reset(seed=0)
     return episode(env, (*FIRST_CHOP, *FARMING_CYCLE))
 
@@ -211,6 +211,10 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "baselines": baseline_table,
     "checks": _checks,
     "coding-scores": score_table,
+    "data-digests": digest_table,
+    "data-exit-codes": exit_codes,
+    "data-preprocessing": preprocessing_table,
+    "data-sources": source_table,
     "datasets": dataset_table,
     "descriptions": _descriptions,
     "drawing": _drawing,

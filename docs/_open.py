@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import gymnasium as gym
-from _families import Family
+from _data import manifest_of
+from _families import Family, make
 from _tables import code, percent, table
 
 from benchmarks.datasci_baselines import BANNED_MODELS
 from benchmarks.datasci_published import PUBLISHED, TABLES
 from benchmarks.environment import RESULTS
 from lang_envs import EnvRow, LangEnv
-from lang_envs.datascicoding.datasets import DATASETS, load
+from lang_envs.datascicoding.datasets import DATASETS, DatasetRow, load
+from lang_envs.datascicoding.oracle import ORACLE_CODE
 
 __all__ = ["baseline_table", "dataset_table", "latency_table", "open_sections", "published_table", "score_table"]
 
@@ -43,15 +44,9 @@ def open_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, s
                 f"* `truncated`: {env.max_attempts} {family.unit} (`{family.limit}`) without it; {family.late}.",
             ]
         ),
-        "Oracle": _oracle(row.id),
-        "Scores": _own_scores(row.id),
-        "Checked against": (
-            "* No recordings: the original runs code in its own process, and its texts are not ours. Where the table "
-            f"is published, so are splits and score; see [{family.title}]({family.page}#what-was-checked).\n"
-            "* A test submits the oracle's code through the interface.\n"
-            "* Every point of the [contract](contract.md) that applies to an open action space is a test that runs on "
-            "this id."
-        ),
+        "Oracle": _oracle(row),
+        "Scores": _own_scores(row),
+        "Checked against": _checked(row, family),
     }
 
 
@@ -65,8 +60,12 @@ def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a D
             f"{env.action_space.vocab_size} token ids",
         ),
         ("listed actions", "none: any text is an action"),
-        ("table", f"{n:,} rows, {width} features, {env.dataset.classes} classes; digest {code(env.dataset.digest)}"),
-        ("source of the table", f"{env.dataset.source}"),
+        (
+            "table shown here" if row.trial else "table",
+            f"{n:,} rows, {width} features, {env.dataset.classes} classes; digest {code(env.dataset.digest)}",
+        ),
+        ("its source" if row.trial else "source of the table", f"{env.dataset.source}"),
+        *_real_table(row),
         ("budget", f"{env.max_attempts} {family.unit}"),
         ("random", "nothing; the seed changes nothing"),
         ("render modes", ", ".join(map(code, env.metadata["render_modes"]))),
@@ -75,16 +74,56 @@ def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a D
     return table(("", code(row.id)), rows)
 
 
-def _oracle(env_id: str) -> str:
-    env = gym.make(env_id, disable_env_checker=True).unwrapped
+def _real_table(row: EnvRow) -> list[tuple[str, str]]:
+    """What is known of a table that has to be fetched, for whom this page shows a stand-in."""
+    wanted = manifest_of(row)
+    if wanted is None:
+        return []
+    n, width = wanted.arrays
+    known = {
+        name: f"{code(name)} {code(recipe.digest) if recipe.digest else 'unverified'}"
+        for name, recipe in wanted.recipes.items()
+    }
+    return [
+        ("the real table", f"{n:,} rows, {width} features, {len(wanted.classes)} classes: {wanted.origin}"),
+        ("its digests, by `preprocessing`", ", ".join(known.values())),
+    ]
+
+
+def _checked(row: EnvRow, family: Family) -> str:
+    wanted, where = manifest_of(row), f"[{family.title}]({family.page}#what-was-checked)"
+    published = f"Where the table is published, so are splits and score; see {where}."
+    rows_of_tests = " with made-up rows" if wanted is not None else " with an example table" if row.trial else ""
+    if wanted is not None and "published" in wanted.recipes:
+        published = f'Arrays and splits of `preprocessing="published"` are those of the paper; see {where}.'
+    elif row.trial:
+        published = f"The table is not one that was published on; see {where}."
+    lines = [
+        f"* No recordings: the original runs code in its own process, and its texts are not ours. {published}",
+        f"* A test submits the oracle's code through the interface{rows_of_tests}.",
+        "* Every point of the [contract](contract.md) that applies to an open action space is a test that runs on this "
+        f"id{rows_of_tests}.",
+    ]
+    if wanted is not None:
+        known = [f"{code(name)}: {recipe.verified_by}" for name, recipe in wanted.recipes.items()]
+        lines.append(f"* How the arrays are known: {'; '.join(known)}. See [Data](../guide/data.md#digests).")
+    return "\n".join(lines)
+
+
+def _oracle(row: EnvRow) -> str:
+    env = make(row.id).unwrapped
     env.reset(seed=0)
     text = env.oracle_action()
     _, reward, _, _, info = env.step_text(text)
     splits = ", ".join(f"{area:.4f}" for area in info["auc_splits"])
+    what = f"strong code for {'the real' if env.dataset.synthetic else 'this'} table"
+    if env.dataset.name not in ORACLE_CODE:
+        what = "what is strong on many tables and was not searched for on this one"
+    paid = "" if not row.trial else " on the made-up rows" if env.dataset.synthetic else " on the example table"
     return (
-        "`lang_envs.oracle(env)` submits strong code for this table, in any situation:\n\n"
+        f"`lang_envs.oracle(env)` submits {what}, in any situation:\n\n"
         f"```py\n{text.rstrip()}\n```\n\n"
-        f"Reward {reward:.4f}; ROC AUC of the splits {splits}. No claim is made that nothing scores better."
+        f"Reward{paid} {reward:.4f}; ROC AUC of the splits {splits}. No claim is made that nothing scores better."
     )
 
 
@@ -101,8 +140,12 @@ _UNMEASURED = "Not measured yet: `python -m benchmarks.datasci_scores` makes the
 _HEAD = ("agent", "episodes", "success", "95 %", "return", "95 %", "attempts", "score of code that ran")
 
 
-def _own_scores(env_id: str) -> str:
-    found = _scores().get(env_id)
+def _own_scores(row: EnvRow) -> str:
+    found = _scores().get(row.id)
+    if found is None and row.trial:
+        wanted = manifest_of(row)
+        why = "needs a table of yours" if wanted is None else "needs the data"
+        return f"Not measured: {why}. Scores on other rows would say nothing of it."
     if found is None:
         return _UNMEASURED
     rows = [_score_row(name, one) for name, one in found.items()]
@@ -151,12 +194,23 @@ def dataset_table(_: str = "") -> str:
     """Every table that can be loaded."""
     rows = []
     for name, row in DATASETS.items():
-        dataset = load(name)
-        n, width = dataset.x.shape
-        counts = ", ".join(str(int((dataset.y == label).sum())) for label in range(dataset.classes))
-        made = "published" if row.published else "ours"
-        rows.append((code(name), str(n), str(width), counts, made, row.source, code(dataset.digest)))
-    return table(("`dataset`", "rows", "features", "rows of each class", "splits", "source", "digest"), rows)
+        n, width = row.shape
+        rows.append((code(name), str(n), str(width), str(row.classes), _counts(name, row), _made(row), row.source))
+    return table(("`dataset`", "rows", "features", "classes", "rows of each class", "splits", "source"), rows)
+
+
+def _counts(name: str, row: DatasetRow) -> str:
+    """Rows of each class; of a table that has to be fetched, nobody knows before."""
+    if row.manifest is not None:
+        return ""
+    y = load(name).y
+    return ", ".join(str(int((y == label).sum())) for label in range(row.classes))
+
+
+def _made(row: DatasetRow) -> str:
+    if row.manifest is not None and "published" in row.manifest.recipes:
+        return 'published with `preprocessing="published"`, else ours'
+    return "published" if row.published else "ours"
 
 
 def baseline_table(_: str = "") -> str:
@@ -167,7 +221,8 @@ def baseline_table(_: str = "") -> str:
     result = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, Any] = result["datasets"]
     names = list(next(iter(found.values()))["models"])
-    rows = [(_model(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
+    rows: list[tuple[str, ...]] = [("`preprocessing`", *(code(one["preprocessing"]) for one in found.values()))]
+    rows += [(_model(name), *(_cell(one["models"][name]) for one in found.values())) for name in names]
     rows += [
         ("**best above**, by these halves", *(_model(one["winner"]["name"]) for one in found.values())),
         ("the same on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in found.values())),
@@ -191,11 +246,23 @@ def _model(name: str) -> str:
     return f"{shown} (banned)" if name in BANNED_MODELS else shown
 
 
-def published_table(name: str) -> str:
-    """What was published on a table, with the protocol of each figure."""
-    column = TABLES.index(name)
-    rows = [(row.method, row.source, f"{row.scores[column]:.4f}", row.protocol) for row in PUBLISHED]
-    return table(("method", "source", "ROC AUC", "protocol"), rows)
+def published_table(_: str = "") -> str:
+    """What was published on the tables, what it may be compared with here, and the protocol of each figure."""
+    rows = [(row.method, *(f"{score:.4f}" for score in row.scores)) for row in PUBLISHED]
+    rows.append(("**scores here that may stand beside them**", *map(_comparable, TABLES)))
+    protocols = [f"* **{row.method}** ({row.source}): {row.protocol}" for row in PUBLISHED]
+    return "\n\n".join([table(("ROC AUC", *map(code, TABLES)), rows), "\n".join(protocols)])
+
+
+def _comparable(name: str) -> str:
+    row = DATASETS[name]
+    if row.manifest is None:
+        return "every score of the id" if row.published else "nothing"
+    recipe = row.manifest.recipes.get("published")
+    if recipe is None:
+        return "nothing: the published rows cannot be reproduced"
+    known = "" if recipe.digest else ", unverified"
+    return f'scores with `preprocessing="published"`{known}'
 
 
 def latency_table(_: str = "") -> str:

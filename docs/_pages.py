@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import griffe
-import gymnasium as gym
-from _families import Family, family_of, rows_of
+from _data import trial_example, trial_note
+from _families import Family, family_of, make, rows_of
 from _keytoken import keytoken_numbers, keytoken_sections
 from _open import open_sections
 from _root import ROOT
@@ -63,14 +63,14 @@ def recorded() -> dict[str, Counter[str]]:
 
 
 def _inner(env_id: str, **kwargs: Any) -> LangEnv[Any]:  # noqa: ANN401 - arguments of any environment
-    inner = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
+    inner = make(env_id, **kwargs).unwrapped
     assert isinstance(inner, LangEnv)
     return inner
 
 
-def oracle_gif(env_id: str) -> bytes:
+def oracle_gif(row: EnvRow) -> bytes:
     """The oracle's episode as an animated GIF."""
-    return encode_gif(record_episode(env_id, oracle_agent()).frames)
+    return encode_gif(record_episode(row.id, oracle_agent(), **row.trial).frames)
 
 
 # ---------------------------------------------------------------------- the page of an id
@@ -83,8 +83,8 @@ def page(row: EnvRow) -> str:
     module, _, name = row.entry_point.partition(":")
     own = _own_sections(family)(row, env, family)
     parts = {
-        "": f"{row.summary} {_use(row.id)}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page}).",
-        "Make it": _example(row.id),
+        "": _head(row, family),
+        "Make it": _example(row),
         "At a glance": own["At a glance"],
         "Description": _description(f"{module}.{name}"),
         "First observation": f"{quoted(text)}\n\n`info` beside it:\n\n{info_fields(info)}",
@@ -129,10 +129,16 @@ def _use(env_id: str) -> str:
     return ""
 
 
-def _example(env_id: str) -> str:
-    block = f'import gymnasium as gym\nimport lang_envs\n\nenv = gym.make("{env_id}")\ntext, info = env.reset(seed=0)'
-    picture = f"![The oracle's episode](../assets/{env_id}.gif){{ width=480 }}"
-    return f"```python\n{block}\n```\n\n{picture}\n\nThe oracle's episode, a picture after every action."
+def _head(row: EnvRow, family: Family) -> str:
+    head = f"{row.summary} {_use(row.id)}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page})."
+    return f"{head}\n\n{trial_note(row)}" if row.trial else head
+
+
+def _example(row: EnvRow) -> str:
+    block = f'import gymnasium as gym\nimport lang_envs\n\nenv = gym.make("{row.id}")\ntext, info = env.reset(seed=0)'
+    shown = trial_example(row) if row.trial else f"```python\n{block}\n```"
+    picture = f"![The oracle's episode](../assets/{row.id}.gif){{ width=480 }}"
+    return f"{shown}\n\n{picture}\n\nThe oracle's episode, a picture after every action."
 
 
 def _set_by_id(row: EnvRow) -> str:

@@ -55,7 +55,7 @@ def _fetched_coding(dataset: str, summary: str) -> EnvRow:
     return _coding(dataset, summary, data="synthetic")
 
 
-_OWN_TABLE = {"size": [float(n) for n in range(40)], "kind": ["small", "large"] * 20}
+_OWN_TABLE = {"size": [float(n) for n in range(40)], "kind": ["small"] * 20 + ["large"] * 20}
 
 
 _HEAT, _WATCH = "food-preparation", "entertainment"

@@ -118,7 +118,7 @@ def test_the_generated_page_of_an_id(env_id: str, pages: ModuleType) -> None:
         "Version history",
     ]
     assert all(part.strip() for part in re.split(r"^## .*$", text, flags=re.MULTILINE))
-    assert not re.search(r"(?<!or )\bNone\b(?![,`)]| or| on failure)|\bnan\b|<lang_envs|object at", text)
+    assert not re.search(r"(?<!or )\bNone\b(?![,`)]| or| on failure| for a table)|\bnan\b|<lang_envs|object at", text)
     for block in BLOCK.finditer(text):
         exec(block[1], {})
 
@@ -143,6 +143,64 @@ def test_the_training_and_the_unseen_ids_are_those_of_the_code() -> None:
     assert unseen == [env_id.split("-")[1] for env_id in UNSEEN_IDS]
 
 
+# ---------------------------------------------------------------------- data
+
+
+@pytest.fixture(scope="module")
+def data_pages(pages: ModuleType) -> ModuleType:
+    import _data
+
+    return _data
+
+
+def test_ids_of_absent_tables_say_that_their_page_shows_other_rows(pages: ModuleType) -> None:
+    rows = [row for row in ENV_ROWS if row.trial]
+    assert {row.trial.get("data") for row in rows} == {"synthetic", None}
+    for row in rows:
+        text = pages.page(row)
+        is_made_up = "data" in row.trial
+        assert ("Made-up rows on this page" in text) is is_made_up
+        assert ("An example table" in text) is not is_made_up
+        assert f"Reward on {'the made-up rows' if is_made_up else 'the example table'} " in text
+        assert "Not measured: needs " in text
+        if is_made_up:
+            assert "SYNTHETIC DATA" in text
+            assert f"lang-envs data fetch {row.kwargs['dataset']}`" in text
+
+
+def test_tables_of_the_page_of_data_tell_what_the_manifests_know(data_pages: ModuleType) -> None:
+    from lang_envs.datascicoding.datasets import DATASETS
+    from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, manifest
+
+    sources, digests = data_pages.source_table(), data_pages.digest_table()
+    assert re.findall(r"^\| `([\w-]+)` \|", sources, re.MULTILINE) == ["dataset", *DATASETS]
+    for name in MANIFEST_NAMES:
+        known = manifest(name)
+        assert known.page in sources
+        assert known.licence in sources
+        of_name = re.findall(rf"^\| `{name}` \| (.*?) \| (.*?) \| (.*?) \|", digests, re.MULTILINE)
+        told = [known.sha256, *(recipe.digest for recipe in known.recipes.values())]
+        assert [digest.strip("`") for _, digest, _ in of_name] == [digest[:16] for digest in told]
+        assert [state for *_, state in of_name] == ["known" if digest else "**unverified**" for digest in told]
+
+
+def test_every_exit_code_of_data_is_told(data_pages: ModuleType) -> None:
+    from lang_envs.datascicoding.datasets import errors
+
+    told = dict(re.findall(r"^\| \d+ \| `(\w+)` \| (.+) \|$", data_pages.exit_codes(), re.MULTILINE))
+    assert set(told) == {name for name in errors.__all__ if name.endswith("Error")}
+
+
+def test_the_limits_of_a_table_of_ones_own_are_those_of_the_code() -> None:
+    from lang_envs.datascicoding.datasets.tables import MAX_CLASSES, MAX_DESCRIPTION, MIN_CLASS_ROWS
+
+    page = (ROOT / "docs/guide/data.md").read_text(encoding="utf-8")
+    assert f"at most {MAX_DESCRIPTION} characters" in page
+    assert f"a class with fewer than {MIN_CLASS_ROWS} complete rows" in page
+    assert f"fewer than {2 * MIN_CLASS_ROWS} complete rows" in page
+    assert f"more than {MAX_CLASSES} classes" in page or f"at most {MAX_CLASSES} classes" in page
+
+
 # ---------------------------------------------------------------------- the command line
 
 
@@ -153,27 +211,40 @@ def _commands() -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for name, command in typer.main.get_command(app).commands.items():
-        inner = getattr(command, "commands", None)  # of a group
-        found |= {name: command} if inner is None else {f"{name} {one}": inner[one] for one in inner}
+        inner = getattr(command, "commands", {})  # of a group
+        found |= {f"{name} {one}": inner[one] for one in inner}
+        if not inner or command.invoke_without_command:
+            found[name] = command
     return found
 
 
 def test_every_command_and_option_of_the_command_line_is_explained() -> None:
     page = (ROOT / "docs/guide/command_line.md").read_text(encoding="utf-8")
-    explained = set(re.findall(r"^\| `(--[\w-]+)` \| `(\w+)` \|", page, re.MULTILINE))
+    explained = set(re.findall(r"^\| `(--[\w-]+)` \| `(\w+(?: \w+)?)` \|", page, re.MULTILINE))
     options = {
         (name, command) for command, one in _commands().items() for parameter in one.params for name in parameter.opts
     }
     assert explained == {(name, command) for name, command in options if name.startswith("--") and name != "--help"}
-    assert set(re.findall(r"^\| `lang-envs ([a-z -]+[a-z])", page, re.MULTILINE)) == set(_commands())
+    assert set(re.findall(r"^\| `lang-envs ([a-z -]*[a-z])", page, re.MULTILINE)) == set(_commands())
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/guide/command_line.md", "docs/guide/sandbox.md"])
+PAGES_WITH_COMMANDS = (
+    "README.md",
+    "docs/index.md",
+    "docs/guide/command_line.md",
+    "docs/guide/data.md",
+    "docs/guide/sandbox.md",
+)
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_the_command_lines_shown_are_understood(page: str) -> None:
     commands = _commands()
     text = (ROOT / page).read_text(encoding="utf-8")
-    for line in re.findall(r"^(?:\.venv/bin/)?lang-envs (.*?)(?:[#<].*)?$", text, re.MULTILINE):
+    lines = re.findall(r"^(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?lang-envs (.*?)(?:[#<].*)?$", text, re.MULTILINE)
+    assert lines
+    for line in lines:
         words = line.split()
-        n = 1 if words[0] in commands else 2
+        n = 2 if " ".join(words[:2]) in commands else 1  # a group may be a command of its own
         name = " ".join(words[:n])
         commands[name].make_context(name, words[n:])  # parses, and raises a usage error where it cannot

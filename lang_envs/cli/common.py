@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, SupportsFloat
 
 import gymnasium as gym
 import typer
+from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 
 from lang_envs.errors import LangEnvsError
 from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = ["arguments", "console", "counted", "fail", "language_env", "require_parts", "resolve", "signed"]
+__all__ = [
+    "arguments",
+    "console",
+    "constructor_defaults",
+    "counted",
+    "fail",
+    "language_env",
+    "require_parts",
+    "resolve",
+    "signed",
+    "suggestion",
+]
 
 _WIDTH = 120  # where there is no terminal to ask
 
@@ -53,16 +66,16 @@ def resolve(env_id: str) -> str:
         except Exception as error:  # a module may raise anything
             fail(f"Expected a module that registers {name!r}; {module!r} cannot be imported ({error}).")
     if name not in gym.registry:
-        fail(f"There is no environment {name!r}. {_suggestion(name)}")
+        known = (env_id for env_id, spec in gym.registry.items() if not _is_gymnasiums(spec.entry_point))
+        fail(f"There is no environment {name!r}. {suggestion(name, known, otherwise='See: lang-envs list')}")
     return name
 
 
-def _suggestion(name: str) -> str:
-    known = {env_id.lower(): env_id for env_id, spec in gym.registry.items() if not _is_gymnasiums(spec.entry_point)}
-    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    if not near:
-        return "See: lang-envs list"
-    return f"Did you mean {' or '.join(known[match] for match in near)}?"
+def suggestion(name: str, known: Iterable[str], *, otherwise: str, most: int = 3) -> str:
+    """What a misspelt name may mean, or else what else there is to say."""
+    names = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), names, n=most, cutoff=0.5)
+    return f"Did you mean {' or '.join(names[match] for match in near)}?" if near else otherwise
 
 
 def _is_gymnasiums(entry_point: object) -> bool:
@@ -77,6 +90,8 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             fail(f"Expected --set NAME=VALUE, such as --set data=synthetic; got {pair!r}.")
+        if name == "render_mode":
+            fail("Expected --set of another argument than render_mode, which the commands choose themselves.")
         try:
             parsed[name] = json.loads(value)
         except ValueError:
@@ -92,9 +107,37 @@ def require_parts(env_id: str, kwargs: dict[str, Any]) -> None:
         fail(str(error))
     except (TypeError, ValueError) as error:
         if kwargs:
-            fail(str(error))
+            fail(_unknown_argument(env_id, kwargs, error) or str(error))
     except Exception:  # for those who make it in earnest
         return
+
+
+def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> str:
+    """Which argument it is that nobody takes, and what it may mean; empty if the error is about something else."""
+    entry = gym.spec(env_id).entry_point
+    kind = load_env_creator(entry) if isinstance(entry, str) else entry
+    if "unexpected keyword argument" not in str(error) or not isinstance(kind, type):
+        return ""
+    known = constructor_defaults(kind)
+    for name in kwargs:
+        if name not in known and name not in inspect.signature(gym.make).parameters:
+            see = f"See: lang-envs describe {env_id}"
+            return f"{env_id} has no argument {name!r}. {suggestion(name, known, otherwise=see, most=1)}"
+    return ""
+
+
+def constructor_defaults(kind: type) -> dict[str, Any]:
+    """Defaults of the arguments of a constructor, and of those it passes `**kwargs` on to, by name."""
+    defaults: dict[str, Any] = {}
+    for base in kind.__mro__[:-1]:  # without object
+        if "__init__" not in vars(base):
+            continue
+        parameters = list(inspect.signature(base).parameters.values())
+        named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        defaults = {one.name: one.default for one in named} | defaults
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            break
+    return defaults
 
 
 def language_env(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
-from lang_envs.cli.common import console, fail
+from lang_envs.cli.common import console, fail, suggestion
+from lang_envs.cli.data_list import licence_of, show_list
 from lang_envs.errors import LangEnvsError
 
 if TYPE_CHECKING:
-    from lang_envs.datascicoding.datasets import DatasetRow
     from lang_envs.datascicoding.datasets.fetching import Progress as Stage
     from lang_envs.datascicoding.datasets.fetching import Watch
     from lang_envs.datascicoding.datasets.manifest import Manifest
@@ -40,45 +39,14 @@ def data(context: typer.Context) -> None:
 
 @data_app.command("list")
 def list_tables() -> None:
-    """List the tables: where they are from, their size, where they are, whether they are verified."""
-    from lang_envs.datascicoding.datasets import DATASETS
-    from lang_envs.datascicoding.datasets.store import data_folder
-
-    columns = ("name", "source", "rows", "classes", "here", "verified", "licence")
-    table = Table(*columns, box=None, title=Text(f"tables in {data_folder()}", overflow="fold"), title_justify="left")
-    for name, row in DATASETS.items():
-        source, _, _ = row.source.partition(";")
-        here, verified, licence = _state(name, row)
-        cells = (Text(name, style="cyan", no_wrap=True), Text(source, overflow="fold"), Text(_rows(row)))
-        table.add_row(*cells, Text(str(row.classes)), here, verified, Text(licence))
-    console().print(table)
+    """List the tables: where they are from, their size, whether they are here and verified, their licence."""
+    codes: list[int] = []
+    with _reported(codes):
+        show_list()
+    _leave(codes)
 
 
-def _rows(row: DatasetRow) -> str:
-    n = f"{row.shape[0]:,}"
-    return n if row.manifest is None else f"{n} of {row.manifest.shape[0]:,}"
-
-
-def _state(name: str, row: DatasetRow) -> tuple[Text, Text, str]:
-    """Whether a table is here, whether it is verified, and its licence."""
-    from lang_envs.datascicoding.datasets.store import read_receipt
-
-    if row.manifest is None:
-        return Text("always", style="green"), Text("yes", style="green"), row.licence
-    receipt = read_receipt(name)
-    if receipt is None:
-        return Text("no", style="yellow"), Text(""), row.licence
-    return Text(f"{name}/", style="green"), _verified(receipt), _licence(row.manifest, receipt)
-
-
-def _licence(wanted: Manifest, receipt: Receipt | None) -> str:
-    return receipt.origin.licence if receipt is not None and receipt.origin.licence else wanted.licence
-
-
-def _verified(receipt: Receipt) -> Text:
-    if receipt.verified or any(checked.verified for checked in receipt.recipes.values()):
-        return Text("yes", style="green")
-    return Text(f"unverified ({receipt.sha256[:12]})", style="yellow")
+# ---------------------------------------------------------------------- fetch, verify, path
 
 
 @data_app.command()
@@ -89,32 +57,57 @@ def fetch(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Fetch what is here already.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds without a byte until the service counts as dead.")
+        float, typer.Option(min=0.1, max=86400, help="Seconds without a byte until the service counts as dead.")
     ] = 30.0,
 ) -> None:
     """Fetch tables from OpenML or Kaggle; what was cut off goes on where it stopped.
 
-    Exit codes: 3 the service does not know it, 4 not allowed, 5 the service failed, 6 it said nothing for too long,
-    7 not reachable, 8 another file than expected, 9 it cannot be stored, 10 the connection broke off.
+    Of several tables, one that fails does not keep the others from being fetched.
+
+    Exit codes, of the first that failed: 3 the service does not know it, 4 not allowed, 5 the service failed,
+    6 it said nothing for too long, 7 not reachable, 8 another file than expected, 9 it cannot be stored,
+    10 the connection broke off.
     """
-    from lang_envs.datascicoding.datasets import fetching
     from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES
 
-    chosen = list(MANIFEST_NAMES) if names == ["all"] else names
-    if file is not None and len(chosen) != 1:
-        fail(f"Expected one table for one file; got {len(chosen)}.")
-    for name in chosen:
-        wanted = _manifest(name)
+    chosen = _manifests(names, MANIFEST_NAMES)
+    if file is not None:
+        if len(chosen) != 1:
+            fail(f"Expected one table for one file; got {len(chosen)}. Fix: a command of its own for each table.")
+        file = _existing(file)
+    codes: list[int] = []
+    for name, wanted in chosen.items():
         if wanted is None:
-            console().print(f"{name}: comes with the package, nothing to fetch", markup=False, highlight=False)
+            _say(f"{name}: comes with the package, nothing to fetch")
             continue
-        with _reported():
-            if file is not None:
-                receipt = fetching.fetch_by_hand(wanted, file)
-            else:
-                with _progress_bar(name) as watch:
-                    receipt = fetching.fetch(wanted, force=force, timeout=timeout, watch=watch)
-        _show_receipt(wanted, receipt)
+        with _reported(codes):
+            _fetch(wanted, file, force=force, timeout=timeout)
+    _leave(codes)
+
+
+def _fetch(wanted: Manifest, file: Path | None, *, force: bool, timeout: float) -> None:
+    from lang_envs.datascicoding.datasets import fetching, store
+
+    if file is not None:
+        _show_receipt(wanted, fetching.fetch_by_hand(wanted, file))
+        return
+    before = store.read_receipt(wanted.name)
+    with _progress_bar(wanted.name) as watch:
+        receipt = fetching.fetch(wanted, force=force, timeout=timeout, watch=watch)
+    same = not force and receipt == before
+    _show_receipt(wanted, receipt, ": already here, nothing fetched" if same else "")
+
+
+def _existing(file: Path) -> Path:
+    with contextlib.suppress(RuntimeError):  # of ~nobody, which may be what a folder is called
+        file = file.expanduser()
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        fail(f"Expected a file to read at {str(file)!r}; there is none. Fix: the path of the file that you downloaded.")
+    except OSError:
+        pass  # whoever reads it says why it cannot be read
+    return file
 
 
 @data_app.command()
@@ -125,63 +118,95 @@ def verify(
     from lang_envs.datascicoding.datasets import store
     from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES
 
-    here = [name for name in MANIFEST_NAMES if store.table_folder(name).exists()]
-    if not here and not names:
-        console().print(f"no tables in {store.data_folder()}", markup=False, highlight=False, soft_wrap=True)
-    for name in names or here:
-        wanted = _manifest(name)
+    codes: list[int] = []
+    here: list[str] = []
+    with _reported(codes), store.storage_errors(store.data_folder()):
+        here = [name for name in MANIFEST_NAMES if store.table_folder(name).exists()]
+        if not here and not names:
+            _say(f"no tables in {store.data_folder()}")
+    for name, wanted in _manifests(names or ["all"], here).items():
         if wanted is None:
-            console().print(
-                f"{name}: made or brought by a package; its digest is tested", markup=False, highlight=False
-            )
+            _say(f"{name}: made or brought by a package; its digest is tested")
             continue
-        with _reported():
-            receipt = store.verify(wanted)
-        _show_receipt(wanted, receipt)
+        with _reported(codes):
+            _show_receipt(wanted, store.verify(wanted))
+    _leave(codes)
 
 
 @data_app.command()
 def path(name: Name) -> None:
     """Print where the file of a table is; exit code 1 if it is not here."""
-    from lang_envs.datascicoding.datasets.store import read_receipt, table_folder
+    from lang_envs.datascicoding.datasets.store import ARRAYS_FILE, read_receipt, table_folder
 
-    if _manifest(name) is None:
+    if _manifests([name])[name] is None:
         fail(f"{name} has no file: it is generated, or comes with a package.")
-    receipt = read_receipt(name)
-    if receipt is None:
-        fail(f"{name} is not in {table_folder(name)}. Fix: `lang-envs data fetch {name}`.")
-    typer.echo(table_folder(name) / receipt.file)
+    codes: list[int] = []
+    with _reported(codes):
+        folder, receipt = table_folder(name), read_receipt(name)
+        if receipt is not None and (folder / receipt.file).is_file():
+            typer.echo(folder / receipt.file)
+            return
+        if receipt is not None:
+            problem = f"Expected {receipt.file!r} in {folder}; only the arrays that were made of it are there."
+        elif (folder / ARRAYS_FILE).exists():
+            problem = f"Expected the {name} table in {folder}; what is there is damaged."
+        else:
+            fail(f"{name} is not in {folder}. {_fix(name)}")
+        fail(f"{problem} {_fix(name, ' --force')}")
+    _leave(codes)
 
 
-def _manifest(name: str) -> Manifest | None:
+def _fix(name: str, option: str = "") -> str:
+    again = f"lang-envs data fetch {name}"
+    return f"Fix: `{again}{option}`, or with a file that you have, `{again} --from FILE`."
+
+
+def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str, Manifest | None]:
+    """Of tables by their names, each once; `"all"` stands for `everything`. None for those that are always here."""
     from lang_envs.datascicoding.datasets import DATASETS
 
-    if name not in DATASETS:
-        fail(f"Expected one of {', '.join(DATASETS)}; got {name!r}.")
-    return DATASETS[name].manifest
+    chosen: dict[str, Manifest | None] = {}
+    for name in names:
+        if name not in DATASETS and name != "all":
+            known = f"Expected one of {', '.join(DATASETS)}."
+            fail(f"There is no table {name!r}. {suggestion(name, DATASETS, otherwise=known, most=1)}")
+        chosen |= {one: DATASETS[one].manifest for one in (everything if name == "all" else (name,))}
+    return chosen
+
+
+# ---------------------------------------------------------------------- what is told
+
+
+def _say(line: str, style: str = "") -> None:
+    """One line, which is never broken."""
+    console().print(Text(line, style=style), soft_wrap=True)
 
 
 @contextlib.contextmanager
-def _reported() -> Iterator[None]:
-    """Errors of data as one line and the exit code of their kind."""
+def _reported(codes: list[int]) -> Iterator[None]:
+    """Tell an error in one line, and append the exit code of its kind."""
     from lang_envs.datascicoding.datasets.errors import DataError
 
     try:
         yield
-    except DataError as error:
-        typer.echo(f"lang-envs: {error}", err=True)
-        raise typer.Exit(error.exit_code) from error
     except LangEnvsError as error:
-        fail(str(error))
+        typer.echo(f"lang-envs: {error}", err=True)
+        codes.append(error.exit_code if isinstance(error, DataError) else 1)
     except KeyboardInterrupt:
         fail("stopped; the next fetch goes on from here.")
+
+
+def _leave(codes: Sequence[int]) -> None:
+    if codes:
+        raise typer.Exit(codes[0])
 
 
 @contextlib.contextmanager
 def _progress_bar(name: str) -> Iterator[Watch]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     # on the thread of the caller: the process that fetches is watched from here, and nothing else happens meanwhile
-    with Progress(*columns, console=console(), transient=True) as bar:
+    here = console()
+    with Progress(*columns, console=here, transient=True, disable=not here.is_terminal) as bar:
         task = bar.add_task(name, total=None)
 
         def watch(stage: Stage) -> None:
@@ -197,21 +222,21 @@ def _stage(stage: Stage) -> str:
     return {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}[stage.stage]
 
 
-def _show_receipt(wanted: Manifest, receipt: Receipt) -> None:
+def _show_receipt(wanted: Manifest, receipt: Receipt, news: str = "") -> None:
     from lang_envs.datascicoding.datasets.store import table_folder
+    from lang_envs.datascicoding.plain import printable
 
     state = "verified" if receipt.verified else "unverified: nobody could compute its SHA-256 before"
-    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    rows = [
-        ("file", f"{table_folder(wanted.name) / receipt.file} ({receipt.size:,} bytes; {receipt.origin.by})"),
-        ("SHA-256", f"{receipt.sha256} ({state})"),
-    ]
+    path = table_folder(wanted.name) / receipt.file
+    facts = {"file": f"{path} ({receipt.size:,} bytes; {receipt.origin.by})", "SHA-256": f"{receipt.sha256} ({state})"}
     if receipt.origin.checked:
-        rows.append(("checked", f"{receipt.origin.checked}, as the service states"))
+        facts["checked"] = f"{printable(receipt.origin.checked)}, as the service states"
     for name, checked in receipt.recipes.items():
-        rows.append((f"{name} arrays", f"{checked.digest} ({'verified' if checked.verified else 'unverified'})"))
-    rows.append(("licence", _licence(wanted, receipt)))
-    for key, value in rows:
-        facts.add_row(Text(key, style="bold", no_wrap=True), Text(value, overflow="fold"))
-    console().print(Text(wanted.name, style="cyan"))
-    console().print(facts)
+        facts[f"{name} arrays"] = f"{checked.digest} ({'verified' if checked.verified else 'unverified'})"
+    facts["licence"] = licence_of(wanted, receipt)
+    if receipt.remark:
+        facts["remark"] = printable(receipt.remark)
+    width = max(map(len, facts))
+    lines = [Text.assemble("  ", (key.ljust(width), "bold"), "  ", value) for key, value in facts.items()]
+    # never broken, so that a path or a digest can be copied
+    console().print(Text("\n").join([Text.assemble((wanted.name, "cyan"), news), *lines]), soft_wrap=True)

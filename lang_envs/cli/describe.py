@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lang_envs.cli.common import constructor_defaults
 from lang_envs.registration import ENV_ROWS
 from lang_envs.spaces import TokenSequence
 
@@ -26,7 +27,7 @@ def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, se
     console.print(Text(f"\n{_first_paragraph(env.unwrapped)}\n"))
     console.print(_spaces(env))
     console.print()
-    console.print(_arguments(type(env.unwrapped), spec))
+    console.print(_arguments(env.unwrapped, spec))
     text, info = env.reset(seed=seed)
     console.print(Text(f"\nreset(seed={seed})", style="bold"))
     console.print(Text(text), soft_wrap=True)
@@ -56,23 +57,13 @@ def _spaces(env: gym.Env[Any, Any]) -> Table:
     return table
 
 
-def _arguments(kind: type, spec: EnvSpec) -> Table:
-    """Arguments of the constructor, and of those it passes `**kwargs` on to."""
+def _arguments(env: gym.Env[Any, Any], spec: EnvSpec) -> Table:
+    """Arguments of the constructor and of those it passes `**kwargs` on to: of the id, or as they were set for it."""
+    made = {} if env.spec is None else env.spec.kwargs
+    # that it is drawn as text is this command's doing
+    here = spec.kwargs | {name: value for name, value in made.items() if name != "render_mode"}
     table = Table("argument", "default", "this id", box=None, padding=(0, 2, 0, 0))
-    for name, default in _defaults(kind).items():
+    for name, default in constructor_defaults(type(env)).items():
         shown = "required" if default is inspect.Parameter.empty else repr(default)
-        table.add_row(Text(name), Text(shown), Text(repr(spec.kwargs[name]) if name in spec.kwargs else ""))
+        table.add_row(Text(name), Text(shown), Text(repr(here[name]) if name in here else ""))
     return table
-
-
-def _defaults(kind: type) -> dict[str, Any]:
-    defaults: dict[str, Any] = {}
-    for base in kind.__mro__[:-1]:  # without object
-        if "__init__" not in vars(base):
-            continue
-        parameters = list(inspect.signature(base).parameters.values())
-        named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-        defaults = {one.name: one.default for one in named} | defaults
-        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
-            break
-    return defaults

@@ -11,9 +11,11 @@ import hashlib
 import json
 import os
 import sqlite3
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +40,15 @@ def cache_folder() -> Path:
     """Where caches are: `$LANG_ENVS_CACHE`, or `lang_envs` in the user's cache folder."""
     chosen = os.environ.get("LANG_ENVS_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(chosen) if chosen else Path(base).expanduser() / "lang_envs"
+    try:
+        return Path(chosen) if chosen else Path(base).expanduser() / "lang_envs"
+    except RuntimeError:  # nobody's home
+        return _of_this_process()
+
+
+@cache
+def _of_this_process() -> Path:
+    return Path(tempfile.mkdtemp(prefix="lang-envs-"))
 
 
 def key_of(parts: Mapping[str, Any]) -> str:

@@ -109,7 +109,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         data: Literal["real", "synthetic"] = "real",
         preprocessing: Literal["default", "published"] = "default",
         table: Table | None = None,
-        target: str | None = None,
+        target: str | int | None = None,
         description: str = "",
         failure_reward: float = -1.0,
         max_attempts: int = 5,
@@ -175,8 +175,8 @@ class DataSciCodingEnv(LangEnv[_World]):
         return max((reward for evaluation, reward in self.attempts if evaluation.status is Status.OK), default=None)
 
     def oracle_action(self) -> str:
-        """Strong code for this table, found by search on other splits than the published ones."""
-        return oracle_code(self.dataset.name)
+        """Strong code for this table, found by search on other splits than the published ones; else what suits most."""
+        return oracle_code(self.dataset.name if self._data == "real" else "")
 
     def render(self) -> Any:  # noqa: ANN401 - text or image, by render_mode
         """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""

@@ -167,7 +167,7 @@ class Evaluator:
             {
                 "version": (__version__, _VERSION),
                 "code": code.source,
-                "dataset": self.dataset.digest,
+                "dataset": (self.dataset.digest, self.dataset.x.shape),
                 "published": self.dataset.published,  # its splits are drawn another way
                 "random_states": self.random_states,
                 "scoring": self.scoring,

@@ -18,14 +18,24 @@ _MAX_SPLITS = 100
 
 
 def choose_dataset(
-    dataset: str | None,
+    dataset: object,
     data: Data,
     preprocessing: Preprocessing,
     table: Table | None,
-    target: str | None,
+    target: str | int | None,
     description: str,
 ) -> Dataset:
-    """The table that an environment is about: one of ours, or the user's."""
+    """The table that an environment is about: one of ours, or the user's.
+
+    Raises:
+        TableError: If `dataset` is no name, or the user's table is none that could be learned.
+        ValueError: If the arguments do not go together.
+    """
+    if dataset is not None and not isinstance(dataset, str):
+        raise TableError(
+            f"Expected dataset as the name of a table, such as 'wine'; got {type(dataset).__name__}. "
+            f"Fix: a table of your own goes into table=, as in gym.make('DataSciCoding-v0', table=..., target=...)."
+        )
     if dataset is not None:
         if table is not None or target is not None or description:
             raise ValueError(

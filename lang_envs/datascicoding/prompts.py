@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lang_envs.datascicoding.datasets import Dataset
+from lang_envs.datascicoding.plain import printable
 
 __all__ = ["MAX_CODE_SHOWN", "SUFFIX", "Remark", "max_length", "observation"]
 
@@ -103,8 +104,3 @@ def _reminder(remark: Remark, max_attempts: int) -> str:
         lines = lines[:MAX_CODE_SHOWN]
         lines = f"{lines.rpartition(chr(10))[0] or lines}\n#    {_CUT}\n"
     return head + "# Its code:\n" + lines
-
-
-def printable(line: str) -> str:
-    """A line without characters that could end it, hide it or move a terminal's cursor."""
-    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)

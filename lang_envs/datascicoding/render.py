@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
 from lang_envs import drawing
-from lang_envs.datascicoding import prompts
+from lang_envs.datascicoding.plain import printable
 from lang_envs.drawing import COLORS, fitted, font, write
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _legible(text: str) -> str:
     if not text.isascii():
         stacked = {letter for letter in text if unicodedata.category(letter)[0] == "M"}
         text = text.translate({ord(letter): letter.encode("unicode_escape").decode() for letter in stacked})
-    return text if text.isprintable() else prompts.printable(text.expandtabs(4))
+    return text if text.isprintable() else printable(text.expandtabs(4))
 
 
 def _n_columns(text: str) -> int:

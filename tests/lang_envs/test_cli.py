@@ -94,6 +94,32 @@ def test_describe_a_third_partys(run: Run) -> None:
     assert "any text is an action; the action space holds " in run("describe", OPEN)
 
 
+def test_describe_shows_what_is_set(run: Run) -> None:
+    rows = [line.split() for line in run("describe", FULL, "--set", "n_tries=5").splitlines()]
+    assert ["n_tries", "8", "5"] in rows
+    assert ["render_mode", "None"] in rows
+
+
+@pytest.mark.parametrize("command", ["describe", "check", "play", "watch"])
+def test_an_argument_that_nobody_takes(run: Run, command: str) -> None:
+    env_id = "DataSciCoding-balance-scale-v0"
+    assert run(command, env_id, "--set", "scoring=accuracy", "--set", "dat=synthetic", code=1) == (
+        f"lang-envs: {env_id} has no argument 'dat'. Did you mean data?\n"
+    )
+
+
+def test_an_argument_that_resembles_none(run: Run) -> None:
+    assert run("describe", FULL, "--set", "qqq=1", code=1) == (
+        "lang-envs: ThirdParty/FullDoors-v0 has no argument 'qqq'. See: lang-envs describe ThirdParty/FullDoors-v0\n"
+    )
+    told = run("describe", IDS[0], "--set", "oracle_inf=true", code=1)
+    assert told.endswith("Did you mean oracle_info?\n"), "an argument of the base class"
+    assert "Expected --set of another argument than render_mode" in run(
+        "describe", FULL, "--set", "render_mode=ansi", code=1
+    )
+    assert "TypeError" not in run("describe", FULL, "--set", "max_episode_steps=3")
+
+
 # ---------------------------------------------------------------------- play
 
 

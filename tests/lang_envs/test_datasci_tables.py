@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,9 @@ import pytest
 
 from lang_envs.datascicoding.datasets import Dataset
 from lang_envs.datascicoding.datasets.errors import DataMissingError, TableError
-from lang_envs.datascicoding.datasets.tables import MAX_DESCRIPTION, MIN_CLASS_ROWS, own_table, read_table
+from lang_envs.datascicoding.datasets.files import read_table
+from lang_envs.datascicoding.datasets.tables import MAX_CLASSES, MAX_DESCRIPTION, MIN_CLASS_ROWS, own_table
+from lang_envs.datascicoding.options import choose_dataset
 from lang_envs.datascicoding.scoring import splits
 from lang_envs.errors import LangEnvsError, MissingExtraError
 
@@ -103,7 +108,7 @@ def test_arff_of_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     head = "@RELATION t\n@ATTRIBUTE a NUMERIC\n@ATTRIBUTE b {u,v}\n@DATA\n"
     path = write(tmp_path, "t.arff", head + "\n".join(rows))
     for size in (1, 3, 5, 10, 11):
-        monkeypatch.setattr("lang_envs.datascicoding.datasets.tables._ARFF_BLOCK", size)
+        monkeypatch.setattr("lang_envs.datascicoding.datasets.files._ARFF_BLOCK", size)
         frame = read_table(path)
         assert frame["a"].tolist() == list(range(10))
         assert frame["b"].tolist() == ["u", "v"] * 5
@@ -133,14 +138,66 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_table(tmp_path / "none.csv")
     assert isinstance(caught.value, FileNotFoundError)
     assert isinstance(caught.value, LangEnvsError)
-    with pytest.raises(DataMissingError, match=r"none at 'https:/+example\.org/t\.csv'"):  # nothing is fetched
-        read_table("https://example.org/t.csv")
+    assert not isinstance(caught.value, TableError)
+
+
+@pytest.mark.parametrize(
+    "address", ["https://example.org/t.csv", Path("https://example.org/t.csv"), "s3://t/t.parquet"]
+)
+def test_an_address(address: str | Path) -> None:
+    with pytest.raises(
+        TableError, match=r"path of a file; got the address '.*', and addresses are not read\. Fix: down"
+    ):
+        read_table(address)
+
+
+def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    pd.DataFrame(table()).to_csv(tmp_path / "t.csv", index=False)
+    for path in ("~/t.csv", Path("~/t.csv")):
+        assert own_table(path, "y") == own_table(table(), "y")
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t", "t.csv.gz", ".csv", "csv"])
 def test_another_kind_of_file(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, name, "a,b\n1,2\n")
     with pytest.raises(TableError, match=rf"ends in \.csv, \.parquet, \.pq, \.arff; got '.*{name}'\. Fix: convert"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "snippet"),
+    [
+        ("t.tsv", 'table=pandas.read_csv(path, sep="\\t").'),
+        ("t.TXT", 'table=pandas.read_csv(path, sep="\\t").'),
+        ("t.csv.gz", "table=pandas.read_csv(path)."),
+        ("t.xlsx", "table=pandas.read_excel(path)."),
+    ],
+)
+def test_how_other_files_are_read(name: str, snippet: str) -> None:
+    with pytest.raises(TableError, match=f"or pass a DataFrame: {re.escape(snippet)}$"):
+        read_table(name)
+
+
+@pytest.mark.parametrize(
+    ("separator", "shown", "written"), [(";", "';'", ";"), ("\t", r"'\t'", r"\t"), ("|", "'|'", "|")]
+)
+def test_another_separator(tmp_path: Path, separator: str, shown: str, written: str) -> None:
+    rows = "".join(f"{at},5{separator}{at % 2}\n" for at in range(20))  # decimal commas: two fields of one
+    path = write(tmp_path, "t.csv", f"a{separator}y\n{rows}")
+    told = f'is the separator {shown}? Fix: pass a DataFrame: table=pandas.read_csv(path, sep="{written}").'
+    with pytest.raises(TableError, match=f"got only one, .*: {re.escape(told)}$"):
+        own_table(path, "y")
+    assert own_table(pd.read_csv(path, sep=separator), "y").x.shape == (20, 1)
+    assert read_table(write(tmp_path, "one.csv", "a b\n1\n")).shape == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.arff"])
+def test_text_that_is_not_utf_8(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("arff")
+    path = write(tmp_path, name, "größe,y\n1,2\n".encode("latin-1"))
+    with pytest.raises(TableError, match=r'text in UTF-8 in .* table=pandas\.read_csv\(path, encoding="latin-1"\)'):
         read_table(path)
 
 
@@ -158,7 +215,6 @@ def test_a_folder(tmp_path: Path) -> None:
         ("t.csv", ""),
         ("t.csv", "\n\n"),
         ("t.csv", "a,b\n1,2\n1,2,3,4\n"),
-        ("t.csv", b"a,b\n\xff\xfe,2\n"),
         ("t.csv", 'a,b\n1,"2\n'),
         ("t.parquet", "a,b\n1,2\n"),
         ("t.parquet", b""),
@@ -171,7 +227,6 @@ def test_a_folder(tmp_path: Path) -> None:
         ("t.arff", "@RELATION t\n@ATTRIBUTE a NUMERIC\n@ATTRIBUTE a NUMERIC\n@DATA\n1,2\n"),
         ("t.arff", "@RELATION t\n@ATTRIBUTE a DATE\n@DATA\n1\n"),
         ("t.arff", "@RELATION t\n@ATTRIBUTE a NUMERIC\n@DATA\n{1 1}\n"),
-        ("t.arff", b"@RELATION t\n@ATTRIBUTE a {\xff}\n@DATA\n\xff\n"),
     ],
 )
 def test_a_damaged_file(tmp_path: Path, name: str, content: str | bytes) -> None:
@@ -272,6 +327,8 @@ def test_the_title_is_one_short_printable_line(tmp_path: Path) -> None:
         (pd.to_datetime(["2020-01-01", "2020-01-01", "2021-01-01", "2020-01-01"], utc=True), [0, 0, 1, 0]),
         (pd.to_timedelta([1, -1, 10, 1], unit="D"), [1, 0, 2, 1]),
         (pd.period_range("2020-01", periods=4, freq="M"), [0, 1, 2, 3]),
+        (np.array([timedelta(days=d) for d in (10, -1, 9, -1)], dtype=object), [2, 0, 1, 0]),
+        (np.array([date(2020, 1, d) for d in (10, 1, 9, 1)], dtype=object), [2, 0, 1, 0]),
         (["größer", "Ω", "größer", "Ω"], [0, 1, 0, 1]),
         ([7, 7, 7, 7], [7, 7, 7, 7]),
         ([[1], [2], [1], [1]], [0, 1, 0, 0]),
@@ -336,7 +393,9 @@ def test_the_index_and_odd_names_do_not_matter() -> None:
     frame = pd.DataFrame({7: range(8), ("a", 1): range(8), "": range(8), "ÿ\n": [0, 1] * 4}, index=[0] * 8)
     assert own_table(frame, "ÿ\n").x.shape == (8, 3)
     assert own_table(frame.assign(y=[0, 1] * 4), "y").x.shape == (8, 4)
-    assert own_table(pd.DataFrame({0: [0, 1] * 4, 1: range(8)}), "0").x[:, 0].tolist() == list(range(8))
+    for target in (0, np.int64(0), "0"):
+        assert own_table(pd.DataFrame({0: [0, 1] * 4, 1: range(8)}), target).x[:, 0].tolist() == list(range(8))
+    assert own_table(pd.DataFrame({"0": [0, 1] * 4, 1: range(8)}), 0).x[:, 0].tolist() == list(range(8))
     assert own_table(frame.drop(columns=["ÿ\n"]).assign(y=[1, 2] * 4), "y").y.tolist() == [0, 1] * 4
 
 
@@ -361,6 +420,90 @@ def test_the_smallest_table_can_be_halved() -> None:
         assert set(dataset.y[split.train]) == set(dataset.y[split.test]) == {0, 1}
 
 
+# ---------------------------------------------------------------------- what is said of it
+
+
+@pytest.mark.parametrize(
+    ("content", "remarks"),
+    [
+        (table(b=["x", None, "z", "x"] * 10), "40 rows; 10 left out with missing values ('b': 10)"),
+        (
+            table(b=["x", None] + ["z", "w"] * 19, y=[None] * 3 + ["u", "v"] * 18 + ["v"]),
+            "40 rows; 3 left out with missing values ('y': 3, 'b': 1)",
+        ),
+        (
+            {**{f"c{at}": [None, *range(2, 41)] for at in range(7)}, "y": [0, 1] * 20},
+            "40 rows; 1 left out with missing values ('c0': 1, 'c1': 1, 'c2': 1, 'c3': 1, 'c4': 1, ...)",
+        ),
+        (
+            table(b=["999.50", "1,234.50"] * 20),
+            "40 rows; numbers written as text: 'b' (2 categories, such as '1,234.50')",
+        ),
+        (table(b=["$1", "$2"] * 20), "40 rows; numbers written as text: 'b' (2 categories, such as '$1')"),
+        (table(b=["10 %", "9 %"] * 20), "40 rows; numbers written as text: 'b' (2 categories, such as '9 %')"),
+        (table(b=["1,5", "2,25"] * 20), "40 rows; numbers written as text: 'b' (2 categories, such as '1,5')"),
+        (table(b=["1.200 €", "-2 €"] * 20), "40 rows; numbers written as text: 'b' (2 categories, such as '-2 €')"),
+        (table(b=["1", "2", "5", "?"] * 10), "40 rows; numbers written as text: 'b' (4 categories, such as '?')"),
+        (table(c=[7] * 40, d=["u"] * 40), "40 rows; constant: 'c', 'd'"),
+        (table(id=[f"n{at}" for at in range(40)]), "40 rows; different in every row: 'id'"),
+        (table(i=range(40), j=[*range(40, 0, -1)]), "40 rows; different in every row: 'i', 'j'"),
+        (table(ID=range(70, 110)), "40 rows; different in every row: 'ID'"),
+        (
+            table(i=range(1, 41), b=[None, *"xz" * 19, "x"]),
+            "40 rows; 1 left out with missing values ('b': 1); different in every row: 'i'",
+        ),
+        (
+            table(y=["Ill ", "ill", "ILL", "well"] * 10),
+            "40 rows; classes that differ only by case or spaces: 'ILL' (10), 'Ill ' (10), 'ill' (10)",
+        ),
+        ({"\n": [1] * 40, "y": [0, 1] * 20}, r"40 rows; constant: '\n'"),
+    ],
+)
+def test_what_looks_like_a_mistake_is_said_in_one_line(
+    content: dict[str, Any], remarks: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_table(content, "y")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", f"the given table: {remarks}")
+    ]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"c": ["1", "2"] * 20},
+        {"c": ["0", "1", "2", "3+"] * 10},
+        {"c": ["C3", "C26", "1,5", "x"] * 10},
+        {"c": ["?", "unknown"] * 20},
+        {"c": range(2, 42)},
+        {"c": [*range(39), 40]},
+        {"c": np.linspace(1, 2, 40)},
+        {"c": pd.date_range("2020-01-01", periods=40)},
+        {"c": pd.period_range("2020", periods=40, freq="Y")},
+        {"id": [1, 2] * 20},
+        {"y": ["a", "b", "a.", "b c"] * 10},
+    ],
+)
+def test_what_is_fine_is_passed_over_in_silence(columns: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        own_table(table(**columns), "y")
+    assert caplog.records == []
+
+
+def test_an_index_that_was_written_to_csv(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pd.DataFrame(table(), index=range(100, 140)).to_csv(tmp_path / "t.csv")
+    assert own_table(tmp_path / "t.csv", "y").x.shape == (40, 3)
+    assert caplog.messages == ["the t table: 40 rows; different in every row: 'Unnamed: 0'"]
+
+
+def test_words_that_stand_for_missing_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    words = ["None", "NA", "null", "n/a", "", "nan"]
+    rows = "".join(f"{word},{at % 2}\n" for at, word in enumerate([*words, *"uv" * 5]))
+    assert len(own_table(write(tmp_path, "t.csv", f"a,y\n{rows}"), "y").y) == 10
+    assert caplog.messages == ["the t table: 16 rows; 6 left out with missing values ('a': 6)"]
+
+
 # ---------------------------------------------------------------------- what is refused
 
 
@@ -379,18 +522,29 @@ def test_the_smallest_table_can_be_halved() -> None:
         ({"a": [1], "y": [0]}, "at least 8 rows without missing values; got 1 of 1. Fix"),
         (table(y=[0] * 37 + [1] * 3), "at least 4 complete rows of every class in 'y', so .*; got 3 of '1'. Fix: drop"),
         (table(y=["r"] * 4 + ["s"] * 33 + list("abc")), "got 1 of 'a', 1 of 'b', 1 of 'c'. Fix"),
-        (table(y=[f"id {at}" for at in range(40)]), "got 1 of 'id 0', 1 of 'id 1', .*1 of 'id 4', .... Fix"),
+        (table(y=[f"id {at // 2}" for at in range(40)]), "got 2 of 'id 0', 2 of 'id 1', .*2 of 'id 4', .... Fix"),
+        (table(y=[f"id {at}" for at in range(40)]), "at most 30 distinct values, .* got 40 .*, 'id 0' to 'id 39'. Fix"),
+        (table(y=pd.Categorical(range(40))), "at most 30 distinct values, .* got 40 distinct ones, '0' to '39'"),
+        (table(y=pd.date_range("2020-01-01", periods=40)), "got 40 distinct ones, '2020-01-01 .*' to '2020-02-09 "),
         (table(y=["a" * 500] * 38 + ["b"] * 2), "got 2 of 'b'"),
         (table(y=["a" * 38 * 500] * 38 + ["b" * 500] * 2), "got 2 of 'b{60}'"),
-        (table(y=np.linspace(0, 1, 40)), "classes in 'y': numbers are classes if all are whole and at most 100 .* 40"),
+        (
+            table(y=np.linspace(0, 1, 40)),
+            "classes in 'y': at most 30 distinct values, and whole ones if they are num.* 40",
+        ),
         (
             table(y=[0.5, 1.0] * 20),
-            "all are whole .* got 2 distinct ones, 0.5 to 1. Fix: make classes of them, with pa",
+            "whole ones .* got 2 distinct ones, 0.5 to 1. Fix: make fewer classes of them, with",
         ),
-        (table(n=404, y=[*range(101)] * 4), "at most 100 distinct; got 101 distinct ones, 0 to 100"),
+        (table(n=124, y=[*range(MAX_CLASSES + 1)] * 4), "at most 30 distinct .* got 31 distinct ones, 0 to 30. Fix"),
         (table(y=[Decimal("0.5"), Decimal(1)] * 20), "got 2 distinct ones, 0.5 to 1"),
         (table(y=[0.0, np.inf] * 20), "finite numbers in column 'y'; got"),
-        (table(a=[0.0, np.inf] * 20), "finite numbers in column 'a'; got .*inf.* Fix: replace"),
+        (table(a=[0.0, np.inf] * 20), "finite numbers in column 'a'; got inf. Fix: replace"),
+        (
+            table(a=np.array([-np.inf, 1], np.float32).repeat(20)),
+            "finite numbers in column 'a'; got -inf. Fix: replace",
+        ),
+        (table(a=pd.Series([np.float64(np.inf), 1] * 20, dtype=object)), "in column 'a'; got inf. Fix: replace"),
         (table(a=[1, 10**400] * 20), "finite numbers in column 'a'; got 1000"),
         ({"y": ["no", "yes"] * 20}, "columns beside 'y' to learn from; got none. Fix: add features"),
     ],
@@ -410,12 +564,76 @@ def test_what_nobody_could_learn(content: dict[str, Any], match: str) -> None:
         ("nothing like it", r"'nothing like it' to predict; there is none\. Fix: name one of 'a', 'b', 'y'"),
         ("", "column '' to predict; there is none"),
         (None, "name of the target as text; got None"),
-        (2, "name of the target as text; got 2"),
+        (2, "column '2' to predict; there is none"),
+        (True, "name of the target as text; got True"),
+        (2.0, "name of the target as text; got 2.0"),
+        (["y"], r"name of the target as text; got \['y'\]"),
     ],
 )
 def test_no_such_target(target: Any, match: str) -> None:
     with pytest.raises(TableError, match=match):
         own_table(table(), target)
+
+
+class Thing:
+    """Its text is its place in memory."""
+
+
+class Mute:
+    """It has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Word:
+    """It cannot be hashed, and has a text."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return "word"
+
+
+def objects(values: list[Any]) -> Any:
+    return pd.Series(values, dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (objects([Thing() for _ in range(40)]), "objects of the type Thing, whose text is a place in memory"),
+        (objects([[Thing()] for _ in range(40)]), "objects of the type list, whose text is a place in memory"),
+        (pd.Categorical([Thing() for _ in range(40)]), "objects of the type Thing, whose text is a place in memory"),
+        (objects([lambda: 1] * 40), "objects of the type function, whose text is a place in memory"),
+        (objects([Mute()] * 40), r"values that cannot be numbered \(RuntimeError: no text\)"),
+        (objects([datetime(2020, 1, 1), datetime(2020, 1, 1, tzinfo=UTC)] * 20), ".*TypeError: can't"),
+    ],
+)
+def test_columns_that_cannot_be_encoded(column: Any, why: str) -> None:
+    frame = pd.DataFrame({"odd": column, "y": [0, 1] * 20})
+    for target in ("odd", "y"):
+        with pytest.raises(
+            TableError, match=f"Expected numbers, texts, .* in column 'odd'; got {why}.* Fix: make text"
+        ):
+            own_table(frame, target)
+
+
+@pytest.mark.parametrize("kind", ["list", "struct"])
+def test_nested_columns_of_arrow(kind: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    values: list[Any] = [[1], [2]] * 20 if kind == "list" else [{"k": 1}, {"k": 2}] * 20
+    column = pd.Series(values, dtype=pd.ArrowDtype(arrow.array(values).type))
+    with pytest.raises(
+        TableError, match=r"in column 'odd'; got values that cannot be numbered \(Arrow.*\)\. Fix: make"
+    ):
+        own_table(pd.DataFrame({"odd": column, "y": [0, 1] * 20}), "y")
+
+
+def test_objects_with_a_text_are_categories() -> None:
+    for column in (objects([Word(), "a"] * 20), objects([time(9), time(10)] * 20), objects([b"b", b"a"] * 20)):
+        assert set(own_table(table(a=column), "y").x[:, 0]) == {0, 1}
+    assert own_table(table(a=["<x at 0x1>", "b"] * 20), "y").x.shape == (40, 2)  # a text, whatever it looks like
 
 
 def test_many_columns_are_not_all_listed() -> None:
@@ -456,6 +674,18 @@ def test_names_that_occur_twice(tmp_path: Path) -> None:
 def test_a_table_of_the_wrong_type(make: Callable[[], Any]) -> None:
     with pytest.raises(TableError, match="Expected a path, a pandas DataFrame or a mapping of names to columns; got "):
         own_table(make(), "y")
+
+
+@pytest.mark.parametrize("make", [lambda: pd.DataFrame(table()), lambda: [[1, 2]], lambda: Path("t.csv"), lambda: 3])
+def test_a_table_given_as_dataset(make: Callable[[], Any]) -> None:
+    for given in (None, table()):
+        with pytest.raises(TableError, match=r"dataset as the name of a table, .* got \w+\. Fix: .* goes into table="):
+            choose_dataset(make(), "real", "default", given, "y", "")
+
+
+def test_a_column_of_numbers_named_by_a_number() -> None:
+    frame = pd.DataFrame({1: range(2, 42), 2: ["u", "v"] * 20})
+    assert choose_dataset(None, "real", "default", frame, 2, "").y.tolist() == [0, 1] * 20
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datascicoding.datasets import balance_scale, bundled, store
-from lang_envs.datascicoding.datasets.errors import DataMissingError
+from lang_envs.datascicoding.datasets.errors import (
+    DataMissingError,
+    InterruptedFetchError,
+    OfflineError,
+    TimedOutError,
+)
 from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, Manifest, manifest
 
 __all__ = ["BUNDLED", "DATASETS", "Data", "Dataset", "DatasetRow", "Preprocessing", "load"]
@@ -95,7 +100,9 @@ class Dataset:
             object.__setattr__(self, attribute, value)
 
     def __eq__(self, other: object) -> bool:
-        return self.digest == other.digest if isinstance(other, Dataset) else NotImplemented
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        return (self.digest, self.x.shape) == (other.digest, other.x.shape)
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -303,14 +310,19 @@ def _fetch_unasked(wanted: Manifest) -> None:
     from lang_envs.datascicoding.datasets import fetching
 
     name, why = wanted.name, "LANG_ENVS_OFFLINE is set"
-    if not os.environ.get("LANG_ENVS_OFFLINE"):
+    if os.environ.get("LANG_ENVS_OFFLINE", "").lower() in ("", "0", "false", "no", "off"):
         if fetching.is_reachable(wanted.service):
             _log.warning("Fetching the %s table from %s into %s ...", name, wanted.page, store.table_folder(name))
-            fetching.fetch(wanted)
-            return
-        why = f"{wanted.service.label} cannot be reached from here"
+            try:
+                fetching.fetch(wanted)
+                return
+            except (OfflineError, InterruptedFetchError, TimedOutError) as error:
+                why = f"it could not be fetched ({str(error).partition(' Fix: ')[0]})"
+        else:
+            why = f"{wanted.service.label} cannot be reached from here"
     raise DataMissingError(
-        f"Expected the {name} table in {store.table_folder(name)}; it is not there, and {why}. Fix, one of: "
-        f"`lang-envs data fetch {name}` on a connected machine; or download {wanted.file!r} from {wanted.page} and "
-        f"`lang-envs data fetch {name} --from FILE`; or, to try things out on made-up rows, data='synthetic'."
+        f"Expected the {name} table in {store.table_folder(name)}; it is not there, and {why}. Fix, one of:\n"
+        f"  lang-envs data fetch {name}              (on a machine with a network; then copy the folder here)\n"
+        f"  lang-envs data fetch {name} --from FILE  (with {wanted.file!r} or the archive from {wanted.page})\n"
+        f"  gym.make(..., data='synthetic')          (made-up rows, to try things out)"
     )

@@ -8,24 +8,32 @@ line of JSON on stdout for every event (`Event`) is all that leaves this process
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pickle
+import re
 import sys
+import threading
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lang_envs.datascicoding.datasets import errors
 from lang_envs.datascicoding.datasets.explain import explain
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
-from lang_envs.datascicoding.datasets.store import Origin, install, storage_errors
+from lang_envs.datascicoding.datasets.store import Origin, data_folder, install, storage_errors
 from lang_envs.datascicoding.datasets.wire import CHUNK, CONNECT_SECONDS, Tell, Wire
+from lang_envs.datascicoding.plain import printable
 
 __all__ = ["Order", "main", "unpack"]
 
 _TRIES = 3
+_MAX_LICENCE = 200
+_PARENT_SECONDS = 0.5
+_PARTIAL = 206
 _MAX_TABLE_BYTES = 1 << 30
 """Of a file in an archive: what claims to be larger is no table of ours."""
 
@@ -50,7 +58,7 @@ class Order(NamedTuple):
 
 
 def fetch_openml(order: Order, wire: Wire) -> tuple[Path, Origin]:
-    """The file of a table of OpenML: parquet, as its client prefers, or ARFF where there is none."""
+    """The file of a table of OpenML: parquet, as its client prefers, or ARFF where there is none that is whole."""
     import openml
 
     wanted = order.wanted
@@ -62,7 +70,7 @@ def fetch_openml(order: Order, wire: Wire) -> tuple[Path, Origin]:
     dataset = openml.datasets.get_dataset(
         int(wanted.id), download_data=False, download_qualities=False, download_features_meta_data=False
     )
-    by, licence = f"openml {openml.__version__}", dataset.licence or ""
+    by, licence = f"openml {openml.__version__}", printable(str(dataset.licence or ""))[:_MAX_LICENCE]
     url = dataset._parquet_url
     path = None if url is None else _fetch_parquet(url, Path(order.folder) / f"{wanted.name}.pq", wire)
     if path is not None:
@@ -106,7 +114,15 @@ def _fetch_parquet(url: str, path: Path, wire: Wire) -> Path | None:
         if error.code in ("NoSuchKey", "NoSuchBucket", "AccessDenied", "ResourceNotFound"):
             return None  # there is the ARFF file still
         raise
+    if re.fullmatch("[0-9a-f]{32}", found.etag or "") and _md5(part) != found.etag:
+        part.unlink()
+        return None  # damaged, or an ETag that is no MD5: the ARFF file has a checksum that means something
     return part.replace(path)
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _read_on(store: Any, bucket: str, found: Any, file: Any, wire: Wire) -> None:  # noqa: ANN401 - of minio
@@ -115,12 +131,19 @@ def _read_on(store: Any, bucket: str, found: Any, file: Any, wire: Wire) -> None
     headers = {"If-Match": f'"{found.etag}"'} if found.etag else None
     response = store.get_object(bucket, found.object_name, offset=start, request_headers=headers)
     try:
+        if start and response.status != _PARTIAL:  # it begins at the beginning all the same
+            file.truncate(0)
+            wire.begin(0, found.size or 0)
         for chunk in response.stream(CHUNK):
             file.write(chunk)
             wire.count(len(chunk))
     finally:
         response.close()
         response.release_conn()
+    if found.size is not None and file.tell() != found.size:
+        got = file.tell()
+        file.truncate(0)
+        raise errors.InterruptedFetchError(f"Expected {found.size} bytes; got {got}. Fix: fetch again.")
 
 
 # ---------------------------------------------------------------------- Kaggle
@@ -167,17 +190,22 @@ def unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
         ChecksumError: If it is no archive, or a damaged one.
         NotServedError: If the file is not in it.
     """
-    if not zipfile.is_zipfile(archive):
-        if archive.suffix == ".csv":
-            return archive
+    if not zipfile.is_zipfile(archive) and archive.suffix == ".csv":
+        return archive
+    try:
+        return _unpack_member(archive, wanted, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise errors.ChecksumError(
-            f"Expected an archive from Kaggle; got a file that is none ({archive.stat().st_size} bytes). "
-            f"Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page}."
-        )
+            f"Expected an archive from Kaggle; got a damaged one, or none ({archive.stat().st_size} bytes), and kept "
+            f"nothing of it. Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page}."
+        ) from error
+
+
+def _unpack_member(archive: Path, wanted: Manifest, folder: Path) -> Path:
     with zipfile.ZipFile(archive) as opened:
         found = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
         if len(found) != 1 or found[0].file_size > _MAX_TABLE_BYTES:
-            names = ", ".join(info.filename for info in opened.infolist()[:10])
+            names = printable(", ".join(info.filename for info in opened.infolist()[:10]))
             raise errors.NotServedError(
                 f"Expected one file {wanted.file!r} in the archive from Kaggle; it holds {names or 'nothing'}. "
                 f"Fix: see {wanted.page}."
@@ -201,7 +229,8 @@ def fetch(order: Order, tell: Tell) -> None:
     obtain = fetch_openml if wanted.service is Service.OPENML else fetch_kaggle
     for attempt in range(1, _TRIES + 1):
         try:
-            path, origin = obtain(order, wire)
+            with storage_errors(data_folder()):
+                path, origin = obtain(order, wire)
             break
         except Exception as error:  # clients raise anything
             explained = explain(error, wanted, wire)
@@ -214,6 +243,13 @@ def fetch(order: Order, tell: Tell) -> None:
     install(wanted, path, origin)
 
 
+def _end_with(parent: int) -> None:
+    """End when the process that wants the table does, also in the middle of a silence."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(1)
+
+
 def main() -> None:
     """Read a pickled `Order` from stdin; write events to what was stdout."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -224,6 +260,7 @@ def main() -> None:
         events.write(json.dumps([event, content]) + "\n")
         events.flush()  # raises where nobody listens any more: so ends a process whose parent is gone
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         fetch(pickle.load(sys.stdin.buffer), tell)
     except BrokenPipeError:

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from lang_envs.datascicoding.datasets import errors
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
 from lang_envs.datascicoding.datasets.wire import Wire
+from lang_envs.datascicoding.plain import printable
 
 __all__ = ["explain"]
 
@@ -24,15 +25,21 @@ def explain(error: BaseException, wanted: Manifest, wire: Wire) -> errors.DataEr
             f"Expected {what} from {service} with the checksum that it states; got other bytes, and kept none of them. "
             f"Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page} and use --from."
         )
+    # first: to urllib3 a connection that cannot be made is one that timed out
+    if names & {"NewConnectionError", "NameResolutionError", "ProxyError", "SSLError", "MissingSchema", "InvalidURL"}:
+        return errors.OfflineError(
+            f"Expected to reach {service} for {what}; got {_innermost(error)}. Fix: connect to the network, set "
+            f"HTTPS_PROXY if yours needs it, or download {wanted.file!r} from {wanted.page} and use --from."
+        )
     if names & {"ReadTimeout", "ReadTimeoutError", "ConnectTimeout", "ConnectTimeoutError", "TimeoutError"}:
         return errors.TimedOutError(
             f"Expected {what} from {service}; it said nothing for {wire.timeout:g} s. Fix: fetch again, which goes on "
             f"where this stopped, or with a longer --timeout."
         )
-    if names & {"NewConnectionError", "NameResolutionError", "ProxyError", "SSLError", "MissingSchema", "InvalidURL"}:
-        return errors.OfflineError(
-            f"Expected to reach {service} for {what}; got {_innermost(error)}. Fix: connect to the network, set "
-            f"HTTPS_PROXY if yours needs it, or download {wanted.file!r} from {wanted.page} and use --from."
+    if names & {"TooManyRedirects", "InvalidSchema", "KeyError", "ExpatError"} and (status or 200) < 400:
+        return errors.ServiceError(
+            f"Expected {what} from {service}; got something else (a login page?). Fix: look at {wanted.page} with a "
+            f"browser on this machine."
         )
     if status is not None and status >= 400:
         return _explain_status(status, error, wanted)
@@ -70,11 +77,11 @@ def _explain_status(status: int, error: BaseException, wanted: Manifest) -> erro
 def _status(error: BaseException, wire: Wire) -> int | None:
     """The status that an exception is about: its own, or the last one where the client keeps it to itself."""
     for one in _chain(error):
-        status = getattr(getattr(one, "response", None), "status_code", None) or getattr(
-            getattr(one, "response", None), "status", None
-        )
-        if isinstance(status, int):
-            return status
+        response = getattr(one, "response", None)
+        for holder, name in ((one, "status_code"), (one, "_code"), (response, "status_code"), (response, "status")):
+            status = getattr(holder, name, None)
+            if isinstance(status, int) and 100 <= status < 600:
+                return status
     return wire.status
 
 
@@ -92,7 +99,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _phrase(status: int, error: BaseException) -> str:
     """What the service said with a status, or what the status means."""
-    said = " ".join(str(error).split())
+    said = printable(" ".join(str(error).split()))
     if (
         said
         and " for url: " not in said
@@ -104,4 +111,4 @@ def _phrase(status: int, error: BaseException) -> str:
 
 def _innermost(error: BaseException) -> str:
     said = [str(one) for one in _chain(error) if str(one)]
-    return " ".join(min(said, key=len).split())[:200] if said else type(error).__name__
+    return printable(" ".join(min(said, key=len).split()))[:200] if said else type(error).__name__

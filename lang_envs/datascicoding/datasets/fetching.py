@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import lang_envs
 from lang_envs.datascicoding.datasets import clients, errors, store
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
 from lang_envs.errors import MissingExtraError
@@ -105,14 +106,24 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
     Raises:
         DataError: If it is not the file, or cannot be kept; a table that was here before is still here.
     """
-    if not file.is_file():
-        raise errors.DataMissingError(f"Expected a file to read; {str(file)!r} is none. Fix: its path.")
+    try:
+        with file.open("rb") as opened:
+            opened.read(1)
+        if not file.is_file():
+            raise OSError("no ordinary file")
+    except OSError as error:
+        raise errors.DataMissingError(
+            f"Expected a file to read at {str(file)!r}; got {error.strerror or error}. Fix: the path of the file that "
+            f"you downloaded."
+        ) from None
     with _partial_folder(wanted, lambda progress: None) as (folder, _):
-        if file.suffix.lower() == ".zip":
-            file = clients.unpack(file, wanted, folder)
-        receipt = store.install(wanted, file, store.Origin("by hand"))
-        shutil.rmtree(folder, ignore_errors=True)
-        return receipt
+        try:
+            with store.storage_errors(store.data_folder()):
+                if file.suffix.lower() == ".zip":
+                    file = clients.unpack(file, wanted, folder)
+                return store.install(wanted, file, store.Origin("by hand"))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -148,11 +159,11 @@ def _run_client(wanted: Manifest, folder: Path, lock: int, timeout: float, watch
     order = clients.Order(wanted, str(folder), timeout, _running_openml())
     with tempfile.TemporaryDirectory(prefix="lang-envs-") as scratch, tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "lang_envs.datascicoding.datasets.clients"],
+            [sys.executable, "-P", "-m", "lang_envs.datascicoding.datasets.clients"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            env={**os.environ, **_quiet_environment(wanted, folder, Path(scratch))},
+            env={**os.environ, **_python_path(), **_quiet_environment(wanted, folder, Path(scratch))},
             pass_fds=(lock,),  # so that it keeps the folder to itself, should this process be killed
         )
         assert process.stdin is not None
@@ -213,9 +224,23 @@ def _progress(event: str, content: Any) -> Progress:  # noqa: ANN401 - of JSON
     return Progress(event, detail=str(content))
 
 
+def _python_path() -> dict[str, str]:
+    """The child runs this very package, and (by -P) nothing that lies in the working directory."""
+    root = str(Path(lang_envs.__file__).parents[1])
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
+
+
+def _home(otherwise: Path) -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # nobody's
+        return otherwise
+
+
 def _quiet_environment(wanted: Manifest, folder: Path, scratch: Path) -> dict[str, str]:
     """Variables that keep a client from making folders in the user's home; what is there, it still reads."""
-    home, config = Path.home(), Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    home = _home(scratch)
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     if wanted.service is Service.OPENML:
         quiet = {"OPENML_CACHE_DIR": str(folder)}
         linux = sys.platform.startswith("linux")
@@ -237,7 +262,14 @@ def _running_openml() -> dict[str, str]:
 
 # ---------------------------------------------------------------------- whether to try at all
 
-_PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()"
+_PROBE = """
+import socket, sys
+host, port, seconds, through = sys.argv[1:]
+with socket.create_connection((host, int(port)), float(seconds)) as connection:
+    if through:  # a proxy answers for itself; ask it for the service
+        connection.sendall(f"CONNECT {through} HTTP/1.1\\r\\nHost: {through}\\r\\n\\r\\n".encode())
+        sys.exit(connection.recv(64).split(b" ")[1:2] != [b"200"])
+"""
 
 
 def is_reachable(service: Service) -> bool:
@@ -245,14 +277,26 @@ def is_reachable(service: Service) -> bool:
 
     Asked in a process of its own: a name server that does not answer cannot be interrupted from within.
     """
-    url = _address(service)
-    parts = urlsplit(url)
-    proxy = getproxies().get(parts.scheme)
-    if proxy and not proxy_bypass(parts.hostname or ""):
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     try:
+        parts, through = urlsplit(_address(service)), ""
+        proxies = getproxies()
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        if proxy and not proxy_bypass(parts.hostname or ""):
+            if parts.scheme == "https" and "@" not in proxy:
+                through = f"{parts.hostname}:{parts.port or 443}"
+            parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        command = [sys.executable, "-I", "-S", "-c", _PROBE, parts.hostname or "", str(port), str(_PROBE_SECONDS)]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _PROBE,
+            parts.hostname or "",
+            str(port),
+            str(_PROBE_SECONDS),
+            through,
+        ]
         done = subprocess.run(command, timeout=_PROBE_SECONDS, stderr=subprocess.DEVNULL, check=False)
     except (subprocess.TimeoutExpired, ValueError):
         return False
@@ -269,8 +313,9 @@ def _address(service: Service) -> str:
 def _configured_openml() -> str:
     """The server of the client's settings, for those who have a mirror; importing it to ask takes 1.5 s."""
     linux = sys.platform.startswith("linux")
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "openml"
-    file = (config if linux else Path.home() / ".openml") / "config"
+    home = _home(Path(os.devnull))
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "openml"
+    file = (config if linux else home / ".openml") / "config"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for line in file.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition("=")

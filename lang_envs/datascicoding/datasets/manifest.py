@@ -138,6 +138,11 @@ class Manifest(NamedTuple):
         return f"{self.service.label} {self.id}" + (f"; {self.note}" if self.note else "")
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of the file."""
+        return tuple(column.name for column in self.columns)
+
+    @property
     def features(self) -> tuple[Column, ...]:
         """The columns that become features, in the order of the arrays."""
         return tuple(column for column in self.columns if column.name not in (self.target, *self.drop))

@@ -35,7 +35,7 @@ def arrays(frame: pd.DataFrame, manifest: Manifest, recipe: Recipe) -> tuple[Flo
     """Features (n, d) and classes (n,) of a file, as a recipe of its manifest has them.
 
     Args:
-        frame: All rows and columns of the file, as `tables.read_table` gives them.
+        frame: All rows and columns of the file, as `files.read_table` gives them.
         manifest: What is known of the file.
         recipe: One of `manifest.recipes`.
 

@@ -13,8 +13,8 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
-import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datascicoding.cache import cache_folder
-from lang_envs.datascicoding.datasets.errors import ChecksumError, DataMissingError, StorageError
+from lang_envs.datascicoding.datasets.errors import ChecksumError, DataMissingError, StorageError, TableError
 from lang_envs.datascicoding.datasets.manifest import Manifest
 
 __all__ = [
@@ -53,7 +53,12 @@ _LAYOUT = 1
 """Of `arrays.npz`; another number is as good as no file."""
 _DIGEST_DIGITS = 16
 _CHUNK = 1 << 20
-_NO_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.ENOTDIR)
+_DRAFT = re.compile(r"\..+\.[0-9]+\.draft")
+_VERIFY_TRIES = 3
+_NO_STORAGE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT),  # something else where the folder should be
+)
 
 
 class Origin(NamedTuple):
@@ -93,6 +98,7 @@ class Receipt(NamedTuple):
         origin: How the file came here.
         time: When, in ISO format, UTC.
         recipes: The arrays by the name of the recipe.
+        remark: What is odd about it; empty if nothing.
     """
 
     file: str
@@ -102,12 +108,16 @@ class Receipt(NamedTuple):
     origin: Origin
     time: str
     recipes: dict[str, Checked]
+    remark: str = ""
 
 
 def data_folder() -> Path:
     """Where tables are: `$LANG_ENVS_DATA`, or `data` in the folder of the caches."""
     chosen = os.environ.get("LANG_ENVS_DATA")
-    return Path(chosen).expanduser() if chosen else cache_folder() / "data"
+    try:
+        return Path(chosen).expanduser() if chosen else cache_folder() / "data"
+    except RuntimeError as error:  # nobody's home
+        raise StorageError(f"Expected LANG_ENVS_DATA to be a folder; got {chosen!r} ({error}). Fix: a path.") from error
 
 
 def table_folder(name: str) -> Path:
@@ -150,9 +160,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 def read_receipt(name: str) -> Receipt | None:
     """What is known of a table; None if it is not here, or not readable."""
     try:
-        with np.load(table_folder(name) / ARRAYS_FILE, allow_pickle=False) as archive:
+        with (table_folder(name) / ARRAYS_FILE).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _receipt(archive)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+    except Exception:  # a damaged archive raises nearly anything: zlib.error, RuntimeError, TokenError ...
         return None
 
 
@@ -166,14 +176,17 @@ def read_arrays(manifest: Manifest, recipe: str) -> Arrays:
     """
     name, path = manifest.name, table_folder(manifest.name) / ARRAYS_FILE
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             known = _receipt(archive).recipes[recipe]
             x, y = archive[f"{recipe}.x"], archive[f"{recipe}.y"]
-    except FileNotFoundError:
-        raise DataMissingError(f"Expected the {name} table in {path}; it is not there.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataMissingError(
+            f"Expected the {name} table in {path}; it is not there. Fix: `lang-envs data fetch {name}`, or with a file "
+            f"that you have, `lang-envs data fetch {name} --from FILE`."
+        ) from None
     except PermissionError as error:
         raise StorageError(f"Expected to read {path}; got {error.strerror!r}. Fix: its permissions.") from error
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # as above
         raise _damaged(name, path, str(error)) from error
     if array_digest(x, y) != known.digest or not known.digest.startswith(manifest.recipes[recipe].digest):
         raise _damaged(name, path, "arrays with another digest")
@@ -190,8 +203,8 @@ def _receipt(archive: Any) -> Receipt:  # noqa: ANN401 - what numpy.load returns
 
 def _damaged(name: str, path: Path, problem: str) -> ChecksumError:
     return ChecksumError(
-        f"Expected the arrays of the {name} table in {path}; got a damaged file ({problem:.100}). "
-        f"Fix: `lang-envs data fetch {name} --force`."
+        f"Expected the arrays of the {name} table in {path}; got a damaged file ({problem.partition('.')[0]:.80}). "
+        f"Fix: `lang-envs data fetch {name} --force`, or with its file, `lang-envs data fetch {name} --from FILE`."
     )
 
 
@@ -209,13 +222,12 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
     Raises:
         ChecksumError: If it is not the file, or its arrays are not the arrays, that the manifest knows. Then nothing
             has changed.
-        TableError: If no arrays can be made of it.
         StorageError: If it cannot be kept.
         MissingExtraError: Without pandas.
     """
     digest = file_digest(source)
     _expect_digest(manifest, "a file with SHA-256", manifest.sha256, digest)
-    arrays = _make_arrays(manifest, source)
+    arrays, remark = _make_arrays(manifest, source)
     recipes = {}
     for name, (x, y) in arrays.items():
         found, known = array_digest(x, y), manifest.recipes[name].digest
@@ -223,18 +235,25 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
         recipes[name] = Checked(found, verified=bool(known))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     file = Path(manifest.file).with_suffix(source.suffix).name
-    receipt = Receipt(file, digest, source.stat().st_size, bool(manifest.sha256), origin, now, recipes)
-    folder = table_folder(manifest.name)
+    receipt = Receipt(file, digest, source.stat().st_size, bool(manifest.sha256), origin, now, recipes, remark)
+    folder, before = table_folder(manifest.name), read_receipt(manifest.name)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with _renamed(folder / receipt.file) as path:
             shutil.copyfile(source, path)
         with _renamed(folder / ARRAYS_FILE) as path:
             _write_arrays(path, arrays, receipt)
-        for path in folder.iterdir():  # files of earlier fetches
-            if path.name not in (receipt.file, ARRAYS_FILE) and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
+        _tidy(folder, before, receipt)
     return receipt
+
+
+def _tidy(folder: Path, before: Receipt | None, now: Receipt) -> None:
+    """Remove the file of the fetch before, and drafts of those that were killed; nothing else is ours."""
+    if before is not None and before.file != now.file and Path(before.file).name == before.file:
+        (folder / before.file).unlink(missing_ok=True)
+    for path in folder.glob(".*"):
+        if _DRAFT.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> None:
@@ -247,11 +266,22 @@ def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> Non
         )
 
 
-def _make_arrays(manifest: Manifest, path: Path) -> dict[str, Arrays]:
-    from lang_envs.datascicoding.datasets import preprocessing, tables
+def _make_arrays(manifest: Manifest, path: Path) -> tuple[dict[str, Arrays], str]:
+    """The arrays of every recipe, and what is odd about the file."""
+    from lang_envs.datascicoding.datasets import files, preprocessing
 
-    frame = tables.read_table(path)
-    return {name: preprocessing.arrays(frame, manifest, recipe) for name, recipe in manifest.recipes.items()}
+    try:
+        frame = files.read_table(path)
+        arrays = {name: preprocessing.arrays(frame, manifest, recipe) for name, recipe in manifest.recipes.items()}
+    except TableError as error:  # of another file than the one we know
+        raise ChecksumError(f"{error} (of {path.name}; nothing of it was kept)") from error
+    expected, found = ([_folded(str(name)) for name in names] for names in (manifest.column_names, frame.columns))
+    odd = [f"{got!r} for {name!r}" for name, got in zip(expected, found, strict=True) if name != got]
+    return arrays, f"columns have other names than expected: {', '.join(odd[:5])}" if odd else ""
+
+
+def _folded(name: str) -> str:
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _write_arrays(path: Path, arrays: dict[str, Arrays], receipt: Receipt) -> None:
@@ -271,7 +301,7 @@ def _write_arrays(path: Path, arrays: dict[str, Arrays], receipt: Receipt) -> No
 @contextlib.contextmanager
 def _renamed(path: Path) -> Iterator[Path]:
     """A path to write to, which gets its name when all is written; nothing stays of what fails."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         yield draft
         with draft.open("rb") as file:
@@ -298,19 +328,31 @@ def verify(manifest: Manifest) -> Receipt:
         DataMissingError: If table or file is not here.
         ChecksumError: If anything differs.
     """
+    for _ in range(_VERIFY_TRIES):
+        before = read_receipt(manifest.name)
+        try:
+            return _verify(manifest)
+        except ChecksumError:
+            if read_receipt(manifest.name) == before:
+                raise
+    return _verify(manifest)
+
+
+def _verify(manifest: Manifest) -> Receipt:
     name, folder = manifest.name, table_folder(manifest.name)
     kept = {recipe: array_digest(*read_arrays(manifest, recipe)) for recipe in manifest.recipes}
     receipt = read_receipt(name)
     if receipt is None or not (folder / receipt.file).is_file():
         file = "its file" if receipt is None else repr(receipt.file)
         raise DataMissingError(
-            f"Expected {file} in {folder}, to compare with; it is not there. Fix: fetch {name} again."
+            f"Expected {file} in {folder}, to compare with; it is not there. "
+            f"Fix: `lang-envs data fetch {name} --force`, or --from FILE."
         )
     digest = file_digest(folder / receipt.file)
     if digest != receipt.sha256:
         raise _damaged(name, folder / receipt.file, f"SHA-256 {digest[:_DIGEST_DIGITS]}")
     _expect_digest(manifest, "a file with SHA-256", manifest.sha256, digest)
-    for recipe, (x, y) in _make_arrays(manifest, folder / receipt.file).items():
+    for recipe, (x, y) in _make_arrays(manifest, folder / receipt.file)[0].items():
         _expect_digest(manifest, f"{recipe} arrays with digest", manifest.recipes[recipe].digest, kept[recipe])
         if array_digest(x, y) != kept[recipe]:
             raise _damaged(name, folder / ARRAYS_FILE, f"{recipe} arrays that the file does not give")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lang_envs.datascicoding.datasets.errors import StorageError
+from lang_envs.datascicoding.datasets.errors import ChecksumError, StorageError
 
 __all__ = ["CHUNK", "CONNECT_SECONDS", "Tell", "Wire"]
 
@@ -20,6 +20,7 @@ CONNECT_SECONDS = 10.0
 CHUNK = 1 << 10
 """Bytes; small: what has come of a chunk when the connection breaks is lost."""
 _TELL_SECONDS = 0.1
+_MAX_BYTES = 1 << 30
 _UNSATISFIABLE = 416  # of a range: the client then asks for everything
 
 Tell = Callable[[str, Any], None]
@@ -77,6 +78,8 @@ class Wire:
         Raises:
             StorageError: If there is no room for it.
         """
+        if start + length > _MAX_BYTES:
+            raise _too_large(start + length)
         if length > shutil.disk_usage(self._folder).free:
             raise StorageError(
                 f"Expected room for {length} bytes in {self._folder}; the disk is full. Fix: make room, or choose "
@@ -87,9 +90,17 @@ class Wire:
     def count(self, n_bytes: int) -> None:
         """So many bytes have come."""
         self.done += n_bytes
+        if self.done > _MAX_BYTES:
+            raise _too_large(self.done)
         if self.done >= self.total or time.monotonic() - self._told > _TELL_SECONDS:
             self._told = time.monotonic()
             self._tell("progress", [self.done, self.total])
+
+
+def _too_large(n_bytes: int) -> ChecksumError:
+    return ChecksumError(
+        f"Expected a table of less than 1 GiB; got {n_bytes} bytes and no end. Fix: look at the page of the table."
+    )
 
 
 def _start(content_range: str) -> int:
