@@ -13,6 +13,7 @@ except ImportError as _error:
     ) from _error
 
 from poad_sb3.archer import ARCHER
+from poad_sb3.badq import BADQ
 from poad_sb3.errors import CheckpointError, ModelError, ObservationError, PoadError, UnsupportedEnvError
 from poad_sb3.ntpo import NTPO
 from poad_sb3.poad import POAD
@@ -21,6 +22,7 @@ from poad_sb3.twosome import GLAM, TWOSOME
 
 __all__ = [
     "ARCHER",
+    "BADQ",
     "GLAM",
     "NTPO",
     "POAD",

@@ -195,7 +195,7 @@ class BADQPolicy(LLMPolicy):
         max_tokens_per_forward: int = 4096,
         cache_size: int = 4096,
         soft: bool = False,
-        beta: float = 0.1,
+        beta: float = 0.05,
         reference: SoftReference | str = SoftReference.BASE,
         double_q: bool = True,
     ) -> None:

@@ -149,8 +149,6 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
     try:
         left = max(0, config.steps - model.num_timesteps)
         model.learn(left, callbacks, reset_num_timesteps=model.num_timesteps == 0, progress_bar=sys.stdout.isatty())
-        if model._update_is_due:  # the last rollout was saved, its update was not
-            model.train()
         model.save(folder.latest)
     except KeyboardInterrupt:
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
