@@ -108,7 +108,7 @@ class _Stage:
         self._monkeypatch = monkeypatch
 
     def env(self, dataset: Dataset, **options: object) -> DataSciCodingEnv:
-        self._monkeypatch.setattr(env_module, "load", lambda name: dataset)
+        self._monkeypatch.setattr(env_module, "choose_dataset", lambda *arguments: dataset)
         options = {"splits": N_SPLITS, "time_limit": 1.0, "memory_limit": 256, "cache": False, **options}
         env = DataSciCodingEnv("small", **options)
         env.reset(seed=0)
