@@ -1,20 +1,22 @@
 """Four methods on Food Preparation by the same policy: what credit alone is worth.
 
-python -m benchmarks.methods tune --seeds 101 102      # learning rates of every method, results/methods_tuning.json
-python -m benchmarks.methods run --seeds 0 1 2 3 4     # with the rates that did best; one piece for each run
-python -m benchmarks.methods report                    # results/methods.json and .png of all pieces
+python -m benchmarks.methods tune --seeds 101 102 --workers 2      # learning rates of every method
+python -m benchmarks.methods run --seeds 0 1 2 3 4 --workers 2     # with the rates that did best
+python -m benchmarks.methods report                                # results/methods.json and .png of all pieces
 
 All act by the softmax over candidates that TWOSOME samples from, so they differ in credit: POAD (BAD), NTPO and ARCHER
 (token credit that discounts inside an action), TWOSOME (none inside). Every method is tuned over the same learning
-rates on the same seeds, none of which is reported. A run that has a piece is not repeated.
+rates on the same seeds, none of which is reported. Every run is a piece in results/methods and is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,7 +38,7 @@ EVAL_EVERY, EVAL_EPISODES = 1_000, 50
 METHODS: dict[str, type[LLMOnPolicyAlgorithm]] = {"POAD": POAD, "NTPO": NTPO, "TWOSOME": TWOSOME, "ARCHER": ARCHER}
 RATES = (1e-3, 2e-3, 4e-3)
 PIECES = RESULTS / "methods"
-TUNING = RESULTS / "methods_tuning.json"
+TUNING = PIECES / "tuning"
 
 
 def area(steps: list[int], returns: list[float]) -> float:
@@ -85,44 +87,50 @@ def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - of JSON
     draft.replace(path)
 
 
-def tune(seeds: list[int], console: Console) -> None:
-    """Every learning rate of every method on every seed; what is known already is not repeated."""
-    known: list[dict[str, Any]] = json.loads(TUNING.read_text(encoding="utf-8"))["runs"] if TUNING.exists() else []
-    for seed in seeds:
-        for rate in RATES:
-            for method in METHODS:
-                if any((one["method"], one["learning_rate"], one["seed"]) == (method, rate, seed) for one in known):
-                    continue
-                known.append(_run(method, rate, seed))
-                console.print(f"{method} {rate} seed {seed}: area {known[-1]['area']}", known[-1]["returns"])
-                _write(TUNING, {**describe_machine(), "env": ENV_ID, "steps": STEPS, "runs": known})
+class _Job(NamedTuple):
+    method: str
+    rate: float
+    seed: int
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.method.lower()}_{self.rate:g}_{self.seed}.json"
+
+
+def _piece(job: _Job) -> dict[str, Any]:
+    if not job.path.exists():
+        _write(job.path, {**describe_machine(), "env": ENV_ID, **_run(job.method, job.rate, job.seed)})
+    piece: dict[str, Any] = json.loads(job.path.read_text(encoding="utf-8"))
+    return piece
+
+
+def _all(jobs: list[_Job], workers: int, console: Console) -> None:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for job, piece in zip(jobs, pool.map(_piece, jobs), strict=True):
+            console.print(f"{job.method} {job.rate:g} seed {job.seed}: area {piece['area']}", piece["returns"])
+
+
+def tune(seeds: list[int], workers: int, console: Console) -> None:
+    """Every learning rate of every method on every seed."""
+    _all([_Job(method, rate, seed, TUNING) for seed in seeds for rate in RATES for method in METHODS], workers, console)
 
 
 def best_rates() -> dict[str, float]:
     """For each method the learning rate with the largest mean area on the tuning seeds."""
-    runs = json.loads(TUNING.read_text(encoding="utf-8"))["runs"]
-    mean = {
-        method: {
-            rate: float(
-                np.mean([one["area"] for one in runs if (one["method"], one["learning_rate"]) == (method, rate)])
-            )
-            for rate in RATES
-        }
-        for method in METHODS
-    }
-    return {method: max(rates, key=rates.__getitem__) for method, rates in mean.items()}
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(TUNING.glob("*.json"))]
+
+    def mean(method: str, rate: float) -> float:
+        return float(np.mean([one["area"] for one in runs if (one["method"], one["learning_rate"]) == (method, rate)]))
+
+    return {method: max(RATES, key=lambda rate: mean(method, rate)) for method in METHODS}
 
 
-def run(seeds: list[int], console: Console) -> None:
+def run(seeds: list[int], workers: int, console: Console) -> None:
     """The reported runs."""
-    rates = best_rates()
-    for seed in seeds:
-        for method, rate in rates.items():
-            path = PIECES / f"{method.lower()}_{seed}.json"
-            if not path.exists():
-                piece = _run(method, rate, seed)
-                _write(path, {**describe_machine(), "env": ENV_ID, **piece})
-                console.print(f"{method} seed {seed}: area {piece['area']}", piece["returns"])
+    _all(
+        [_Job(method, rate, seed, PIECES) for seed in seeds for method, rate in best_rates().items()], workers, console
+    )
 
 
 def report(console: Console) -> None:
@@ -190,13 +198,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Four methods by the same policy on Food Preparation.")
     parser.add_argument("what", choices=("tune", "run", "report"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each")
     options = parser.parse_args()
     console = Console()
     if options.what == "tune":
-        tune(options.seeds, console)
-    elif options.what == "run":
-        run(options.seeds, console)
-    report(console) if options.what != "tune" else console.print(best_rates())
+        tune(options.seeds, options.workers, console)
+        console.print(best_rates())
+        return
+    if options.what == "run":
+        run(options.seeds, options.workers, console)
+    report(console)
 
 
 if __name__ == "__main__":

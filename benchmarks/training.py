@@ -73,7 +73,7 @@ def train(
     eval_episodes: int,
     progress_bar: bool = False,
     algorithm: type[LLMOnPolicyAlgorithm] = POAD,
-    **arguments: Any,
+    **arguments: Any,  # noqa: ANN401 - of the algorithm
 ) -> tuple[LLMOnPolicyAlgorithm, Curve]:
     """Train with the defaults (the pocket setting), or with other arguments.
 

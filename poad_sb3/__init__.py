@@ -1,24 +1,23 @@
-"""POAD and its relatives: Stable-Baselines3-style algorithms around a LoRA language model."""
+"""POAD and its relatives: Stable-Baselines3-style algorithms around a LoRA language model.
+
+Importing the package imports no torch: what needs it is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from lang_envs.errors import MissingExtraError
-
-try:
-    import peft  # noqa: F401
-    import stable_baselines3  # noqa: F401
-    import transformers  # noqa: F401
-except ImportError as _error:
-    raise MissingExtraError(
-        f"Expected the packages of the extra 'llm'; {_error.name} is not installed. "
-        'Fix: pip install -c constraints.txt -e ".[llm]" in the checkout.'
-    ) from _error
-
-from poad_sb3.archer import ARCHER
-from poad_sb3.badq import BADQ
 from poad_sb3.errors import CheckpointError, ModelError, ObservationError, PoadError, UnsupportedEnvError
-from poad_sb3.ntpo import NTPO
-from poad_sb3.poad import POAD
-from poad_sb3.policies import LLMPolicy
-from poad_sb3.twosome import GLAM, TWOSOME
+
+if TYPE_CHECKING:
+    from poad_sb3.archer import ARCHER
+    from poad_sb3.badq import BADQ
+    from poad_sb3.ntpo import NTPO
+    from poad_sb3.poad import POAD
+    from poad_sb3.policies import LLMPolicy
+    from poad_sb3.twosome import GLAM, TWOSOME
 
 __all__ = [
     "ARCHER",
@@ -34,3 +33,30 @@ __all__ = [
     "PoadError",
     "UnsupportedEnvError",
 ]
+
+_HOMES = {
+    "ARCHER": "archer",
+    "BADQ": "badq",
+    "GLAM": "twosome",
+    "LLMPolicy": "policies",
+    "NTPO": "ntpo",
+    "POAD": "poad",
+    "TWOSOME": "twosome",
+}
+_EXTRA = ("peft", "safetensors", "stable_baselines3", "tokenizers", "torch", "tqdm", "transformers")
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class, by name
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        raise MissingExtraError(
+            f"Expected the packages of the extra 'llm'; {error.name} is not installed. "
+            'Fix: pip install -c constraints.txt -e ".[llm]" in the checkout.'
+        ) from error
+    globals()[name] = value
+    return value

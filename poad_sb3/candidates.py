@@ -174,7 +174,7 @@ def sample_index(log_probs: NDArray[np.float64], rng: np.random.Generator) -> in
     cumulative = np.cumsum(np.exp(log_probs))
     if not np.isfinite(cumulative[-1]) or cumulative[-1] <= 0:
         raise FloatingPointError(
-            f"Expected finite log-probabilities of actions; got {log_probs}. "
+            f"Expected finite log-probabilities of actions; got {np.array2string(log_probs, threshold=8)}. "
             "Fix: the model diverged; lower the learning rate and continue from a checkpoint."
         )
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right").clip(max=len(log_probs) - 1))

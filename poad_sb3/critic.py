@@ -135,7 +135,16 @@ class TokenCritic(nn.Module):
         self.scale = ReturnScale()
 
     def observe(self, features: Tensor) -> None:
-        """Take features into the statistics of the whitening; once for each rollout, before it is valued."""
+        """Take features into the statistics of the whitening; once for each rollout, before it is valued.
+
+        Raises:
+            FloatingPointError: If they are not finite; the statistics stay as they are.
+        """
+        if not torch.isfinite(features).all():
+            raise FloatingPointError(
+                "Expected finite hidden states of the base model; got NaN or infinity. Nothing was learned from this "
+                "rollout. Fix: check the model's weights and its dtype, and continue from a checkpoint."
+            )
         self.whitening.observe(features)
 
     @torch.no_grad()

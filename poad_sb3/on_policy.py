@@ -8,6 +8,7 @@ import numbers
 import warnings
 from dataclasses import fields
 from functools import partial
+from multiprocessing.connection import wait
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -19,8 +20,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
+from poad_sb3 import presets
 from poad_sb3.buffers import Bootstrap, CreditLevel, TokenRolloutBuffer
 from poad_sb3.choosers import ActionSampling, member
 from poad_sb3.errors import UnsupportedEnvError
@@ -174,6 +177,16 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         if _init_setup_model:
             self._setup_model()
 
+    @classmethod
+    def from_preset(
+        cls: type[Self],
+        name: str,
+        env: gym.Env[Any, Any] | VecEnv | str,
+        **overrides: Any,  # noqa: ANN401 - of the constructor
+    ) -> Self:
+        """Make the algorithm by a preset, such as `"paper/virtualhome"`; see `poad_sb3.presets.from_preset`."""
+        return presets.from_preset(cls, name, env, **overrides)
+
     # ------------------------------------------------------------------ setting up
 
     def _check_numbers(self) -> None:
@@ -288,7 +301,10 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     ) -> Self:
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
-        return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
+        super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
+        if self._update_is_due:  # of a checkpoint from between the last rollout and its update
+            self.train()
+        return self
 
     def collect_rollouts(
         self,
@@ -325,7 +341,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             steps = self.policy.act(self._last_obs)
             actions = np.stack([step.env_action for step in steps])
             self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
-            new_obs, rewards, dones, infos = env.step(actions)
+            new_obs, rewards, dones, infos = _step_all(env, actions)
             self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
             if not np.isfinite(rewards).all():
                 raise FloatingPointError(
@@ -401,6 +417,25 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
         """Choose environment actions; see `LLMPolicy.predict`."""
         return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
+
+
+def _step_all(env: VecEnv, actions: NDArray[np.int64]) -> VecEnvStepReturn:
+    """Step the environments; one whose process has ended is told, instead of waiting for its answer for ever."""
+    workers = env.unwrapped
+    if not isinstance(workers, SubprocVecEnv):
+        return env.step(actions)
+    try:
+        env.step_async(actions)
+        for number, (remote, process) in enumerate(zip(workers.remotes, workers.processes, strict=True)):
+            if process.sentinel in wait([remote, process.sentinel]):
+                process.join()
+                raise EOFError(f"environment {number}, exit code {process.exitcode}")
+        return env.step_wait()
+    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+        raise RuntimeError(
+            f"Expected an answer of every environment; a worker process has ended ({error or type(error).__name__}). "
+            "Nothing was learned from this step. Fix: see what it said; go on from a checkpoint, with new workers."
+        ) from error
 
 
 def _warn_if_off_policy(error: float) -> None:

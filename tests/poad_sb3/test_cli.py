@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 import poad_sb3
@@ -433,6 +434,21 @@ def test_without_the_packages_of_a_model_there_is_one_line(run: Run, monkeypatch
 
 def test_the_command_is_declared() -> None:
     assert 'poad = "poad_sb3.cli:main"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_guide_explains_every_option_and_its_lines_are_understood() -> None:
+    page = (ROOT / "docs/guide/training.md").read_text(encoding="utf-8")
+    commands = typer.main.get_command(app).commands
+    options = {
+        name for command in commands.values() for one in command.params for name in (*one.opts, *one.secondary_opts)
+    }
+    explained = {name for row in re.findall(r"^\| (`--.*?) \|", page, re.MULTILINE) for name in row.split("`")}
+    explained = {name.split()[0] for name in explained if name.startswith("--")}
+    assert explained == {name for name in options if name.startswith("--") and name != "--help"}
+    lines = re.findall(r"^poad (\w+) (.*)$", page, re.MULTILINE)
+    assert {name for name, _ in lines} == set(commands)
+    for name, rest in lines:
+        commands[name].make_context(name, rest.split())  # parses, and raises a usage error where it cannot
 
 
 # ---------------------------------------------------------------------- parts

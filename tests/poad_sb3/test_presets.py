@@ -187,7 +187,7 @@ def test_presets_are_there_without_torch() -> None:
 
 def test_the_table_of_the_guide() -> None:
     page = (ROOT / "docs/guide/training.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `([\w/-]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
+    shown = re.findall(r"^\| `([a-z-]+/[a-z]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
     keys = ("learning_rate", "critic_learning_rate", "n_epochs", "batch_size", "gamma", "ent_coef")
     told = {}
     for name, algorithm in EVERY:
