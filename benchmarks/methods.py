@@ -36,7 +36,7 @@ ENV_ID = "VirtualHome-FoodPreparation-v0"
 STEPS = 4_000
 EVAL_EVERY, EVAL_EPISODES = 1_000, 50
 METHODS: dict[str, type[LLMOnPolicyAlgorithm]] = {"POAD": POAD, "NTPO": NTPO, "TWOSOME": TWOSOME, "ARCHER": ARCHER}
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (5e-4, 1e-3, 2e-3)
 PIECES = RESULTS / "methods"
 TUNING = PIECES / "tuning"
 
