@@ -117,13 +117,20 @@ def tune(seeds: list[int], workers: int, console: Console) -> None:
 
 
 def best_rates() -> dict[str, float]:
-    """For each method the learning rate with the largest mean area on the tuning seeds."""
+    """For each method the learning rate with the largest mean area on the tuning seeds.
+
+    Raises:
+        ValueError: Unless every rate of every method was tried on the same seeds: an equal budget.
+    """
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(TUNING.glob("*.json"))]
-
-    def mean(method: str, rate: float) -> float:
-        return float(np.mean([one["area"] for one in runs if (one["method"], one["learning_rate"]) == (method, rate)]))
-
-    return {method: max(RATES, key=lambda rate: mean(method, rate)) for method in METHODS}
+    areas: dict[tuple[str, float], dict[int, float]] = {(name, rate): {} for name in METHODS for rate in RATES}
+    for one in runs:
+        areas[one["method"], one["learning_rate"]][one["seed"]] = one["area"]
+    tried = {key: sorted(by_seed) for key, by_seed in areas.items()}
+    if len({tuple(seeds) for seeds in tried.values()}) != 1 or not all(tried.values()):
+        raise ValueError(f"Expected all rates of all methods on the same seeds; got {tried}. Fix: tune first.")
+    mean = {key: float(np.mean(list(by_seed.values()))) for key, by_seed in areas.items()}
+    return {name: max(RATES, key=lambda rate, name=name: mean[name, rate]) for name in METHODS}
 
 
 def run(seeds: list[int], workers: int, console: Console) -> None:
@@ -135,7 +142,9 @@ def run(seeds: list[int], workers: int, console: Console) -> None:
 
 def report(console: Console) -> None:
     """Put the pieces together."""
+    best = best_rates()
     pieces = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(PIECES.glob("*.json"))]
+    pieces = [one for one in pieces if one["learning_rate"] == best[one["method"]]]
     rows = {}
     table = Table(
         "method", "learning rate", "seeds", "untrained", "area under the curve", "95 %", "final return", title=ENV_ID

@@ -116,6 +116,8 @@ def _plain(value: object) -> object:
 class WandbCallback(BaseCallback):
     """Sends what is logged to Weights & Biases.
 
+    SB3 tells callbacks nothing of a training that an error ends: call `close` in a `finally`.
+
     Args:
         project: Name of the project.
         run_id: A run that is taken up, or begun under this id; None for a new one.
@@ -161,9 +163,19 @@ class WandbCallback(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        assert self._writer is not None
-        self.logger.output_formats.remove(self._writer)
-        self._run.finish()
+        self._finish()
+
+    def close(self) -> None:
+        """End a run that an error has left open, as a failed one; without such a run nothing happens."""
+        self._finish(exit_code=1)
+
+    def _finish(self, **options: int) -> None:
+        if self._run is None:
+            return
+        if self._writer in self.logger.output_formats:  # not if the error came before it was there
+            self.logger.output_formats.remove(self._writer)
+        run, self._run = self._run, None
+        run.finish(**options)
 
 
 class _WandbWriter(KVWriter):

@@ -149,7 +149,7 @@ class TokenCritic(nn.Module):
 
     @torch.no_grad()
     def observe_returns(self, returns: Tensor) -> None:
-        """Learn in units of these returns `[n]` and those before; no value changes."""
+        """Learn in units of these returns `[n]` and those before; no value changes but at the first time."""
         last = self.mlp[-2]
         assert isinstance(last, nn.Linear)
         last.weight.mul_(self.scale.renew(returns))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import math
-import numbers
 import warnings
 from dataclasses import fields
 from functools import partial
-from multiprocessing.connection import wait
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -20,17 +17,18 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import FloatSchedule
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3 import presets
 from poad_sb3.buffers import Bootstrap, CreditLevel, TokenRolloutBuffer
+from poad_sb3.checks import check_arguments
 from poad_sb3.choosers import ActionSampling, member
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.observations import wrap_language_env
 from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rows import Normalization
+from poad_sb3.stepping import step_all
 from poad_sb3.update import UpdateSettings, update
 
 __all__ = ["LLMOnPolicyAlgorithm"]
@@ -190,43 +188,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     # ------------------------------------------------------------------ setting up
 
     def _check_numbers(self) -> None:
-        self._check_combination()
-        for name in ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"Expected {name} between 0 and 1; got {getattr(self, name)}.")
-        for name in ("n_steps", "batch_size", "n_epochs", "n_critic_epochs", "max_new_tokens"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
-        non_negative = ("ent_coef", "vf_coef", "kl_coef")
-        positive = ("clip_range", "clip_range_vf", "target_kl", "max_grad_norm", "min_advantage_std")
-        for name in (*non_negative, *positive):
-            value = getattr(self, name)
-            if value is None and name in ("clip_range_vf", "target_kl"):
-                continue
-            at_least = "non-negative" if name in non_negative else "positive"
-            is_number = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-            if not is_number or value < 0 or (at_least == "positive" and value == 0):
-                raise ValueError(f"Expected {name} to be a {at_least} number; got {value!r}.")
-
-    def _check_combination(self) -> None:
-        member(CreditLevel, "credit_level", self.credit_level)
-        member(Bootstrap, "bootstrap", self.bootstrap)
-        if self.kl_coef and self.action_sampling == ActionSampling.CANDIDATES and not self.paper_mode:
-            raise ValueError(
-                "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
-                f"candidates is not among the cached features; got {self.kl_coef}. Fix: leave one of them out."
-            )
-        if self.credit_level == CreditLevel.ACTION and (self.paper_mode or self.kl_coef):
-            raise ValueError(
-                "Expected no paper_mode and no kl_coef with credit for whole actions: both are about tokens; got "
-                f"paper_mode={self.paper_mode}, kl_coef={self.kl_coef}. Fix: credit_level='token', or leave them out."
-            )
-        if self.credit_level == CreditLevel.ACTION and self.action_sampling == ActionSampling.FREE:
-            raise ValueError(
-                "Expected admissible actions to choose from with credit for whole actions; got action_sampling="
-                "'free'. Fix: 'candidates' or 'trie'; an open action space needs token credit (POAD, NTPO, ARCHER)."
-            )
+        check_arguments(self)
 
     def _setup_model(self) -> None:
         self._setup_lr_schedule()
@@ -341,7 +303,7 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
             steps = self.policy.act(self._last_obs)
             actions = np.stack([step.env_action for step in steps])
             self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
-            new_obs, rewards, dones, infos = _step_all(env, actions)
+            new_obs, rewards, dones, infos = step_all(env, actions)
             self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
             if not np.isfinite(rewards).all():
                 raise FloatingPointError(
@@ -417,25 +379,6 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
     ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
         """Choose environment actions; see `LLMPolicy.predict`."""
         return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
-
-
-def _step_all(env: VecEnv, actions: NDArray[np.int64]) -> VecEnvStepReturn:
-    """Step the environments; one whose process has ended is told, instead of waiting for its answer for ever."""
-    workers = env.unwrapped
-    if not isinstance(workers, SubprocVecEnv):
-        return env.step(actions)
-    try:
-        env.step_async(actions)
-        for number, (remote, process) in enumerate(zip(workers.remotes, workers.processes, strict=True)):
-            if process.sentinel in wait([remote, process.sentinel]):
-                process.join()
-                raise EOFError(f"environment {number}, exit code {process.exitcode}")
-        return env.step_wait()
-    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-        raise RuntimeError(
-            f"Expected an answer of every environment; a worker process has ended ({error or type(error).__name__}). "
-            "Nothing was learned from this step. Fix: see what it said; go on from a checkpoint, with new workers."
-        ) from error
 
 
 def _warn_if_off_policy(error: float) -> None:

@@ -196,7 +196,12 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
             CheckpointError: If the file is damaged, or the base model is not the one it was written with.
             ValueError: If an argument to replace is unknown or out of range.
         """
-        checkpoints.read_header(path)
+        written_by = checkpoints.read_header(path)["algorithm"]
+        if written_by != cls.__name__:
+            raise CheckpointError(
+                f"Expected a checkpoint of {cls.__name__}; got one of {written_by}, whose credit it would keep. "
+                f"Fix: {written_by}.load."
+            )
         known = {name for kind in cls.__mro__ for name in inspect.signature(kind.__init__).parameters}  # type: ignore[misc]
         unknown = sorted(set(kwargs) - known)
         if unknown:

@@ -18,6 +18,7 @@ from poad_sb3.buffers import ActionStep, TokenValues
 from poad_sb3.candidates import TokenIds
 from poad_sb3.choosers import ActionSampling, make_chooser
 from poad_sb3.critic import TokenCritic
+from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.observations import merge_admissible, parse_observation
 from poad_sb3.paths import TokenPath
@@ -134,11 +135,20 @@ class LLMPolicy(BasePolicy):
         return [ActionStep(self._encode(one.text), one.path, one.log_probs) for one in chosen]
 
     def _encode(self, text: str) -> NDArray[np.int64]:
-        """The environment's tokens of an action; a text that they cannot hold is one that it will not know."""
+        """The environment's tokens of an action; a free text that they cannot hold is one that it will not know.
+
+        Raises:
+            ObservationError: For an action that the environment lists.
+        """
         try:
             return self.action_space.encode(text)
-        except EncodingError:
-            return self.action_space.unfinished()
+        except EncodingError as error:
+            if self._settings["action_sampling"] == ActionSampling.FREE:
+                return self.action_space.unfinished()
+            raise ObservationError(
+                f"Expected admissible actions that the action space holds; got {text[:80]!r} ({error}). "
+                "Fix: make the environment with a larger max_action_length."
+            ) from error
 
     @torch.no_grad()
     def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:

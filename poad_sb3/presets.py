@@ -5,15 +5,13 @@ Importing this module imports nothing of the `llm` extra, so that a command line
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from poad_sb3.errors import PoadError
+from poad_sb3.arguments import MERGED, PresetError, check_arguments, nearest
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -26,10 +24,7 @@ __all__ = [
     "PRESETS",
     "Preset",
     "PresetError",
-    "check_arguments",
     "from_preset",
-    "known_arguments",
-    "nearest",
     "preset",
     "preset_arguments",
 ]
@@ -38,10 +33,6 @@ Kind = TypeVar("Kind", bound="LLMOnPolicyAlgorithm")
 
 ALGORITHMS = ("POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM")
 """The algorithms of this package, by name."""
-
-
-class PresetError(PoadError, ValueError):
-    """A preset or an argument that does not exist, or that would have no effect."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +187,6 @@ PRESETS: Mapping[str, Preset] = {
 }
 """All presets by name. The learning rates of `paper/...` and `reference-code/...` belong to fp16 Adam: see `note`."""
 
-_MERGED = "policy_kwargs"
-"""The argument that is itself arguments: given ones are laid over those of the preset."""
-
 
 def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str, Any]:
     """Constructor arguments of an algorithm.
@@ -280,58 +268,6 @@ def from_preset(
     return kind(policy, vector, **arguments)
 
 
-def known_arguments(kind: type[Any]) -> dict[str, Any]:
-    """Constructor arguments of a class and of those it passes `**arguments` on to, with their defaults.
-
-    Policy, environment and what SB3 keeps for itself are not among them.
-    """
-    known: dict[str, Any] = {}
-    for base in kind.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        parameters = list(inspect.signature(vars(base)["__init__"]).parameters.values())
-        named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-        known = {one.name: one.default for one in named} | known
-        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
-            break
-    return {
-        name: default for name, default in known.items() if name not in ("self", "policy", "env", "_init_setup_model")
-    }
-
-
-def check_arguments(
-    kind: type[LLMOnPolicyAlgorithm], arguments: Mapping[str, Any], given: Iterable[str] | None = None
-) -> None:
-    """Check constructor arguments without loading a model.
-
-    Args:
-        kind: The class.
-        arguments: Those it would be made with.
-        given: Those of them that must have an effect; all if None.
-
-    Raises:
-        PresetError: For an unknown argument, or one that would have no effect.
-        ValueError: For numbers out of range.
-    """
-    _require_known("arguments", kind.__name__, arguments, known_arguments(kind))
-    policy = set(inspect.signature(kind.policy_aliases["LLMPolicy"]).parameters)
-    own = {"observation_space", "action_space", "lr_schedule", "critic_lr_schedule", "use_sde"}
-    settings = arguments.get(_MERGED) or {}
-    _require_known(_MERGED, kind.__name__, settings, policy - own - known_arguments(kind).keys())
-    made = kind("LLMPolicy", None, _init_setup_model=False, **arguments)
-    for name in arguments if given is None else given:
-        why = _why_useless(name, made)
-        if why:
-            raise PresetError(f"Expected arguments that have an effect; {name} has none: {why}. Fix: leave it out.")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """What to say of a word that is not known: similar ones, or all."""
-    known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
-
-
 def _find(name: str, algorithm: str) -> Preset:
     if name not in PRESETS:
         raise PresetError(f"There is no preset {name!r}. {nearest(name, PRESETS)}")
@@ -342,7 +278,7 @@ def _find(name: str, algorithm: str) -> Preset:
 
 
 def _merged(own: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {**own, **overrides, _MERGED: {**_copy(own.get(_MERGED)), **_copy(overrides.get(_MERGED))}}
+    return {**own, **overrides, MERGED: {**_copy(own.get(MERGED)), **_copy(overrides.get(MERGED))}}
 
 
 def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -353,27 +289,3 @@ def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, argument
 
 def _copy(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: dict(value) if isinstance(value, Mapping) else value for key, value in (arguments or {}).items()}
-
-
-def _require_known(what: str, owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    known = set(known)
-    for name in given:
-        if name not in known:
-            raise PresetError(f"Expected {what} of {owner}; got {name!r}. {nearest(name, known)}")
-
-
-def _why_useless(name: str, made: LLMOnPolicyAlgorithm) -> str | None:
-    """Why an argument changes nothing in an algorithm as it was made; None if it does."""
-    reasons = {
-        "gamma_token": (made.credit_level == "action", "credit is of whole actions"),
-        "gae_lambda_token": (made.credit_level == "action", "credit is of whole actions"),
-        "bootstrap": (made.credit_level == "action", "credit is of whole actions"),
-        "candidate_normalization": (
-            made.action_sampling != "candidates",
-            f"action_sampling is {made.action_sampling!r}, not 'candidates'",
-        ),
-        "max_new_tokens": (made.action_sampling != "free", f"action_sampling is {made.action_sampling!r}, not 'free'"),
-        "min_advantage_std": (not made.normalize_advantage, "advantages are not normalised"),
-    }
-    useless, why = reasons.get(name, (False, ""))
-    return why if useless else None

@@ -21,10 +21,10 @@ from stable_baselines3.common.logger import CSVOutputFormat, KVWriter, Logger, T
 from stable_baselines3.common.vec_env import VecEnv
 
 import lang_envs
+from poad_sb3.arguments import known_arguments
 from poad_sb3.checkpoints import atomic_target
 from poad_sb3.errors import PoadError
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-from poad_sb3.presets import known_arguments
 
 __all__ = [
     "PROMPT_TEMPLATE",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +77,8 @@ def update(
     log = _Log()
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}
     if settings.normalize_value:
+        if policy.critic.scale.count == 0:  # the first renewal moves every value: there is nothing to clip to
+            settings = replace(settings, clip_range_vf=None)
         policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
     for _ in range(settings.n_critic_epochs):
         for batch in buffer.get(settings.batch_size, rng):

@@ -27,6 +27,7 @@ from poad_sb3.badq.update import gather, update_head
 from poad_sb3.choosers import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.observations import Question, parse_observation
+from poad_sb3.stepping import step_all
 
 __all__ = ["BADQ"]
 
@@ -35,7 +36,8 @@ Self = TypeVar("Self", bound="BADQ")
 _MOST_WHITENED = 1024
 """Distinct questions that the input of the head is scaled by. It is renewed whenever the steps have doubled."""
 _COUNTS = ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps")
-_SHARES = ("gamma", "tau", "exploration_initial_eps", "exploration_final_eps")
+_SHARES = ("gamma", "exploration_initial_eps", "exploration_final_eps")
+_SWITCHES = ("soft", "double_q")
 _OF_POLICY = ("soft", "beta", "reference", "double_q")
 """Arguments that the policy takes too."""
 
@@ -54,13 +56,14 @@ class BADQ(ResumableOffPolicy):
         buffer_size: Transitions in the replay buffer.
         learning_starts: Steps of uniformly random actions before the first update.
         batch_size: Transitions in a minibatch.
-        tau: Share of the way that the target head moves at an update of it; 1 copies.
+        tau: Share of the way that the target head moves at an update of it, above 0; 1 copies.
         gamma: Discount between actions. Inside an action it is always 1.
         train_freq: Steps of each environment between updates.
         gradient_steps: Minibatches of an update.
         target_update_interval: Minibatches between updates of the target head.
         exploration_steps: Steps in which the exploration rate falls linearly. (A number of steps, not SB3's fraction
-            of the training: so training twice for 1,000 steps is training once for 2,000.)
+            of the training: so training for 1,000 steps, and for 1,000 more with `reset_num_timesteps=False`, is
+            training once for 2,000, if the learning rate is a number.)
         exploration_initial_eps: Probability of a uniformly random action at first.
         exploration_final_eps: The same after `exploration_steps`.
         max_grad_norm: Clip of the gradient norm.
@@ -149,17 +152,26 @@ class BADQ(ResumableOffPolicy):
     # ------------------------------------------------------------------ setting up
 
     def _check_numbers(self) -> None:
-        for name in _SHARES:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"Expected {name} between 0 and 1; got {getattr(self, name)}.")
-        for name in (*_COUNTS, "learning_starts", "exploration_steps"):
-            value, least = getattr(self, name), int(name in _COUNTS)
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-                raise ValueError(f"Expected {name} to be an integer of at least {least}; got {value!r}.")
+        checks = [(name, 0 <= self._number(name) <= 1, "between 0 and 1") for name in _SHARES]
+        checks.append(("tau", 0 < self._number("tau") <= 1, "above 0, or the target head never moves, and at most 1"))
         for name in ("beta", "max_grad_norm"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
-                raise ValueError(f"Expected {name} to be a positive number; got {value!r}.")
+            checks.append((name, 0 < self._number(name) < math.inf, "to be a positive number"))
+        for name in (*_COUNTS, "learning_starts", "exploration_steps"):
+            least, is_whole = int(name in _COUNTS), isinstance(getattr(self, name), numbers.Integral)
+            fits = is_whole and self._number(name) >= least
+            checks.append((name, fits, f"to be an integer of at least {least}"))
+        checks += [(name, isinstance(getattr(self, name), bool), "to be True or False") for name in _SWITCHES]
+        for name, fits, expected in checks:
+            if not fits:
+                default = inspect.signature(BADQ.__init__).parameters[name].default
+                raise ValueError(
+                    f"Expected {name} {expected}; got {getattr(self, name)!r}. Fix: the default is {default}."
+                )
+
+    def _number(self, name: str) -> float:
+        """An argument; NaN, which is in no range, if it is no number."""
+        value = getattr(self, name)
+        return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
     def _setup_model(self) -> None:
         self._setup_lr_schedule()
@@ -169,6 +181,11 @@ class BADQ(ResumableOffPolicy):
             raise ValueError(
                 f"Expected buffer_size={kept.capacity}, that of the replay buffer in the checkpoint; got "
                 f"{self.buffer_size}. Fix: leave it out, or save with exclude=['replay_buffer']."
+            )
+        if kept is not None and kept.n_envs != self.n_envs:  # whose steps lie in it in turn
+            raise ValueError(
+                f"Expected {kept.n_envs} environments, as many as fill the replay buffer in the checkpoint; got "
+                f"{self.n_envs}. Fix: pass that many, or save with exclude=['replay_buffer']."
             )
         self.replay_buffer = TransitionBuffer(self.buffer_size, self.n_envs) if kept is None else kept
         known = set(inspect.signature(self.policy_class.__init__).parameters) - {"self", *_OF_POLICY}
@@ -227,16 +244,19 @@ class BADQ(ResumableOffPolicy):
             callback: See SB3.
             log_interval: Episodes between logs; None for none.
             tb_log_name: Name of the run.
-            reset_num_timesteps: See SB3.
+            reset_num_timesteps: See SB3. False goes on: with the counter, the exploration rate and the episodes.
             progress_bar: See SB3.
 
         Raises:
             FloatingPointError: If a reward or a gradient is not finite; nothing was learned from it.
             ObservationError: If an action space is open.
+            RuntimeError: If the process of an environment has ended.
         """
         name = tb_log_name or type(self).__name__
         total, callback = self._setup_learn(total_timesteps, callback, reset_num_timesteps, name, progress_bar)
         assert self.env is not None
+        if reset_num_timesteps:
+            self._whitened_at = 0  # it is compared with the counter
         callback.on_training_start(locals(), globals())
         callback.on_rollout_start()
         go_on = True
@@ -261,7 +281,7 @@ class BADQ(ResumableOffPolicy):
         questions = parse_observation(self._last_obs)[0]
         actions, picks = self.policy.explore(questions, self.exploration_rate)
         self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
-        new_obs, rewards, dones, infos = env.step(actions)
+        new_obs, rewards, dones, infos = step_all(env, actions)
         self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
         if not np.isfinite(rewards).all():
             raise FloatingPointError(
@@ -271,8 +291,8 @@ class BADQ(ResumableOffPolicy):
             _following(new, done, info)
             for new, done, info in zip(parse_observation(new_obs)[0], dones, infos, strict=True)
         ]
-        for transition in zip(questions, picks, map(float, rewards), following, strict=True):
-            self.replay_buffer.add(Transition(*transition))
+        for question, pick, reward, after, done in zip(questions, picks, rewards, following, dones, strict=True):
+            self.replay_buffer.add(Transition(question, pick, float(reward), after, ends=bool(done)))
         self.num_timesteps += env.num_envs
         self._steps_since_update += 1
         self._update_info_buffer(infos, dones)

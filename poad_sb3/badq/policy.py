@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -176,6 +177,10 @@ class BADQPolicy(LLMPolicy):
         beta: Temperature of the soft ones.
         reference: pi_ref of the soft ones, see `SoftReference`.
         double_q: See `HardBackup`.
+
+    Raises:
+        ModelError: If the model cannot be loaded or adapted.
+        ValueError: If `critic_arch`, `cache_size` or `reference` is out of range.
     """
 
     critic: QHeads  # type: ignore[assignment]  # two heads in place of one
@@ -199,6 +204,15 @@ class BADQPolicy(LLMPolicy):
         reference: SoftReference | str = SoftReference.BASE,
         double_q: bool = True,
     ) -> None:
+        if isinstance(critic_arch, str) or not isinstance(critic_arch, Sequence) or not all(map(_counts, critic_arch)):
+            raise ValueError(
+                f"Expected critic_arch to be widths of hidden layers, integers of at least 1; got {critic_arch!r}. "
+                "Fix: the default is (256, 256)."
+            )
+        if not _counts(cache_size):
+            raise ValueError(
+                f"Expected cache_size to be an integer of at least 1; got {cache_size!r}. Fix: the default is 4096."
+            )
         super().__init__(
             observation_space,
             action_space,
@@ -270,3 +284,8 @@ class BADQPolicy(LLMPolicy):
         raise NotImplementedError(
             "Expected a policy with values before tokens; got BADQPolicy, whose Q is of tokens. Fix: predict_values."
         )
+
+
+def _counts(value: object) -> bool:
+    """Whether something is an integer of at least 1."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1

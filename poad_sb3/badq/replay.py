@@ -20,6 +20,8 @@ class Transition(NamedTuple):
         reward: What it paid; with several steps, their discounted sum.
         following: The next question; after a time limit the true final one, after the end of the task None.
         steps: How many steps lie between `question` and `following`.
+        ends: Whether the episode ended here, for any reason. What is stored next is then no continuation, also where
+            its question reads the same as `following`.
     """
 
     question: Question
@@ -27,6 +29,7 @@ class Transition(NamedTuple):
     reward: float
     following: Question | None
     steps: int = 1
+    ends: bool = False
 
 
 class TransitionBuffer:
@@ -53,6 +56,12 @@ class TransitionBuffer:
             self._items[self._position] = transition
         self._position = (self._position + 1) % self.capacity
 
+    def leave_episodes(self) -> None:
+        """Note that what comes next is no continuation: the environments were reset amid their episodes."""
+        for back in range(1, min(self.n_envs, len(self._items)) + 1):
+            place = (self._position - back) % len(self._items)
+            self._items[place] = self._items[place]._replace(ends=True)
+
     def sample(self, size: int, rng: np.random.Generator, n_steps: int = 1, gamma: float = 1.0) -> list[Transition]:
         """Transitions drawn uniformly, with replacement.
 
@@ -75,11 +84,11 @@ class TransitionBuffer:
         reward, steps = first.reward, 1
         while steps < n_steps and age + steps * self.n_envs < len(self._items):
             following = self._at(age + steps * self.n_envs)
-            if last.following != following.question:  # the episode ended, or was left
+            if last.ends or last.following != following.question:  # the other: an error lost a step between
                 break
             reward += gamma**steps * following.reward
             last, steps = following, steps + 1
-        return Transition(first.question, first.action, reward, last.following, steps)
+        return Transition(first.question, first.action, reward, last.following, steps, last.ends)
 
     def _at(self, age: int) -> Transition:
         oldest = self._position if len(self._items) == self.capacity else 0
@@ -103,6 +112,7 @@ class TransitionBuffer:
                 one.action,
                 one.reward,
                 table.setdefault(one.following, len(table)),
+                one.ends,
             )
             for one in self._items
         ]
@@ -117,4 +127,7 @@ class TransitionBuffer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.capacity, self.n_envs, self._position = state["capacity"], state["n_envs"], state["position"]
         known = state["questions"]
-        self._items = [Transition(known[q], action, reward, known[f]) for q, action, reward, f in state["rows"]]
+        self._items = [
+            Transition(known[asked], action, reward, known[after], ends=ends)
+            for asked, action, reward, after, ends in state["rows"]
+        ]

@@ -66,9 +66,18 @@ class ResumableOffPolicy(BaseAlgorithm):
             env: The new one; spaces and number must be as before.
             force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
                 where the state in the checkpoint is put back.
+
+        Raises:
+            ValueError: If their number is another.
         """
+        env = self._wrap_env(env, self.verbose)
+        if env.num_envs != self.n_envs:
+            raise ValueError(
+                f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
+                "Fix: pass that many, or start a new model."
+            )
         reset = self._resume is None if force_reset is None else force_reset
-        super().set_env(env, reset)  # type: ignore[arg-type]
+        super().set_env(env, reset)
         if reset:
             self._resume = None
 
@@ -94,6 +103,8 @@ class ResumableOffPolicy(BaseAlgorithm):
                 )
             checkpoints.restore_rng(resume["rng"])
         self._envs_are_sound = True  # put back, or about to be reset
+        if reset_num_timesteps or self._last_obs is None:  # where SB3 resets
+            self.replay_buffer.leave_episodes()
         return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
@@ -183,7 +194,8 @@ class ResumableOffPolicy(BaseAlgorithm):
 
         Raises:
             CheckpointError: If the file is damaged, of another algorithm, or its base model is not the one at hand.
-            ValueError: If an argument to replace is unknown or out of range.
+            ValueError: If an argument to replace is unknown or out of range, or if the replay buffer in the file is
+                of another number of environments.
         """
         written_by = checkpoints.read_header(path)["algorithm"]
         if written_by != cls.__name__:

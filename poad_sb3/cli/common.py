@@ -11,17 +11,34 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from poad_sb3.presets import ALGORITHMS, nearest
+from poad_sb3.arguments import nearest
+from poad_sb3.presets import ALGORITHMS
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
+    from poad_sb3.badq import BADQ
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
-__all__ = ["REFUSED", "STOPPED", "algorithm", "environments", "fail", "parse_settings", "require_llm"]
+__all__ = [
+    "REFUSED",
+    "STOPPED",
+    "algorithm",
+    "environments",
+    "fail",
+    "parse_settings",
+    "require_device",
+    "require_llm",
+    "writer",
+]
 
 REFUSED, STOPPED = 1, 3
 """Exit codes: nothing was done; a training was stopped by an error. (2 is Typer's, for usage.)"""
+
+_FROM_PYTHON = "BADQ"
+"""Off-policy: it has other arguments, and nothing of a run's folder."""
+_LITERALS = {"True": True, "False": False, "None": None}
+"""Values of Python that JSON spells otherwise; as text, each would pass for true."""
 
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:
@@ -33,12 +50,34 @@ def fail(message: str, code: int = REFUSED) -> NoReturn:
 def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
     """The class that goes by a name; case does not matter."""
     matching = [known for known in ALGORITHMS if known.lower() == name.lower()]
+    if name.upper() == _FROM_PYTHON:
+        fail("Expected an algorithm that poad trains; BADQ is trained from Python: poad_sb3.BADQ(...).learn(steps).")
     if not matching:
         fail(f"There is no algorithm {name!r}. {nearest(name.upper(), ALGORITHMS)}")
     import poad_sb3
 
     kind: type[LLMOnPolicyAlgorithm] = getattr(poad_sb3, matching[0])
     return kind
+
+
+def writer(name: str) -> type[LLMOnPolicyAlgorithm | BADQ]:
+    """The class of a checkpoint, by the name in its header."""
+    import poad_sb3
+
+    return poad_sb3.BADQ if name == _FROM_PYTHON else algorithm(name)
+
+
+def require_device(device: object) -> None:
+    """Refuse a device that is not here; SB3 would silently take the CPU for a missing GPU."""
+    import torch
+
+    if device == "auto":
+        return
+    try:
+        torch.zeros(1, device=torch.device(device)).cpu()  # type: ignore[call-overload]
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        fail(f"Expected a device that torch can use here; got {device!r} ({why}). Fix: --set device=cpu.")
 
 
 def require_llm() -> None:
@@ -54,7 +93,9 @@ def require_llm() -> None:
 
 
 def parse_settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings from NAME=VALUE; a value is JSON, or else text, and a dotted name goes into a mapping.
+    """Settings from NAME=VALUE; a dotted name goes into a mapping.
+
+    A value is JSON, one of Python's True, False and None, or else text.
 
     Args:
         option: Name of the command's option, for errors.
@@ -74,7 +115,7 @@ def parse_settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
         try:
             place[last] = json.loads(value)
         except ValueError:
-            place[last] = value
+            place[last] = _LITERALS.get(value, value)
     return parsed
 
 

@@ -12,13 +12,14 @@ from rich.table import Table
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import algorithm, environments, fail, parse_settings
+from poad_sb3.cli.common import environments, fail, parse_settings, writer
 from poad_sb3.errors import PoadError
 from poad_sb3.runs import RunConfig, RunError, RunFolder
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
+    from poad_sb3.badq import BADQ
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = ["evaluate_run"]
@@ -63,7 +64,7 @@ def evaluate_run(
     envs = environments(name, kwargs, 1)
     try:
         header = read_header(checkpoint)
-        model = algorithm(header["algorithm"]).load(checkpoint)
+        model = writer(header["algorithm"]).load(checkpoint)
         model.policy.seed(seed)
         played = _play(model, envs, episodes, deterministic=deterministic, seed=seed)
     except (PoadError, LangEnvsError, OSError, ValueError) as error:
@@ -89,7 +90,7 @@ def _found(source: Path) -> tuple[Path, RunConfig | None]:
 
 
 def _play(
-    model: LLMOnPolicyAlgorithm, envs: VecEnv, n_episodes: int, *, deterministic: bool, seed: int
+    model: LLMOnPolicyAlgorithm | BADQ, envs: VecEnv, n_episodes: int, *, deterministic: bool, seed: int
 ) -> list[_Episode]:
     from poad_sb3.observations import wrap_language_env
 

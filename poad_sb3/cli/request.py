@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poad_sb3.arguments import check_arguments, nearest, typed_arguments
 from poad_sb3.cli.common import algorithm, fail, parse_settings
-from poad_sb3.presets import PRESETS, check_arguments, nearest, preset_arguments
+from poad_sb3.presets import PRESETS, preset_arguments
 from poad_sb3.runs import RunConfig, differences
 
 __all__ = ["Request"]
@@ -77,9 +78,9 @@ class Request:
         if self.env_id is None:
             fail("Expected an environment, such as Overcooked-TomatoSalad-v0: there is no run to resume.")
         name = self.algorithm or "POAD"
-        kind, given = algorithm(name), dict(self.arguments)
-        n_envs = self.n_envs
+        kind, n_envs = algorithm(name), self.n_envs
         try:
+            given = typed_arguments(kind, self.arguments)
             if self.preset is None:
                 check_arguments(kind, given)
             else:
@@ -122,7 +123,11 @@ class Request:
             "--seed": config.seed,
         }
         recorded["--n-envs"] = config.n_envs
-        arguments = {name: value for name, value in self.arguments.items() if name != "device"}
+        try:
+            given = typed_arguments(algorithm(config.algorithm), self.arguments)
+        except ValueError as error:
+            fail(str(error))
+        arguments = {name: value for name, value in given.items() if name != "device"}
         found = [
             *differences(recorded, {name: value for name, value in said.items() if value is not None}),
             *differences(config.arguments, arguments, "--set "),

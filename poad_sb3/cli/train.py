@@ -17,7 +17,7 @@ from lang_envs.errors import LangEnvsError
 from poad_sb3 import runs
 from poad_sb3.callbacks import BestCodeCallback, LatestCheckpointCallback, WandbCallback
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import STOPPED, algorithm, environments, fail
+from poad_sb3.cli.common import STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.request import Request
 from poad_sb3.errors import PoadError
 
@@ -55,6 +55,8 @@ def train_run(
         fail(str(error))
     if existing is not None and not resume:
         fail(f"{folder.path} holds a run already. Fix: --resume, or another --out.")
+    device = request.arguments.get("device", "auto" if existing is None else existing.given.get("device", "auto"))
+    require_device(device)
     if existing is None:
         config = request.new()
     else:
@@ -63,8 +65,9 @@ def train_run(
         config = replace(existing, steps=kept[0], save_every=kept[1])
     folder.clean()
     envs = environments(config.env_id, config.env_kwargs, config.n_envs)
-    device = request.arguments.get("device", config.given.get("device", "auto"))
     model = _load(folder, config, envs, device) if folder.latest.exists() and existing else _make(config, envs, device)
+    if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
+        fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
     config = _completed(config, existing, model, envs)
     callbacks = _callbacks(folder, config, envs, wandb_project)
     try:
@@ -158,6 +161,9 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
         what = f"{type(error).__name__}: {error}"[:_LONGEST] if str(error) else type(error).__name__
         fail(f"The training stopped at step {model.num_timesteps} ({what}). {_left_over(folder)}", STOPPED)
     finally:
+        for callback in callbacks:
+            if isinstance(callback, WandbCallback):
+                callback.close()
         model.logger.close()
 
 

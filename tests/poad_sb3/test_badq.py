@@ -3,7 +3,10 @@
 import io
 import itertools
 import json
+import os
 import pickle
+import signal
+import sys
 import zipfile
 
 import gymnasium as gym
@@ -17,7 +20,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from toy import LampEnv, properties, randomise
 
 from lang_envs import TextSpace, TokenSequence
@@ -301,7 +304,7 @@ def fill(buffer, n_steps, rng):
             ends = rng.random() < 0.2
             terminated = ends and rng.random() < 0.5
             after = None if terminated else Question(f"q {next(names)}", ("a",))
-            history.append((Transition(current[env], 0, float(rng.normal()), after), ends))
+            history.append((Transition(current[env], 0, float(rng.normal()), after, ends=ends), ends))
             buffer.add(history[-1][0])
             current[env] = Question(f"start {next(names)}", ("a",)) if ends else after
     return histories
@@ -328,8 +331,55 @@ def test_joined_steps_equal_a_slow_loop(capacity, n_envs, n_steps, joined):
                     break
             assert found[first.question].reward == pytest.approx(reward)
             assert found[first.question]._replace(reward=0.0) == Transition(
-                first.question, 0, 0.0, last.following, steps
+                first.question, 0, 0.0, last.following, steps, last.ends
             )
+
+
+SAME = Question("nothing seems to change", ("a", "b"))
+
+
+def test_joined_steps_stop_at_a_time_limit_although_the_next_episode_begins_with_the_same_question():
+    buffer = TransitionBuffer(10)
+    for ends in (False, True, False, False):
+        buffer.add(Transition(SAME, 1, 1.0, SAME, ends=ends))
+    again = pickle.loads(pickle.dumps(buffer))
+    for one in (buffer, again):
+        joined = [one._joined(age, 4, 0.5) for age in range(4)]
+        assert [(each.reward, each.steps) for each in joined] == [(1.5, 2), (1.0, 1), (1.5, 2), (1.0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "n_envs", "added"), [(10, 1, 3), (4, 1, 7), (9, 2, 4), (5, 3, 9), (2, 3, 3), (4, 1, 0)]
+)
+def test_joined_steps_stop_where_episodes_were_left(capacity, n_envs, added):
+    buffer = TransitionBuffer(capacity, n_envs)
+    for _ in range(added):
+        buffer.add(Transition(SAME, 0, 1.0, SAME))
+    buffer.leave_episodes()
+    ends = [buffer._at(age).ends for age in range(len(buffer))]
+    last = min(n_envs, len(buffer))
+    assert ends == [False] * (len(buffer) - last) + [True] * last
+
+
+class Still(gym.Wrapper):
+    """Every question reads the same."""
+
+    def __init__(self):
+        super().__init__(LampEnv(moves=2, truncates=True))
+
+    def reset(self, **kwargs):
+        _, info = self.env.reset(**kwargs)
+        return SAME.text, {**info, "admissible_actions": ["wait", "press the red button"]}
+
+    def step(self, action):
+        _, *rest, info = self.env.step(action)
+        return SAME.text, *rest, {**info, "admissible_actions": ["wait", "press the red button"]}
+
+
+def test_training_marks_the_ends_of_episodes_and_where_they_were_left():
+    model = make(Still()).learn(5).learn(5, reset_num_timesteps=True).learn(2, reset_num_timesteps=False)
+    ends = [model.replay_buffer._at(age).ends for age in range(len(model.replay_buffer))]
+    assert ends == [False, True, False, True, True, False, True, False, True, False, True, False]
 
 
 def test_replay_buffer_survives_pickling_and_keeps_each_question_once():
@@ -570,6 +620,33 @@ def test_training_twice_is_training_once(tmp_path):
         assert fingerprint(model.learn(45, reset_num_timesteps=False)) == fingerprint(straight)
 
 
+def test_a_reset_counter_renews_the_whitening():
+    model = make().learn(60)
+    assert model._whitened_at == 40  # from 10, twice as late each time
+    model.learn(15)
+    assert model._whitened_at == 10
+    model.learn(15, reset_num_timesteps=False)
+    assert model._whitened_at == 20
+
+
+def test_another_number_of_environments_than_filled_the_replay_buffer_is_refused():
+    model = make(make_vec_env(LampEnv, 2)).learn(40)
+    whole, light = io.BytesIO(), io.BytesIO()
+    model.save(whole)
+    model.save(light, exclude=["replay_buffer"])
+    wrong = r"Expected 2 environments, as many as fill the replay buffer in the checkpoint; got 3\. Fix: pass that many"
+    with pytest.raises(ValueError, match=wrong):
+        BADQ.load(whole, make_vec_env(LampEnv, 3))
+    loaded = BADQ.load(whole)
+    with pytest.raises(ValueError, match=r"Expected 2 environments, as before; got 1\. Fix: pass that many"):
+        loaded.set_env(LampEnv())
+    assert np.isfinite(mean_return(loaded, LampEnv(), episodes=1))
+    other = BADQ.load(light, make_vec_env(LampEnv, 3))
+    with pytest.warns(UserWarning, match=r"exact_resume=False.*Fix"):
+        other.learn(12, reset_num_timesteps=False)
+    assert (len(other.replay_buffer), other.replay_buffer.n_envs) == (12, 3)
+
+
 def test_without_the_replay_buffer_training_goes_on_from_an_empty_one():
     model = make().learn(40)
     whole, light = io.BytesIO(), io.BytesIO()
@@ -672,6 +749,34 @@ def test_nonfinite_reward_stops_before_anything_is_learned():
     assert len(model.replay_buffer) == 0
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks beside threads")
+def test_a_killed_worker_stops_the_training_and_new_ones_go_on():
+    workers = SubprocVecEnv([lambda: AdmissibleObservation(LampEnv())] * 2, start_method="fork")
+
+    class Kill(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps == 20:
+                os.kill(workers.processes[1].pid, signal.SIGKILL)  # the first holds its pipe open
+            return True
+
+    try:
+        model = make(workers)
+        with pytest.raises(RuntimeError, match=r"a worker process has ended \(.*Fix: .*go on from a checkpoint"):
+            model.learn(60, callback=Kill())
+    finally:
+        for process in workers.processes:
+            process.kill()
+            process.join()
+        workers.closed = True
+    assert len(model.replay_buffer) == model.num_timesteps == 20
+    model.save(file := io.BytesIO())
+    loaded = BADQ.load(file, make_vec_env(LampEnv, 2))
+    with pytest.warns(UserWarning, match=r"exact_resume=False.*Fix"):
+        loaded.learn(20, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 40
+    assert [loaded.replay_buffer._at(age).ends for age in (18, 19)] == [True, True]
+
+
 def test_diverged_heads_are_refused():
     model = make().learn(20)
     with torch.no_grad():
@@ -689,7 +794,13 @@ def test_diverged_heads_are_refused():
         ({"env": "CartPole-v1"}, UnsupportedEnvError, r"TokenSequence action space; got Discrete.*Fix"),
         ({"env": None}, UnsupportedEnvError, r"Expected an environment.*got None\. Fix"),
         ({"gamma": 1.5}, ValueError, "Expected gamma between 0 and 1; got 1.5"),
-        ({"tau": -0.1}, ValueError, "Expected tau between 0 and 1; got -0.1"),
+        ({"gamma": float("nan")}, ValueError, "Expected gamma between 0 and 1; got nan"),
+        ({"exploration_final_eps": "x"}, ValueError, "Expected exploration_final_eps between 0 and 1; got 'x'"),
+        ({"tau": -0.1}, ValueError, r"Expected tau above 0.*at most 1; got -0\.1\. Fix: the default is 0\.05"),
+        ({"tau": 0}, ValueError, r"Expected tau above 0, or the target head never moves.*; got 0\. Fix"),
+        ({"tau": True}, ValueError, "Expected tau above 0.*; got True"),
+        ({"soft": "no"}, ValueError, r"Expected soft to be True or False; got 'no'\. Fix: the default is False"),
+        ({"double_q": 1}, ValueError, r"Expected double_q to be True or False; got 1\. Fix: the default is True"),
         ({"batch_size": 0}, ValueError, "Expected batch_size to be an integer of at least 1; got 0"),
         ({"n_steps": 1.5}, ValueError, r"Expected n_steps to be an integer of at least 1; got 1\.5"),
         ({"learning_starts": -1}, ValueError, "Expected learning_starts to be an integer of at least 0; got -1"),
@@ -697,6 +808,11 @@ def test_diverged_heads_are_refused():
         ({"max_grad_norm": "x"}, ValueError, "Expected max_grad_norm to be a positive number; got 'x'"),
         ({"reference": "self"}, ValueError, r"Expected reference to be one of .*'uniform-actions'.*got 'self'"),
         ({"policy_kwargs": {"beta": 1.0}}, ValueError, "policy_kwargs among .*'beta'"),
+        ({"policy_kwargs": {"cache_size": 0}}, ValueError, r"Expected cache_size .*at least 1; got 0\. Fix"),
+        ({"policy_kwargs": {"cache_size": True}}, ValueError, r"Expected cache_size .*at least 1; got True\. Fix"),
+        ({"policy_kwargs": {"critic_arch": (16, 0)}}, ValueError, r"Expected critic_arch .*; got \(16, 0\)\. Fix"),
+        ({"policy_kwargs": {"critic_arch": 16}}, ValueError, r"Expected critic_arch .*; got 16\. Fix"),
+        ({"policy_kwargs": {"critic_arch": "16"}}, ValueError, r"Expected critic_arch .*; got '16'\. Fix"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

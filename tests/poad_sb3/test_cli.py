@@ -25,6 +25,7 @@ import poad_sb3
 from lang_envs import MissingExtraError
 from poad_sb3 import POAD, cli
 from poad_sb3.cli.app import app
+from poad_sb3.cli.common import parse_settings
 from poad_sb3.presets import PRESETS
 from poad_sb3.runs import PROMPT_TEMPLATE, ResumableCSV, RunConfig, RunFolder, differences
 
@@ -281,6 +282,20 @@ def test_another_config_is_refused(run: Run, straight: Path, options: tuple[str,
     assert before == {path: path.read_bytes() for path in straight.iterdir() if path.is_file()}
 
 
+def test_fewer_steps_than_are_trained_are_refused(run: Run, straight: Path) -> None:
+    before = (straight / "config.json").read_bytes()
+    said = run("train", "--resume", "--out", str(straight), "--steps", str(2 * N), code=1)
+    assert f"Expected --steps beyond {6 * N}, where the run already is; got {2 * N}." in said
+    assert (straight / "config.json").read_bytes() == before
+
+
+def test_a_finished_run_may_be_resumed_with_the_same_words(run: Run) -> None:
+    for _ in range(2):  # 20 steps are two rollouts
+        said = run("train", ENV_ID, *SMALL, "--steps", "20", "--out", "run", "--set", "paper_mode=No", "--resume")
+    assert f"from step {2 * N} to 20" in said
+    assert json.loads(Path("run/config.json").read_text())["arguments"]["paper_mode"] is False
+
+
 def test_another_environment_or_a_run_without_resume_is_refused(run: Run, straight: Path) -> None:
     there = ("--out", str(straight))
     assert "ENV is 'Overcooked" in run("train", "VirtualHome-Cheese-v0", "--resume", *there, code=1)
@@ -334,7 +349,14 @@ def test_damaged_files_of_a_run_are_told(run: Run, straight: Path) -> None:
         (("train", ENV_ID, "--preset", "paper/vritualhome"), "Did you mean paper/virtualhome"),
         (("train", ENV_ID, "--set", "gama=1"), "Expected arguments of POAD; got 'gama'. Did you mean gamma"),
         (("train", ENV_ID, "--set", "gamma"), "Expected --set NAME=VALUE.*; got 'gamma'"),
-        (("train", ENV_ID, "--set", "gamma=high"), "not supported|Expected gamma"),
+        (("train", ENV_ID, "--set", "gamma=high"), "Expected gamma to be a number; got 'high'"),
+        (("train", ENV_ID, "--set", "paper_mode=maybe"), "Expected paper_mode to be true or false; got 'maybe'"),
+        (
+            ("train", ENV_ID, "--set", "device=cpux"),
+            "Expected a device that torch can use here; got 'cpux'.*device=cpu",
+        ),
+        (("train", ENV_ID, "--set", "device=cuda:99"), "Expected a device that torch can use here; got 'cuda:99'"),
+        (("train", ENV_ID, "--algo", "badq"), r"BADQ is trained from Python: poad_sb3\.BADQ"),
         (("train", ENV_ID, "--set", "seed=1"), "seed, which is set by --seed"),
         (("train", ENV_ID, "--set", "lora=1", "--set", "lora.r=1"), "got both"),
         (("train", ENV_ID, "--set", "max_new_tokens=9"), "max_new_tokens has none: action_sampling is 'trie'"),
@@ -376,11 +398,15 @@ def test_a_failed_training_says_what_is_left(run: Run, monkeypatch: pytest.Monke
         calls.append(1)
         raise ConnectionError("the simulator\nis gone")
 
+    ended: list[dict[str, int]] = []
+    begun = SimpleNamespace(log=lambda values, step: None, finish=lambda **options: ended.append(options))
     with monkeypatch.context() as patch:
         patch.setattr("poad_sb3.on_policy.update", fail)
-        said = run("train", ENV_ID, *SMALL, "--steps", "64", "--out", "run", code=3)
+        patch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: begun))
+        said = run("train", ENV_ID, *SMALL, "--steps", "64", "--out", "run", "--wandb", "kitchen", code=3)
     assert f"The training stopped at step {N} (ConnectionError: the simulator is gone). There is no checkpoint" in said
     assert "Traceback" in Path("run/error.txt").read_text()
+    assert ended == [{"exit_code": 1}], "the run of Weights & Biases"
     assert "from the start to 64" in run("train", "--resume", "--out", "run")
 
 
@@ -401,6 +427,18 @@ def test_eval_elsewhere(run: Run, straight: Path) -> None:
     assert "Expected --env ID" in run("eval", "alone.zip", code=1)
     assert "VirtualHome-Cheese-v0" in run("eval", "alone.zip", "--env", "VirtualHome-Cheese-v0", "--episodes", "1")
     assert "CartPole-v1 cannot be made" in run("eval", "alone.zip", "--env", "CartPole-v1", code=1)
+
+
+def test_eval_of_badq(run: Run) -> None:
+    poad_sb3.BADQ("LLMPolicy", gym.make(ENV_ID), seed=0, policy_kwargs={"critic_arch": [8]}).save("badq.zip")
+    shown = run("eval", "badq.zip", "--env", ENV_ID, "--episodes", "1", "--deterministic")
+    assert f"BADQ at step 0 on {ENV_ID}: 1 episodes" in shown
+
+
+def test_values_of_python_are_no_text() -> None:
+    said = ["a=True", "b=False", "c=None", 'd="None"', "e=none", "f.g=[1]"]
+    read = {"a": True, "b": False, "c": None, "d": "None", "e": "none", "f": {"g": [1]}}
+    assert parse_settings("--env-set", said) == read
 
 
 def test_presets(run: Run) -> None:

@@ -16,14 +16,13 @@ from toy import LampEnv
 
 import poad_sb3
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME
+from poad_sb3.arguments import check_arguments, known_arguments, typed_arguments
 from poad_sb3.lm import DEFAULT_LORA
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 from poad_sb3.presets import (
     ALGORITHMS,
     PRESETS,
     PresetError,
-    check_arguments,
-    known_arguments,
     preset,
     preset_arguments,
 )
@@ -195,3 +194,39 @@ def test_the_table_of_the_guide() -> None:
         envs = f"{PRESETS[name].n_envs} x {arguments['n_steps']}"
         told[name, algorithm] = " | ".join([envs, *(f"{arguments[key]:g}" for key in keys)])
     assert {(name, algorithm): cells for name, algorithm, cells in shown} == told
+
+
+# ---------------------------------------------------------------------- text from a command line
+
+
+@pytest.mark.parametrize(
+    ("word", "meaning"), [("False", False), ("no", False), ("OFF", False), ("yes", True), (True, True)]
+)
+def test_words_for_booleans(word: object, meaning: bool) -> None:
+    assert typed_arguments(POAD, {"paper_mode": word})["paper_mode"] is meaning
+
+
+def test_other_values_keep_their_type() -> None:
+    given = {
+        "gamma": 1,
+        "target_kl": "None",
+        "credit_level": "token",
+        "policy_kwargs": {"model": "off", "lora": {"r": 4}},
+    }
+    assert typed_arguments(POAD, given) == {**given, "target_kl": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"paper_mode": "maybe"}, "Expected paper_mode to be true or false; got 'maybe'"),
+        ({"paper_mode": 2}, "Expected paper_mode to be true or false; got 2"),
+        ({"n_steps": "many"}, "Expected n_steps to be a number; got 'many'"),
+        ({"learning_rate": False}, "Expected learning_rate to be a number; got False"),
+        ({"policy_kwargs": 5}, "Expected policy_kwargs to be a mapping; got 5"),
+        ({"policy_kwargs": {"max_tokens_per_forward": "x"}}, r"policy_kwargs\.max_tokens_per_forward to be a number"),
+    ],
+)
+def test_text_where_a_boolean_or_a_number_belongs_is_refused(given: dict[str, object], match: str) -> None:
+    with pytest.raises(PresetError, match=match):
+        typed_arguments(POAD, given)

@@ -84,6 +84,7 @@ def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     agent, _ = collect(name, n_steps=12, normalize_value=True)
     hold_still(agent)
     critic, state = agent.policy.critic, agent.rollout_buffer.get_state()
+    critic.scale.count.fill_(1e-6)  # as if returns had been seen: not the first renewal, which clips nothing
     # The values at sampling are of a while ago, so that some changes are clipped.
     state["old_values"] = state["old_values"] + np.linspace(-0.4, 0.4, len(state["old_values"]), dtype=np.float32)
     agent.rollout_buffer.set_state(state)
@@ -100,6 +101,14 @@ def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     expected = torch.cat([part.flatten() for part in parts])
     assert logged["value_loss"] == pytest.approx(loss.item(), rel=1e-4)
     assert (ours - expected).norm() < 1e-4 * expected.norm()
+
+
+def test_the_first_update_with_the_option_moves_the_critic() -> None:
+    """Every value jumps from 0 to the mean return there, far beyond the clip range."""
+    agent, _ = collect("POAD", n_steps=12, normalize_value=True)
+    before = agent.policy.critic.mlp[-2].weight.clone()
+    assert run_update(agent)["critic_grad_norm"] > 0
+    assert not torch.equal(agent.policy.critic.mlp[-2].weight, before)
 
 
 def test_without_the_option_values_are_in_units_of_reward() -> None:
