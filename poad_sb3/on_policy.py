@@ -12,7 +12,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
@@ -24,9 +23,8 @@ from poad_sb3.buffers import Bootstrap, CreditLevel, TokenRolloutBuffer
 from poad_sb3.checks import check_arguments
 from poad_sb3.choosers import ActionSampling, member
 from poad_sb3.errors import UnsupportedEnvError
-from poad_sb3.observations import wrap_language_env
-from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.rollout_saves import ResumableRollouts
 from poad_sb3.rows import Normalization
 from poad_sb3.stepping import step_all
 from poad_sb3.update import UpdateSettings, update
@@ -40,7 +38,7 @@ _ACTING = ("action_sampling", "candidate_normalization", "paper_mode", "max_new_
 """Arguments that the policy takes too."""
 
 
-class LLMOnPolicyAlgorithm(ResumableAlgorithm):
+class LLMOnPolicyAlgorithm(ResumableRollouts):
     """PPO on the tokens of a language model's actions, in SB3's manner.
 
     The methods of this package are this class with different credit and ways to act. The defaults suit the embedded
@@ -230,10 +228,6 @@ class LLMOnPolicyAlgorithm(ResumableAlgorithm):
         self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
         self._check_fingerprint(self.base_fingerprint)
         self.base_fingerprint = self.policy.lm.fingerprint
-
-    @staticmethod
-    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:  # noqa: ANN401 - checked here
-        return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
         if policy_name not in self.policy_aliases:

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3 import checkpoints
-from poad_sb3.buffers import TokenRolloutBuffer
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
+from poad_sb3.observations import wrap_language_env
 from poad_sb3.policies import LLMPolicy
 
 __all__ = ["ResumableAlgorithm"]
@@ -25,29 +25,50 @@ __all__ = ["ResumableAlgorithm"]
 Self = TypeVar("Self", bound="ResumableAlgorithm")
 
 
-class ResumableAlgorithm(OnPolicyAlgorithm):
+class ResumableAlgorithm(BaseAlgorithm):
     """SB3's `save`, `load`, `set_env` and `set_parameters`, made exact and safe.
 
-    A checkpoint holds, beside SB3's members, the states of environments and random generators, and the rollout if it
-    was taken between a rollout and its update.
+    A checkpoint holds, beside SB3's members, the states of environments and random generators, and what a kind of
+    algorithm adds to them by `_capture` and `_restore`. Mixed in before the SB3 class that it makes resumable.
     """
 
-    policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
-    rollout_buffer: TokenRolloutBuffer
+    policy: LLMPolicy
     env: VecEnv | None
     _shuffle_rng: np.random.Generator
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SB3's own arguments
         self.base_fingerprint: str | None = None
-        self._collecting = False
-        self._waiting_saves: list[tuple[checkpoints.Target, Any, Any]] = []
         self._resume: dict[str, Any] | None = None
-        self._update_is_due = False
         self._envs_are_sound = True
         super().__init__(*args, **kwargs)
 
     def _check_numbers(self) -> None:
         """Raise ValueError for arguments out of range."""
+
+    def _capture(self) -> dict[str, Any]:
+        """What is no attribute of its own. After an error inside an environment nobody knows its state."""
+        # The weights are worth saving all the same.
+        return {
+            "envs": checkpoints.capture_envs(self.env) if self._envs_are_sound and self.env is not None else None,
+            "rng": checkpoints.capture_rng(),
+            "rollout_rng": self.policy.rollout_rng.bit_generator.state,
+            "predict_rng": self.policy.predict_rng.bit_generator.state,
+            "shuffle_rng": self._shuffle_rng.bit_generator.state,
+        }
+
+    def _restore(self, captured: dict[str, Any]) -> None:
+        """Put back what `_capture` took, but for what waits for `learn`."""
+        self.policy.rollout_rng.bit_generator.state = captured["rollout_rng"]
+        self.policy.predict_rng.bit_generator.state = captured["predict_rng"]
+        self._shuffle_rng.bit_generator.state = captured["shuffle_rng"]
+
+    def _leave_episodes(self) -> None:
+        """SB3 is about to reset the environments in the middle of their episodes."""
+
+    def _is_exact(self, left_out: set[str]) -> bool:
+        """Whether training can go on from a checkpoint as if it had never stopped."""
+        # VecNormalize keeps running statistics that SB3 saves apart.
+        return (self._resume or {}).get("envs") is not None and self._vec_normalize_env is None
 
     def _check_fingerprint(self, saved: str | None) -> None:
         if saved not in (None, self.policy.lm.fingerprint):
@@ -57,6 +78,10 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
                 "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
             )
 
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:  # noqa: ANN401 - checked here
+        return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
+
     def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
         """Replace the environment.
 
@@ -64,9 +89,18 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
             env: The new one; spaces and number must be as before.
             force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
                 where the state in the checkpoint is put back.
+
+        Raises:
+            ValueError: If their number is another.
         """
+        env = self._wrap_env(env, self.verbose)
+        if env.num_envs != self.n_envs:
+            raise ValueError(
+                f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
+                "Fix: pass that many, or start a new model."
+            )
         reset = self._resume is None if force_reset is None else force_reset
-        super().set_env(env, reset)  # type: ignore[arg-type]
+        super().set_env(env, reset)
         if reset:
             self._resume = None
 
@@ -92,10 +126,12 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
                 )
             checkpoints.restore_rng(resume["rng"])
         self._envs_are_sound = True  # put back, or about to be reset
+        if reset_num_timesteps or self._last_obs is None:
+            self._leave_episodes()
         return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_collecting", "_waiting_saves", "_shuffle_rng", "critic_lr_schedule"]
+        return [*super()._excluded_save_params(), "_shuffle_rng"]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer", "policy.critic_optimizer"], []
@@ -108,49 +144,21 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
     ) -> None:
         """Write a checkpoint from which training continues as if it had never stopped.
 
-        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
-        in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
-        those of the call, and the update on the rollout is the first thing the resumed training does.
+        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole.
 
         Args:
             path: Path (`.zip` is added) or binary file object.
             exclude: Attributes to leave out, as in SB3.
             include: Attributes to keep although they are left out by default, as in SB3.
         """
-        if self._collecting:
-            self._waiting_saves.append((path, exclude, include))
-        else:
-            self._write(path, exclude, include)
-
-    def _commit_saves(self) -> None:
-        self._collecting = False
-        waiting, self._waiting_saves = self._waiting_saves, []
-        for path, exclude, include in waiting:
-            self._write(path, exclude, include)
-
-    def _write(self, path: checkpoints.Target, exclude: Any, include: Any) -> None:  # noqa: ANN401
-        # After an error inside an environment's step nobody knows its state; the weights are worth saving all the same.
-        envs = checkpoints.capture_envs(self.env) if self._envs_are_sound and self.env is not None else None
-        kept, self._resume = (
-            self._resume,
-            self._resume
-            or {
-                "envs": envs,
-                "rng": checkpoints.capture_rng(),
-                "rollout_rng": self.policy.rollout_rng.bit_generator.state,
-                "predict_rng": self.policy.predict_rng.bit_generator.state,
-                "shuffle_rng": self._shuffle_rng.bit_generator.state,
-                "rollout": self.rollout_buffer.get_state() if self._update_is_due else None,
-            },
-        )
+        kept, self._resume = self._resume, self._resume or self._capture()
         header = {
             "format": 1,
             "algorithm": type(self).__name__,
             "num_timesteps": self.num_timesteps,
             "model": self.policy_kwargs.get("model", "pocket"),
             "base_fingerprint": self.base_fingerprint,
-            # VecNormalize keeps running statistics that SB3 saves apart.
-            "exact_resume": self._resume["envs"] is not None and self._vec_normalize_env is None,
+            "exact_resume": self._is_exact(set(exclude or ()) - set(include or ())),
         }
         try:
             with checkpoints.atomic_target(path) as target:
@@ -208,17 +216,13 @@ class ResumableAlgorithm(OnPolicyAlgorithm):
             raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
         if "policy_kwargs" in kwargs:  # SB3 would insist on equal ones; shapes and fingerprint are checked anyway
             custom_objects = {**(custom_objects or {}), "policy_kwargs": kwargs.pop("policy_kwargs")}
-        wrapped = None if env is None else cls._wrap_env(env)  # type: ignore[arg-type]  # ours takes an id too
+        wrapped = None if env is None else cls._wrap_env(env)
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
         model._check_numbers()
         resume = model._resume
         if resume is None:
             return model
-        model.policy.rollout_rng.bit_generator.state = resume["rollout_rng"]
-        model.policy.predict_rng.bit_generator.state = resume["predict_rng"]
-        model._shuffle_rng.bit_generator.state = resume["shuffle_rng"]
-        if resume["rollout"] is not None:
-            model.rollout_buffer.set_state(resume["rollout"])
+        model._restore(resume)
         if force_reset:
             model._resume = None
         return model

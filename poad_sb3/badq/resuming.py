@@ -2,221 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
-from collections.abc import Iterable
-from typing import Any, TypeVar
-
-import gymnasium as gym
-import numpy as np
-import torch
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.vec_env import VecEnv
-
-from poad_sb3 import checkpoints
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.badq.replay import TransitionBuffer
-from poad_sb3.errors import CheckpointError, UnsupportedEnvError
-from poad_sb3.observations import wrap_language_env
+from poad_sb3.persistence import ResumableAlgorithm
 
 __all__ = ["ResumableOffPolicy"]
 
-Self = TypeVar("Self", bound="ResumableOffPolicy")
 
+class ResumableOffPolicy(ResumableAlgorithm):
+    """A checkpoint holds the replay buffer too.
 
-class ResumableOffPolicy(BaseAlgorithm):
-    """SB3's `save`, `load`, `set_env` and `set_parameters`, made exact and safe.
-
-    A checkpoint holds, beside SB3's members, the replay buffer and the states of environments and random generators.
-    Unlike a rollout, a replay buffer is whole after every step, so a checkpoint can be written at any time.
+    Unlike a rollout, a replay buffer is whole after every step, so a checkpoint can be written at any time. With
+    `save(..., exclude=["replay_buffer"])` the file is small, and training can go on from it, but not as if it had never
+    stopped.
     """
 
     policy: BADQPolicy
     replay_buffer: TransitionBuffer
-    env: VecEnv | None
-    _shuffle_rng: np.random.Generator
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SB3's own arguments
-        self.base_fingerprint: str | None = None
-        self._resume: dict[str, Any] | None = None
-        self._envs_are_sound = True
-        super().__init__(*args, **kwargs)
+    def _leave_episodes(self) -> None:
+        self.replay_buffer.leave_episodes()
 
-    def _check_numbers(self) -> None:
-        """Raise ValueError for arguments out of range."""
-
-    def _check_fingerprint(self, saved: str | None) -> None:
-        if saved not in (None, self.policy.lm.fingerprint):
-            raise CheckpointError(
-                f"Expected the base model the checkpoint was written with (fingerprint {str(saved)[:12]}); got "
-                f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary changed. "
-                "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
-            )
-
-    @staticmethod
-    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:  # noqa: ANN401 - checked here
-        return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
-
-    def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
-        """Replace the environment.
-
-        Args:
-            env: The new one; spaces and number must be as before.
-            force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
-                where the state in the checkpoint is put back.
-
-        Raises:
-            ValueError: If their number is another.
-        """
-        env = self._wrap_env(env, self.verbose)
-        if env.num_envs != self.n_envs:
-            raise ValueError(
-                f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
-                "Fix: pass that many, or start a new model."
-            )
-        reset = self._resume is None if force_reset is None else force_reset
-        super().set_env(env, reset)
-        if reset:
-            self._resume = None
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        reset_num_timesteps: bool = True,
-        tb_log_name: str = "run",
-        progress_bar: bool = False,
-    ) -> tuple[int, BaseCallback]:
-        if self.env is None:
-            raise UnsupportedEnvError("Expected an environment to learn in; got None. Fix: model.set_env(env) first.")
-        resume, self._resume = self._resume, None
-        if resume is not None:
-            if not checkpoints.restore_envs(self.env, resume["envs"]):
-                self._last_obs = None
-                warnings.warn(
-                    "The environments could not be put back where the checkpoint left them; training goes on from a "
-                    "reset (exact_resume=False). Fix: pass the same kind and number of environments, and give them "
-                    "get_state() and set_state() if they have none.",
-                    stacklevel=3,
-                )
-            checkpoints.restore_rng(resume["rng"])
-        self._envs_are_sound = True  # put back, or about to be reset
-        if reset_num_timesteps or self._last_obs is None:  # where SB3 resets
-            self.replay_buffer.leave_episodes()
-        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+    def _is_exact(self, left_out: set[str]) -> bool:
+        return super()._is_exact(left_out) and "replay_buffer" not in left_out
 
     def _excluded_save_params(self) -> list[str]:
-        kept = [name for name in super()._excluded_save_params() if name != "replay_buffer"]
-        return [*kept, "_shuffle_rng"]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "policy.optimizer", "policy.critic_optimizer"], []
-
-    def save(
-        self,
-        path: checkpoints.Target,
-        exclude: Iterable[str] | None = None,
-        include: Iterable[str] | None = None,
-    ) -> None:
-        """Write a checkpoint from which training continues as if it had never stopped.
-
-        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole.
-
-        Args:
-            path: Path (`.zip` is added) or binary file object.
-            exclude: Attributes to leave out, as in SB3. Without `"replay_buffer"` the file is small, and training can
-                go on from it, but not as if it had never stopped.
-            include: Attributes to keep although they are left out by default, as in SB3.
-        """
-        left_out = set(exclude or ()) - set(include or ())
-        kept, self._resume = self._resume, self._resume or self._capture()
-        header = {
-            "format": 1,
-            "algorithm": type(self).__name__,
-            "num_timesteps": self.num_timesteps,
-            "model": self.policy_kwargs.get("model", "pocket"),
-            "base_fingerprint": self.base_fingerprint,
-            "exact_resume": self._resume["envs"] is not None
-            and self._vec_normalize_env is None  # it keeps running statistics that SB3 saves apart
-            and "replay_buffer" not in left_out,
-        }
-        try:
-            with checkpoints.atomic_target(path) as target:
-                super().save(target, exclude, include)
-                checkpoints.add_header(target, header)
-        finally:
-            self._resume = kept
-
-    def _capture(self) -> dict[str, Any]:
-        """What is no attribute of its own. After an error inside an environment nobody knows its state."""
-        return {
-            "envs": checkpoints.capture_envs(self.env) if self._envs_are_sound and self.env is not None else None,
-            "rng": checkpoints.capture_rng(),
-            "rollout_rng": self.policy.rollout_rng.bit_generator.state,
-            "predict_rng": self.policy.predict_rng.bit_generator.state,
-            "shuffle_rng": self._shuffle_rng.bit_generator.state,
-        }
-
-    def set_parameters(
-        self,
-        load_path_or_dict: Any,  # noqa: ANN401 - a path, a file or SB3's nested dict
-        exact_match: bool = True,
-        device: torch.device | str = "auto",
-    ) -> None:
-        """Load weights and optimiser states in place; a damaged file or another base model changes nothing."""
-        if not isinstance(load_path_or_dict, dict):
-            self._check_fingerprint(checkpoints.read_header(load_path_or_dict)["base_fingerprint"])
-        super().set_parameters(load_path_or_dict, exact_match, device)
-
-    @classmethod
-    def load(
-        cls: type[Self],
-        path: checkpoints.Target,
-        env: gym.Env[Any, Any] | VecEnv | str | None = None,
-        device: torch.device | str = "auto",
-        custom_objects: dict[str, Any] | None = None,
-        print_system_info: bool = False,
-        force_reset: bool = False,
-        **kwargs: Any,  # noqa: ANN401 - attributes to replace, as in SB3
-    ) -> Self:
-        """Load a checkpoint.
-
-        Args:
-            path: Path or binary file object.
-            env: Environment to go on in; its state is put back where the checkpoint left it at the next `learn`.
-            device: Device to load to.
-            custom_objects: See SB3.
-            print_system_info: See SB3.
-            force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
-            **kwargs: Constructor arguments to replace. `policy_kwargs={"model": folder}` finds a model that has moved.
-
-        Raises:
-            CheckpointError: If the file is damaged, of another algorithm, or its base model is not the one at hand.
-            ValueError: If an argument to replace is unknown or out of range, or if the replay buffer in the file is
-                of another number of environments.
-        """
-        written_by = checkpoints.read_header(path)["algorithm"]
-        if written_by != cls.__name__:
-            raise CheckpointError(
-                f"Expected a checkpoint of {cls.__name__}; {path} is one of {written_by}. Fix: {written_by}.load(path)."
-            )
-        known = set(inspect.signature(cls.__init__).parameters)
-        unknown = sorted(set(kwargs) - known)
-        if unknown:
-            raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
-        if "policy_kwargs" in kwargs:  # SB3 would insist on equal ones; shapes and fingerprint are checked anyway
-            custom_objects = {**(custom_objects or {}), "policy_kwargs": kwargs.pop("policy_kwargs")}
-        wrapped = None if env is None else cls._wrap_env(env)
-        model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
-        model._check_numbers()
-        resume = model._resume
-        if resume is None:
-            return model
-        model.policy.rollout_rng.bit_generator.state = resume["rollout_rng"]
-        model.policy.predict_rng.bit_generator.state = resume["predict_rng"]
-        model._shuffle_rng.bit_generator.state = resume["shuffle_rng"]
-        if force_reset:
-            model._resume = None
-        return model
+        return [name for name in super()._excluded_save_params() if name != "replay_buffer"]

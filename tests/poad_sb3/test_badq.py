@@ -679,7 +679,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
     model = make()
     model.save(tmp_path / "badq.zip")
     POAD("LLMPolicy", LampEnv(), seed=0, policy_kwargs={"critic_arch": (8,)}).save(tmp_path / "poad.zip")
-    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of BADQ; .* is one of POAD\. Fix: POAD\.load"):
+    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of BADQ; got one of POAD.*\. Fix: POAD\.load"):
         BADQ.load(tmp_path / "poad.zip")
     (tmp_path / "cut.zip").write_bytes((tmp_path / "badq.zip").read_bytes()[:5000])
     with pytest.raises(CheckpointError, match=r"truncated or corrupt .*Fix: use an earlier checkpoint"):
