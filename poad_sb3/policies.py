@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
+from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.buffers import ActionStep, TokenValues
 from poad_sb3.candidates import TokenIds
 from poad_sb3.choosers import ActionSampling, make_chooser
@@ -203,7 +204,8 @@ class LLMPolicy(BasePolicy):
             state: Passed through; the policy has no memory.
             episode_start: Ignored, for the same reason.
             deterministic: The most probable admissible action instead of a sample.
-            admissible_actions: The list beside a `str`, or one list for each of several.
+            admissible_actions: The list beside a `str`, or one list for each of several. A policy that samples freely
+                needs none.
 
         Returns:
             Action tokens `[max_length]` (or `[n, max_length]`), and `state`.
@@ -211,6 +213,9 @@ class LLMPolicy(BasePolicy):
         Raises:
             ObservationError: If the admissible actions are missing or malformed.
         """
+        is_free = self._settings["action_sampling"] == ActionSampling.FREE
+        if is_free and isinstance(observation, str) and admissible_actions is None:
+            observation = admissible_observation(observation, None)  # no list is needed
         observation = merge_admissible(observation, admissible_actions)
         return super().predict(observation, state, episode_start, deterministic)
 

@@ -335,3 +335,11 @@ def test_every_way_to_act_is_a_word_that_a_checkpoint_can_hold() -> None:
     agents: Sequence[Any] = [make_method("TWOSOME"), make_method("POAD, free")]
     assert [agent.action_sampling for agent in agents] == ["candidates", "free"]
     assert all(type(agent.action_sampling) is str for agent in agents)
+
+
+def test_a_free_agent_takes_a_text_alone() -> None:
+    agent = make_agent(POAD, action_sampling="free", max_new_tokens=3)
+    tokens, _ = agent.predict("The lamp is red.", deterministic=True)
+    listed, _ = agent.predict("The lamp is red.", deterministic=True, admissible_actions=["press red"])
+    np.testing.assert_array_equal(tokens, listed)
+    assert agent.action_space.contains(tokens)
