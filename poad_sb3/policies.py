@@ -17,7 +17,7 @@ from lang_envs import EncodingError, TokenSequence
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.buffers import ActionStep, TokenValues
 from poad_sb3.candidates import TokenIds
-from poad_sb3.choosers import ActionSampling, make_chooser
+from poad_sb3.choosers import ActionSampling, FreeChooser, make_chooser
 from poad_sb3.critic import TokenCritic
 from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
@@ -144,7 +144,7 @@ class LLMPolicy(BasePolicy):
         try:
             return self.action_space.encode(text)
         except EncodingError as error:
-            if self._settings["action_sampling"] == ActionSampling.FREE:
+            if isinstance(self.chooser, FreeChooser):
                 return self.action_space.unfinished()
             raise ObservationError(
                 f"Expected admissible actions that the action space holds; got {text[:80]!r} ({error}). "
@@ -213,7 +213,7 @@ class LLMPolicy(BasePolicy):
         Raises:
             ObservationError: If the admissible actions are missing or malformed.
         """
-        is_free = self._settings["action_sampling"] == ActionSampling.FREE
+        is_free = isinstance(self.chooser, FreeChooser)
         if is_free and isinstance(observation, str) and admissible_actions is None:
             observation = admissible_observation(observation, None)  # no list is needed
         observation = merge_admissible(observation, admissible_actions)
