@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from dataclasses import fields
 from functools import partial
@@ -26,7 +25,6 @@ from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollout_saves import ResumableRollouts
 from poad_sb3.rows import Normalization
-from poad_sb3.stepping import step_all
 from poad_sb3.update import UpdateSettings, update
 
 __all__ = ["LLMOnPolicyAlgorithm"]
@@ -211,38 +209,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
                 f"Expected {elsewhere[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
                 "policy_kwargs. Fix: move it out of them."
             )
-        known = set(inspect.signature(self.policy_class.__init__).parameters)
-        unknown = sorted(set(self.policy_kwargs) - known)
-        if unknown:
-            raise ValueError(f"Expected policy_kwargs among {sorted(known - {'self'})}; got {unknown[0]!r}.")
-        self.policy = self.policy_class(  # type: ignore[assignment]
-            self.observation_space,
-            self.action_space,
-            self.lr_schedule,
-            **{
-                "critic_lr_schedule": self.critic_lr_schedule,
-                **{name: getattr(self, name) for name in _ACTING},
-                **self.policy_kwargs,
-            },
-        ).to(self.device)
-        self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        self._check_fingerprint(self.base_fingerprint)
-        self.base_fingerprint = self.policy.lm.fingerprint
-
-    def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
-        if policy_name not in self.policy_aliases:
-            raise ValueError(
-                f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of LLMPolicy; "
-                f'got {policy_name!r}. Fix: {type(self).__name__}("LLMPolicy", env).'
-            )
-        return self.policy_aliases[policy_name]
-
-    def set_random_seed(self, seed: int | None = None) -> None:
-        """Seed the process's generators, the spaces, the environments, and the policy's own generators."""
-        super().set_random_seed(seed)
-        if seed is not None and hasattr(self, "policy"):
-            self.policy.seed(seed)
-            self._shuffle_rng = np.random.default_rng([seed, 2])
+        acting = {name: getattr(self, name) for name in _ACTING}
+        self._make_policy(critic_lr_schedule=self.critic_lr_schedule, **acting)
 
     # ------------------------------------------------------------------ learning
 
@@ -296,13 +264,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         for _ in range(n_rollout_steps):
             steps = self.policy.act(self._last_obs)
             actions = np.stack([step.env_action for step in steps])
-            self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
-            new_obs, rewards, dones, infos = step_all(env, actions)
-            self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
-            if not np.isfinite(rewards).all():
-                raise FloatingPointError(
-                    f"Expected finite rewards; got {rewards}. Fix: mend the environment; nothing was learned from it."
-                )
+            _, rewards, dones, infos = self._step_envs(env, actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             go_on = callback.on_step()
@@ -362,17 +324,6 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.logger.record("train/critic_learning_rate", critic_rate)
         for name, value in logged.items():
             self.logger.record(f"train/{name}", value)
-
-    def predict(
-        self,
-        observation: Any,  # noqa: ANN401 - checked by the policy
-        state: tuple[NDArray[Any], ...] | None = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = False,
-        admissible_actions: Any = None,  # noqa: ANN401 - as in LLMPolicy.predict
-    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
-        """Choose environment actions; see `LLMPolicy.predict`."""
-        return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
 
 
 def _warn_if_off_policy(error: float) -> None:

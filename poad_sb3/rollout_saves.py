@@ -8,14 +8,14 @@ from typing import Any
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from poad_sb3 import checkpoints
+from poad_sb3.base import LanguageModelAlgorithm
 from poad_sb3.buffers import TokenRolloutBuffer
-from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.policies import LLMPolicy
 
 __all__ = ["ResumableRollouts"]
 
 
-class ResumableRollouts(ResumableAlgorithm, OnPolicyAlgorithm):
+class ResumableRollouts(LanguageModelAlgorithm, OnPolicyAlgorithm):
     """A checkpoint holds the rollout too, if it was taken between a rollout and its update."""
 
     policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class

@@ -149,7 +149,7 @@ def _backward(
         among = Slots(place[slots.row[here]], slots.decision[here], slots.choice[here])
         reference = None
         if features is not None:
-            reference = Reference(features[here], [children[place] for place in here.tolist()])
+            reference = Reference(features[here], [children[which] for which in here.tolist()])
         taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], among, reference)
         units, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
         new = _sum_in(taken.log_prob, of, len(units))

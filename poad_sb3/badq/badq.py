@@ -12,7 +12,6 @@ from typing import Any, ClassVar, TypeVar
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
@@ -27,7 +26,6 @@ from poad_sb3.badq.update import gather, update_head
 from poad_sb3.choosers import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.observations import Question, parse_observation
-from poad_sb3.stepping import step_all
 
 __all__ = ["BADQ"]
 
@@ -188,35 +186,7 @@ class BADQ(ResumableOffPolicy):
                 f"{self.n_envs}. Fix: pass that many, or save with exclude=['replay_buffer']."
             )
         self.replay_buffer = TransitionBuffer(self.buffer_size, self.n_envs) if kept is None else kept
-        known = set(inspect.signature(self.policy_class.__init__).parameters) - {"self", *_OF_POLICY}
-        unknown = sorted(set(self.policy_kwargs) - known)
-        if unknown:
-            raise ValueError(f"Expected policy_kwargs among {sorted(known)}; got {unknown[0]!r}.")
-        self.policy = self.policy_class(  # type: ignore[assignment]
-            self.observation_space,
-            self.action_space,
-            self.lr_schedule,
-            **{name: getattr(self, name) for name in _OF_POLICY},
-            **self.policy_kwargs,
-        ).to(self.device)
-        self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        self._check_fingerprint(self.base_fingerprint)
-        self.base_fingerprint = self.policy.lm.fingerprint
-
-    def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
-        if policy_name not in self.policy_aliases:
-            raise ValueError(
-                f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of BADQPolicy; "
-                f'got {policy_name!r}. Fix: {type(self).__name__}("BADQPolicy", env).'
-            )
-        return self.policy_aliases[policy_name]
-
-    def set_random_seed(self, seed: int | None = None) -> None:
-        """Seed the process's generators, the spaces, the environments, and the generators of acting and sampling."""
-        super().set_random_seed(seed)
-        if seed is not None and hasattr(self, "policy"):
-            self.policy.seed(seed)
-            self._shuffle_rng = np.random.default_rng([seed, 2])
+        self._make_policy(**{name: getattr(self, name) for name in _OF_POLICY})
 
     # ------------------------------------------------------------------ learning
 
@@ -280,13 +250,7 @@ class BADQ(ResumableOffPolicy):
         self.policy.set_training_mode(False)
         questions = parse_observation(self._last_obs)[0]
         actions, picks = self.policy.explore(questions, self.exploration_rate)
-        self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
-        new_obs, rewards, dones, infos = step_all(env, actions)
-        self._last_obs, self._last_episode_starts, self._envs_are_sound = new_obs, dones, True  # type: ignore[assignment]
-        if not np.isfinite(rewards).all():
-            raise FloatingPointError(
-                f"Expected finite rewards; got {rewards}. Fix: mend the environment; nothing was learned from it."
-            )
+        new_obs, rewards, dones, infos = self._step_envs(env, actions)
         following = [
             _following(new, done, info)
             for new, done, info in zip(parse_observation(new_obs)[0], dones, infos, strict=True)
@@ -339,17 +303,6 @@ class BADQ(ResumableOffPolicy):
         if self.ep_success_buffer:
             self.logger.record("rollout/success_rate", safe_mean(self.ep_success_buffer))
         self.logger.dump(step=self.num_timesteps)
-
-    def predict(
-        self,
-        observation: Any,  # noqa: ANN401 - checked by the policy
-        state: tuple[NDArray[Any], ...] | None = None,
-        episode_start: NDArray[np.bool_] | None = None,
-        deterministic: bool = False,
-        admissible_actions: Any = None,  # noqa: ANN401 - as in LLMPolicy.predict
-    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
-        """Choose environment actions without exploring; see `LLMPolicy.predict`."""
-        return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
 
 
 def _following(new: Question, done: bool, info: dict[str, Any]) -> Question | None:

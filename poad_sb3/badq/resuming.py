@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.badq.replay import TransitionBuffer
-from poad_sb3.persistence import ResumableAlgorithm
+from poad_sb3.base import LanguageModelAlgorithm
 
 __all__ = ["ResumableOffPolicy"]
 
 
-class ResumableOffPolicy(ResumableAlgorithm):
+class ResumableOffPolicy(LanguageModelAlgorithm):
     """A checkpoint holds the replay buffer too.
 
     Unlike a rollout, a replay buffer is whole after every step, so a checkpoint can be written at any time. With
