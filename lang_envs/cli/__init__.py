@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from lang_envs.errors import MissingExtraError
 
-__all__ = ["load_app", "main"]
+__all__ = ["load_app", "main", "run_app"]
 
 _UNUSABLE = 2
 """Exit code; 1 would be the "reduced" of `lang-envs sandbox doctor`."""
 
 
-def load_app() -> Callable[[], None]:
-    """The command line, which needs packages that environments do not.
+def load_app(module: str = "lang_envs.cli.app", command: str = "lang-envs", extras: str = "cli") -> Callable[[], Any]:
+    """A command line, which needs packages that the rest does not.
+
+    Args:
+        module: Where `app` is.
+        command: Its name, for the error.
+        extras: That bring the packages.
 
     Raises:
         MissingExtraError: If they are not installed.
     """
     try:
-        from lang_envs.cli.app import app
+        app: Callable[[], Any] = importlib.import_module(module).app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
         raise MissingExtraError(
-            f"The lang-envs command needs {error.name}, which is not installed. "
-            'Fix: pip install -c constraints.txt -e ".[cli]"'
+            f"The {command} command needs {error.name}, which is not installed. "
+            f'Fix: pip install -c constraints.txt -e ".[{extras}]"'
         ) from error
     return app
 
 
-def main() -> None:
-    """Entry point of `lang-envs`."""
+def run_app(*which: str) -> None:
+    """Run the command line that `load_app` loads; without its packages, say so in one line."""
     try:
-        app = load_app()
+        app = load_app(*which)
     except MissingExtraError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(_UNUSABLE)
     app()
+
+
+def main() -> None:
+    """Entry point of `lang-envs`."""
+    run_app()

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 import poad_sb3
 from lang_envs import MissingExtraError
+from lang_envs.cli import load_app
 from poad_sb3 import POAD, cli
 from poad_sb3.cli.app import app
 from poad_sb3.cli.common import parse_settings
@@ -457,7 +458,7 @@ def test_without_the_extra_there_is_one_line(
     for module in ("poad_sb3.cli.app", "lang_envs.cli.common"):
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingExtraError, match=r'The poad command needs .* Fix: .*\[cli,llm\]"$'):
-        cli.load_app()
+        load_app("poad_sb3.cli.app", "poad", "cli,llm")
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
