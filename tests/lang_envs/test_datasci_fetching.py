@@ -621,6 +621,12 @@ def test_a_full_disk_of_a_file_by_hand(openml: OpenmlStandIn, data: Path, tmp_pa
     assert openml.requests == []
 
 
+def test_a_pipe_is_not_waited_for(data: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tumours.csv")
+    assert "got no ordinary file" in refused(1, "breast-w", "--from", str(tmp_path / "tumours.csv"))
+    assert contents(data) == {}
+
+
 def test_a_full_disk_of_kaggle(kaggle: KaggleStandIn, data: Path, throats_before: dict[str, bytes]) -> None:
     assert_no_room(fetch_limited(9000, "pharyngitis", "--force"))
     assert throats_before

@@ -2,7 +2,7 @@
 
 In a process of its own because both clients do things at import that no user of an environment asked for (messages,
 folders, log handlers, a login), keep their settings in globals, and may wait for ever. What they print is dropped; one
-line of JSON on stdout for every event (`Event`) is all that leaves this process. `fetching` is the other side.
+line of JSON on stdout for every event is all that leaves this process. `fetching` is the other side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lang_envs.datascicoding.datasets import errors
 from lang_envs.datascicoding.datasets.explain import explain
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
 from lang_envs.datascicoding.datasets.store import Origin, data_folder, install, storage_errors
-from lang_envs.datascicoding.datasets.wire import CHUNK, CONNECT_SECONDS, Tell, Wire
+from lang_envs.datascicoding.datasets.wire import CHUNK, CONNECT_SECONDS, MAX_BYTES, Tell, Wire
 from lang_envs.datascicoding.plain import printable
 
 __all__ = ["Order", "main", "unpack"]
@@ -34,8 +34,6 @@ _TRIES = 3
 _MAX_LICENCE = 200
 _PARENT_SECONDS = 0.5
 _PARTIAL = 206
-_MAX_TABLE_BYTES = 1 << 30
-"""Of a file in an archive: what claims to be larger is no table of ours."""
 
 
 class Order(NamedTuple):
@@ -62,7 +60,6 @@ def fetch_openml(order: Order, wire: Wire) -> tuple[Path, Origin]:
     import openml
 
     wanted = order.wanted
-
     openml.config.set_root_cache_directory(order.folder)
     openml.config.set_retry_policy("human", 1)
     for key, value in order.openml.items():
@@ -204,7 +201,7 @@ def unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
 def _unpack_member(archive: Path, wanted: Manifest, folder: Path) -> Path:
     with zipfile.ZipFile(archive) as opened:
         found = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
-        if len(found) != 1 or found[0].file_size > _MAX_TABLE_BYTES:
+        if len(found) != 1 or found[0].file_size > MAX_BYTES:
             names = printable(", ".join(info.filename for info in opened.infolist()[:10]))
             raise errors.NotServedError(
                 f"Expected one file {wanted.file!r} in the archive from Kaggle; it holds {names or 'nothing'}. "

@@ -34,7 +34,7 @@ DEFAULT_TIMEOUT = 30.0
 _GRACE = 15.0
 """Seconds more until the process itself counts as dead: name servers, imports."""
 _PREPARE_SECONDS = 600.0
-"""For making arrays of a file; airlines as ARFF takes half a minute."""
+"""For making arrays of a file; airlines as ARFF takes some ten seconds."""
 _PROBE_SECONDS = 1.2
 _POLL = 0.2
 _RESUMABLE = {
@@ -107,10 +107,10 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
         DataError: If it is not the file, or cannot be kept; a table that was here before is still here.
     """
     try:
+        if file.exists() and not file.is_file():  # looked at first: a pipe would be waited for
+            raise OSError("no ordinary file")
         with file.open("rb") as opened:
             opened.read(1)
-        if not file.is_file():
-            raise OSError("no ordinary file")
     except OSError as error:
         raise errors.DataMissingError(
             f"Expected a file to read at {str(file)!r}; got {error.strerror or error}. Fix: the path of the file that "

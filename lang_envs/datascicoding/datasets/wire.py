@@ -14,13 +14,14 @@ from typing import Any
 
 from lang_envs.datascicoding.datasets.errors import ChecksumError, StorageError
 
-__all__ = ["CHUNK", "CONNECT_SECONDS", "Tell", "Wire"]
+__all__ = ["CHUNK", "CONNECT_SECONDS", "MAX_BYTES", "Tell", "Wire"]
 
 CONNECT_SECONDS = 10.0
 CHUNK = 1 << 10
 """Bytes; small: what has come of a chunk when the connection breaks is lost."""
 _TELL_SECONDS = 0.1
-_MAX_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
+"""Of a file: what claims to be larger is no table of ours."""
 _UNSATISFIABLE = 416  # of a range: the client then asks for everything
 
 Tell = Callable[[str, Any], None]
@@ -78,7 +79,7 @@ class Wire:
         Raises:
             StorageError: If there is no room for it.
         """
-        if start + length > _MAX_BYTES:
+        if start + length > MAX_BYTES:
             raise _too_large(start + length)
         if length > shutil.disk_usage(self._folder).free:
             raise StorageError(
@@ -90,7 +91,7 @@ class Wire:
     def count(self, n_bytes: int) -> None:
         """So many bytes have come."""
         self.done += n_bytes
-        if self.done > _MAX_BYTES:
+        if self.done > MAX_BYTES:
             raise _too_large(self.done)
         if self.done >= self.total or time.monotonic() - self._told > _TELL_SECONDS:
             self._told = time.monotonic()
