@@ -8,7 +8,7 @@ Value iteration on tabular problems (`poad_sb3.tabular`), nothing sampled but th
   policy of the token backup;
 * random problems: how often that policy is wrong.
 
-Writes the part `exact` of results/theory.json, and results/theory.png.
+Writes results/theory.json and results/theory.png; POAD trained on KeyToken is in `benchmarks.keytoken`.
 """
 
 from __future__ import annotations
@@ -128,13 +128,6 @@ def exact_part() -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------- the trained part
-
-
-# POAD trained on KeyToken with each of GAMMA_TOKENS belongs here: a function that returns a part of its own, to be
-# written by `write_part("trained", ...)`.
-
-
 # ---------------------------------------------------------------------- pictures and files
 
 
@@ -176,17 +169,10 @@ def _by_length(axes: Axes, label: str) -> None:
     axes.grid(alpha=0.25)
 
 
-def write_part(name: str, part: dict[str, Any]) -> None:
-    """Put a part into results/theory.json, beside those that are there."""
-    path = RESULTS / "theory.json"
-    parts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    path.write_text(json.dumps(parts | {name: part}, indent=1) + "\n", encoding="utf-8")
-
-
 def main() -> None:
     """Command line."""
     part = exact_part()
-    write_part("exact", part)
+    (RESULTS / "theory.json").write_text(json.dumps({"exact": part}, indent=1) + "\n", encoding="utf-8")
     plot_exact(part)
     for name, curve in part["curves"].items():
         last = {key: curve[key][-1] for key in ("gap", "predicted", "greedy_share")}
