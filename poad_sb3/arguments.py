@@ -103,7 +103,7 @@ def check_arguments(
     """
     _require_known("arguments", kind.__name__, arguments, known_arguments(kind))
     policy = set(inspect.signature(kind.policy_aliases["LLMPolicy"]).parameters)
-    own = {"observation_space", "action_space", "lr_schedule", "critic_lr_schedule", "use_sde"}
+    own = {"observation_space", "action_space", "lr_schedule", "critic_lr_schedule", "use_sde", "device"}
     settings = arguments.get(MERGED) or {}
     _require_known(MERGED, kind.__name__, settings, policy - own - known_arguments(kind).keys())
     made = kind("LLMPolicy", None, _init_setup_model=False, **arguments)
@@ -129,6 +129,7 @@ def _require_known(what: str, owner: str, given: Iterable[str], known: Iterable[
 
 def _why_useless(name: str, made: LLMOnPolicyAlgorithm) -> str | None:
     """Why an argument changes nothing in an algorithm as it was made; None if it does."""
+    not_free = (made.action_sampling != "free", f"action_sampling is {made.action_sampling!r}, not 'free'")
     reasons = {
         "gamma_token": (made.credit_level == "action", "credit is of whole actions"),
         "gae_lambda_token": (made.credit_level == "action", "credit is of whole actions"),
@@ -137,7 +138,7 @@ def _why_useless(name: str, made: LLMOnPolicyAlgorithm) -> str | None:
             made.action_sampling != "candidates",
             f"action_sampling is {made.action_sampling!r}, not 'candidates'",
         ),
-        "max_new_tokens": (made.action_sampling != "free", f"action_sampling is {made.action_sampling!r}, not 'free'"),
+        **dict.fromkeys(("max_new_tokens", "temperature", "top_k", "top_p", "stop"), not_free),
         "min_advantage_std": (not made.normalize_advantage, "advantages are not normalised"),
     }
     useless, why = reasons.get(name, (False, ""))

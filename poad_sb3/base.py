@@ -37,6 +37,7 @@ class LanguageModelAlgorithm(ResumableAlgorithm):
         if unknown:
             raise ValueError(f"Expected policy_kwargs among {sorted(known)}; got {unknown[0]!r}.")
         spaces = (self.observation_space, self.action_space)
+        arguments["device"] = self.device
         policy = self.policy_class(*spaces, self.lr_schedule, **arguments, **self.policy_kwargs)
         self.policy = policy.to(self.device)  # type: ignore[assignment]
         self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))

@@ -267,27 +267,34 @@ class TokenRolloutBuffer(RolloutBuffer):
         Raises:
             RuntimeError: Before `compute_returns_and_advantage`.
         """
-        if self._flat is None:
-            raise RuntimeError("Expected compute_returns_and_advantage() before get(). Fix: fill the buffer first.")
-        n_actions = len(self._flat.paths)
+        flat = self.everything()
+        n_actions = len(flat.paths)
         order = (rng or np.random.default_rng()).permutation(n_actions)
         size = n_actions if batch_size is None else batch_size
         for start in range(0, n_actions, size):
-            yield self._minibatch(self._flat, order[start : start + size])
+            yield self._minibatch(flat, order[start : start + size])
+
+    def everything(self) -> TokenRolloutSamples:
+        """The whole rollout in its order; what is written into its tensors is what minibatches are made of.
+
+        Raises:
+            RuntimeError: Before `compute_returns_and_advantage`.
+        """
+        if self._flat is None:
+            raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
+        return self._flat
 
     def values_and_returns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Values at sampling and returns of every token, `[N]` each."""
-        if self._flat is None:
-            raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
-        return self._flat.old_values.cpu().numpy(), self._flat.returns.cpu().numpy()
+        flat = self.everything()
+        return flat.old_values.cpu().numpy(), flat.returns.cpu().numpy()
 
     def get_state(self) -> dict[str, Any]:
         """What an update needs of a full rollout, as plain picklable data."""
-        if self._flat is None:
-            raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
-        arrays = {name: getattr(self._flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
+        flat = self.everything()
+        arrays = {name: getattr(flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
         level = str(self.credit_level)
-        return {"paths": self._flat.paths, "offsets": self._offsets, "credit_level": level, **arrays}
+        return {"paths": flat.paths, "offsets": self._offsets, "credit_level": level, **arrays}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_state` returned.

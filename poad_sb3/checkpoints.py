@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
 from stable_baselines3.common.save_util import open_path
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from lang_envs.wrappers.admissible import EpisodeContext
 from poad_sb3.errors import CheckpointError
+from poad_sb3.observations import VecAdmissibleObservation
 
 __all__ = [
     "Target",
@@ -36,8 +38,8 @@ HEADER = "poad.json"
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers that keep statistics or observations which nobody can capture."""
 _MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth", HEADER})
-_COUNTERS = ("rewards", "_elapsed_steps")
-"""Attributes of SB3's Monitor and Gymnasium's TimeLimit that belong to an episode in progress."""
+_COUNTERS = ("rewards", "_elapsed_steps", "episode_context")
+"""Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation: of an episode in progress."""
 
 
 @contextlib.contextmanager
@@ -121,10 +123,24 @@ def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
         return None
     kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
+    contexts = _contexts(env)
     return [
-        {"env": state, "counters": {name: values[index] for name, values in kept.items()}}
+        {
+            "env": state,
+            "counters": {name: values[index] for name, values in kept.items()},
+            "context": contexts[index] if contexts else None,
+        }
         for index, state in enumerate(env.env_method("get_state"))
     ]
+
+
+def _contexts(env: VecEnv) -> list[EpisodeContext]:
+    """What `VecAdmissibleObservation` remembers of each episode, to be changed in place; empty without that wrapper."""
+    while isinstance(env, VecEnvWrapper):
+        if isinstance(env, VecAdmissibleObservation):
+            return env.contexts
+        env = env.venv
+    return []
 
 
 def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
@@ -139,10 +155,13 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
+    contexts = _contexts(env)
     for index, state in enumerate(states):
         env.env_method("set_state", state["env"], indices=[index])
         for name, value in state["counters"].items():
             env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
+        if contexts and state.get("context") is not None:
+            contexts[index] = state["context"]
     env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
     return True
 

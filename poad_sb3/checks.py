@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 from poad_sb3.buffers import Bootstrap, CreditLevel
 from poad_sb3.choosers import ActionSampling, member
+from poad_sb3.sampling import TokenSampling
 
 __all__ = ["check_arguments"]
 
@@ -23,6 +25,7 @@ def check_arguments(algorithm: Any) -> None:  # noqa: ANN401 - an LLMOnPolicyAlg
         TypeError: For a flag that is no bool.
     """
     _check_words(algorithm)
+    _check_sampling(algorithm)
     _check_flags(algorithm)
     _check_numbers(algorithm)
 
@@ -59,6 +62,13 @@ def _check_flags(algorithm: Any) -> None:  # noqa: ANN401 - as above
             raise TypeError(f"Expected {name} to be True or False; got {getattr(algorithm, name)!r}.")
 
 
+def _check_sampling(algorithm: Any) -> None:  # noqa: ANN401 - as above
+    TokenSampling(algorithm.temperature, algorithm.top_k, algorithm.top_p).check()
+    stop = algorithm.stop
+    if isinstance(stop, str) or not isinstance(stop, Sequence) or not all(isinstance(one, str) and one for one in stop):
+        raise TypeError(f"Expected stop to be texts, none of them empty; got {stop!r}. Fix: stop=[...].")
+
+
 def _check_words(algorithm: Any) -> None:  # noqa: ANN401 - as above
     member(CreditLevel, "credit_level", algorithm.credit_level)
     member(Bootstrap, "bootstrap", algorithm.bootstrap)
@@ -71,6 +81,11 @@ def _check_words(algorithm: Any) -> None:  # noqa: ANN401 - as above
         raise ValueError(
             "Expected admissible actions to choose from with credit for whole actions; got action_sampling="
             "'free'. Fix: 'candidates' or 'trie'; an open action space needs token credit (POAD, NTPO, ARCHER)."
+        )
+    if algorithm.kl_coef and (algorithm.policy_kwargs or {}).get("critic_trunk", "frozen") != "frozen":
+        raise ValueError(
+            "Expected kl_coef with critic_trunk='frozen': what the base model says is made of the same features; got "
+            f"{algorithm.kl_coef}. Fix: leave one of them out."
         )
     if algorithm.kl_coef and algorithm.action_sampling == ActionSampling.CANDIDATES and not algorithm.paper_mode:
         raise ValueError(

@@ -11,15 +11,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from poad_sb3.candidates import ActionTrie, Decision, TokenIds, action_log_probs, path_log_probs, sample_index
 from poad_sb3.decisions import edge_log_probs
 from poad_sb3.errors import ObservationError
+from poad_sb3.generation import Limits, generate
 from poad_sb3.lm import LanguageModel
-from poad_sb3.observations import Question
 from poad_sb3.paths import DecisionRow, TokenPath, TreeDecisions
+from poad_sb3.prompts import Question
 from poad_sb3.rows import Memo, Normalization, Prepared, ScoreCache, decision_row, prepare
+from poad_sb3.sampling import TokenSampling
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
@@ -150,30 +151,31 @@ class CandidateChooser(TrieChooser):
 
 
 class FreeChooser(Chooser):
-    """Ordinary sampling from the model's next-token distribution until the end token.
+    """Ordinary sampling from the model's next-token distribution until an end token or a stop text.
 
     Args:
         lm: The model it asks.
-        max_new_tokens: Bound on the tokens of an action, end token included.
+        limits: When an action ends.
+        sampling: What tokens are drawn by.
     """
 
-    def __init__(self, lm: LanguageModel, max_new_tokens: int) -> None:
+    def __init__(self, lm: LanguageModel, limits: Limits, sampling: TokenSampling) -> None:
         super().__init__(lm)
-        self._max_new_tokens = max_new_tokens
+        self._limits, self._sampling = limits, sampling
 
     def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
         """See `Chooser.choose`."""
-        prompts = [self.lm.prompt_ids(question.text) for question in questions]
-
-        def next_tokens(log_probs: Tensor) -> list[int]:
-            wide = log_probs.double().cpu().numpy()
-            return [int(row.argmax()) if rng is None else sample_index(row, rng) for row in wide]
-
-        actions, log_probs = self.lm.generate(prompts, self._max_new_tokens, next_tokens)
-        return [
-            Chosen(self.lm.action_text(ids), _free_path(prompt, ids), np.array(known, dtype=np.float32))
-            for prompt, ids, known in zip(prompts, actions, log_probs, strict=True)
-        ]
+        length = self._limits.max_new_tokens
+        prompts = [self.lm.prompt_ids(question, reserve=length) for question in questions]
+        uniforms = None if rng is None else rng.random((len(prompts), length))
+        temperature = float(self._sampling.temperature)
+        chosen = []
+        for prompt, one in zip(
+            prompts, generate(self.lm, prompts, self._limits, self._sampling, uniforms), strict=True
+        ):
+            path = TokenPath(prompt, one.tokens, one.decisions, temperature=temperature)
+            chosen.append(Chosen(one.text, path, one.log_probs))
+        return chosen
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Not known: there is no list.
@@ -192,7 +194,8 @@ def make_chooser(
     normalization: Normalization | str,
     *,
     paper_mode: bool,
-    max_new_tokens: int,
+    limits: Limits,
+    drawn_by: TokenSampling,
 ) -> Chooser:
     """The way to act that goes by a name.
 
@@ -207,7 +210,7 @@ def make_chooser(
             f"{str(chosen)!r}. Fix: leave one of them out."
         )
     if chosen is ActionSampling.FREE:
-        return FreeChooser(lm, max_new_tokens)
+        return FreeChooser(lm, limits, drawn_by)
     return TrieChooser(lm) if chosen is ActionSampling.TRIE else CandidateChooser(lm, divided, paper_mode)
 
 
@@ -229,11 +232,10 @@ def _as_free(lm: LanguageModel, chosen: Sequence[Chosen]) -> list[Chosen]:
     rows = [row for row in map(decision_row, paths) if row is not None]  # no path is without decisions
     scored: list[NDArray[np.float32]] = [np.empty(0, dtype=np.float32)] * len(rows)
     for chunk in lm.chunks([row.row for row in rows]):
-        hidden = lm.hidden_states([rows[index].row for index in chunk], adapter=True)
-        taken = [token for index in chunk for token in paths[index].action]
-        flat = lm.vocabulary_log_probs(hidden)[range(len(taken)), taken].cpu().numpy()
+        hidden = lm.hidden_states([rows[index].row for index in chunk])
+        flat = lm.child_log_probs(hidden, [(token,) for index in chunk for token in paths[index].action])
         ends = np.cumsum([len(paths[index].action) for index in chunk])[:-1]
-        for index, part in zip(chunk, np.split(flat, ends), strict=True):
+        for index, part in zip(chunk, np.split(flat.cpu().numpy(), ends), strict=True):
             scored[index] = part
     return [
         one._replace(path=path, log_probs=log_probs) for one, path, log_probs in zip(chosen, paths, scored, strict=True)

@@ -7,6 +7,7 @@ the whole vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -69,13 +70,22 @@ class Taken(NamedTuple):
 
 def edge_log_probs(lm: LanguageModel, rows: Sequence[DecisionRow]) -> Edges:
     """Distributions over the children at every decision of one chunk of rows."""
-    hidden = lm.hidden_states([row.row for row in rows], adapter=True)
+    hidden = lm.hidden_states([row.row for row in rows])
     children = [tokens for row in rows for tokens in row.children]
     mixtures = [row.mixture for row in rows if row.mixture is not None]
     if mixtures:
         return mixture_edges(mixtures, lm.child_log_probs(hidden, children))
-    counts = torch.tensor([len(tokens) for tokens in children], device=hidden.device)
-    return _edges(lm.child_logits(hidden, children), counts)
+    return _child_edges(lm.child_logits(hidden, children), children, _temperatures(rows, hidden.device))
+
+
+def _temperatures(rows: Sequence[DecisionRow], device: torch.device) -> Tensor:
+    """Of each decision of some rows, `[D]`."""
+    return torch.tensor([row.temperature for row in rows for _ in row.children], device=device)
+
+
+def _child_edges(logits: Tensor, children: Sequence[TokenIds], temperatures: Tensor) -> Edges:
+    counts = torch.tensor([len(tokens) for tokens in children], device=logits.device)
+    return _edges(logits / temperatures.repeat_interleave(counts), counts)
 
 
 def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:
@@ -131,28 +141,53 @@ def taken_log_probs(
     sizes = torch.tensor([len(row.children) if row.mixture is None else len(row.mixture.counts) for row in rows])
     offsets = (sizes.cumsum(0) - sizes).to(slots.row.device)
     node = offsets[slots.row] + slots.decision
+    temperatures = _temperatures(rows, slots.row.device)
     if any(row.is_open for row in rows):
-        hidden = lm.hidden_states([row.row for row in rows], adapter=True)
-        return _taken_openly(lm, lm.vocabulary_log_probs(hidden)[node], slots.choice, reference)
+        hidden = lm.hidden_states([row.row for row in rows])
+        return _taken_openly(lm, hidden[node], slots.choice, temperatures[node], reference)
     edges = edge_log_probs(lm, rows)
     known = None if edges.row_entropies is None else edges.row_entropies[slots.row]
-    divergence = None if reference is None else _kl_to_base(lm, edges, node, reference)
+    divergence = None if reference is None else _kl_to_base(lm, edges, node, temperatures[node], reference)
     return Taken(edges.log_probs[edges.starts[node] + slots.choice], edges.entropies[node], known, divergence)
 
 
-def _taken_openly(lm: LanguageModel, log_probs: Tensor, choice: Tensor, reference: Reference | None) -> Taken:
+def _taken_openly(
+    lm: LanguageModel, hidden: Tensor, choice: Tensor, temperatures: Tensor, reference: Reference | None
+) -> Taken:
+    """Choices among the whole vocabulary, a slice at a time: their logits are never all in memory."""
+    columns = [
+        lm.recomputed(
+            partial(_open_columns, lm),
+            hidden[part],
+            choice[part],
+            temperatures[part],
+            None if reference is None else reference.features[part],
+        )
+        for part in lm.by_slices(len(hidden))
+    ]
+    log_prob, entropy, divergence = torch.cat(columns, dim=1)
+    return Taken(log_prob, entropy, None, None if reference is None else divergence)
+
+
+def _open_columns(
+    lm: LanguageModel, hidden: Tensor, choice: Tensor, temperatures: Tensor, reference: Tensor | None
+) -> Tensor:
+    """Log-probability of the choice, entropy, and divergence from the base model (0 if not asked for), `[3, n]`."""
+    log_probs = (lm.vocabulary_logits(hidden) / temperatures[:, None]).log_softmax(-1)
     probs = log_probs.exp()
-    divergence = None
-    if reference is not None:
-        divergence = (probs * (log_probs - lm.vocabulary_log_probs(reference.features))).sum(-1)
     picked = log_probs.gather(-1, choice[:, None]).squeeze(-1)
-    return Taken(picked, -(probs * log_probs).sum(-1), None, divergence)
+    entropy = -(probs * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).sum(-1)  # 0 times -inf is 0 here
+    if reference is None:
+        return torch.stack([picked, entropy, torch.zeros_like(picked)])
+    base = (lm.vocabulary_logits(reference, frozen=True) / temperatures[:, None]).log_softmax(-1)
+    return torch.stack([picked, entropy, (probs * (log_probs - base)).sum(-1)])
 
 
-def _kl_to_base(lm: LanguageModel, edges: Edges, node: Tensor, reference: Reference) -> Tensor:
+def _kl_to_base(lm: LanguageModel, edges: Edges, node: Tensor, temperatures: Tensor, reference: Reference) -> Tensor:
     with torch.no_grad():
-        counts = torch.tensor([len(tokens) for tokens in reference.children], device=node.device)
-        base = _edges(lm.child_logits(reference.features, reference.children), counts).log_probs
+        logits = lm.child_logits(reference.features, reference.children, frozen=True)
+        base = _child_edges(logits, reference.children, temperatures).log_probs
+    counts = torch.tensor([len(tokens) for tokens in reference.children], device=node.device)
     of = torch.repeat_interleave(torch.arange(len(counts), device=node.device), counts)
     within = torch.arange(len(of), device=node.device) - (counts.cumsum(0) - counts)[of]
     ours = edges.log_probs[edges.starts[node][of] + within]

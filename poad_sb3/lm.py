@@ -1,121 +1,132 @@
-"""`LanguageModel`: the only place that touches transformers and peft.
+"""`LanguageModel`: token rows in, hidden states and logits out.
 
 It answers two questions about *token rows* (a prompt, and what follows it): what are the hidden states at given
-positions, with the LoRA adapter on or off; and what are the logits of a few child tokens there. No tensor of
+positions, as the model is trained or as it was; and what are the logits of some tokens there. No tensor of
 `[batch, tokens, vocabulary]` is ever made, and the language-model head sees only the rows that are asked for.
+
+Only this module and the package `poad_sb3.models` call transformers and peft.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import copy
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
-from safetensors import SafetensorError
+from peft import PeftModel
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+from torch.utils.checkpoint import checkpoint
 
-from poad_sb3.errors import ModelError, ObservationError
-from poad_sb3.model_check import TokenRow, adjust_logits, check_model
-from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.errors import ModelError
+from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint
+from poad_sb3.models.check import adjust_logits, check_checkpointing, check_model, is_exact
+from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
+from poad_sb3.models.packing import TokenIds, TokenRow, pack, path_to
+from poad_sb3.models.sources import ModelFactory, ModelSource, load
+from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
-__all__ = ["DEFAULT_LORA", "LanguageModel", "TokenRow"]
+__all__ = ["DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
 
-TokenIds = tuple[int, ...]
+_MAX_LOGITS = 1 << 24
+"""Logits that are in memory at once; more rows go through the head in slices."""
 
-DEFAULT_LORA: Mapping[str, Any] = {
-    "r": 8,
-    "lora_alpha": 16,
-    "lora_dropout": 0.0,
-    "bias": "none",
-    "target_modules": ["q_proj", "v_proj"],
-}
-"""The paper's adapter."""
 
-_FINGERPRINT_ELEMENTS = 1 << 18
+class CriticTrunk(StrEnum):
+    """Whose hidden states the critic reads."""
+
+    FROZEN = "frozen"
+    """Those of the model as it was before training: constant, so that they are computed once per rollout."""
+    LIVE = "live"
+    """Those of the model as it is, detached."""
 
 
 class LanguageModel(nn.Module):
-    """A causal language model with a LoRA adapter, and its tokenizer.
+    """A causal language model, what is trained of it, and its tokenizer.
 
     Args:
-        model: `"pocket"`, a folder, or an id of the Hugging Face hub.
+        model: `"pocket"`, a folder, an id of the Hugging Face hub, or a function that makes model and tokenizer.
         revision: Commit, tag or branch on the hub.
-        lora: Arguments of `peft.LoraConfig` that replace those of `DEFAULT_LORA`. Dropout must stay 0: rollout
-            and update must see the same distribution.
+        lora: Arguments of `peft.LoraConfig` laid over `DEFAULT_LORA`; None to train all weights. Dropout must stay 0:
+            rollout and update must see the same distribution.
+        dtype: `"float32"` or `"bfloat16"`, of the base weights. An adapter is float32 in any case.
+        quantization: `"8bit"`, `"4bit"` or arguments of `BitsAndBytesConfig`, for a base that an adapter is trained on.
+        attn_implementation: As transformers calls them; its own choice if None.
+        gradient_checkpointing: Compute activations again in the backward pass instead of keeping them.
+        critic_trunk: See `CriticTrunk`. With `lora=None`, `"frozen"` keeps a second copy of the weights.
+        prompt: How a prompt is made of an observation, see `poad_sb3.prompts.prompt_template`.
         max_tokens_per_forward: Bound on rows x padded length of one pass; memory follows it, results do not.
+        device: Where a quantised base is loaded.
 
     Raises:
-        ModelError: If the model cannot be loaded, has no end token, or the adapter does not fit it.
+        ModelError: If the model cannot be loaded as asked, has no end token, or the adapter does not fit it.
     """
 
     def __init__(
         self,
-        model: str = "pocket",
+        model: str | ModelFactory = "pocket",
         *,
         revision: str | None = None,
-        lora: Mapping[str, Any] | None = None,
+        lora: Mapping[str, Any] | None = DEFAULT_LORA,
+        dtype: str = "float32",
+        quantization: str | Mapping[str, Any] | None = None,
+        attn_implementation: str | None = None,
+        gradient_checkpointing: bool = False,
+        critic_trunk: CriticTrunk | str = CriticTrunk.FROZEN,
+        prompt: PromptSpec = "auto",
         max_tokens_per_forward: int = 4096,
+        device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
         if max_tokens_per_forward < 1:
             raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 4096.")
+        if critic_trunk not in list(CriticTrunk):
+            raise ModelError(f"Expected critic_trunk to be one of {[*map(str, CriticTrunk)]}; got {critic_trunk!r}.")
         self.max_tokens_per_forward = max_tokens_per_forward
-        base, self.tokenizer = _load(model, revision)
-        self.fingerprint = _fingerprint(base, self.tokenizer)
+        self.critic_trunk = CriticTrunk(critic_trunk)
+        self.source = ModelSource(model, revision, dtype, quantization, attn_implementation, device)
+        base, self.tokenizer = load(self.source)
+        self.fingerprint = fingerprint(base, self.tokenizer)
         config = base.config.get_text_config()
         self.max_length = int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
-        self.network = _adapt(base, lora)
+        template = prompt_template(prompt, self.tokenizer)
+        self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
+        keeps_copy = lora is None and self.critic_trunk == CriticTrunk.FROZEN
+        self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
+        self.network = adapt(base, lora)
         self.network.eval()
+        self.is_exact = is_exact(base)
         self.packs_trees = True  # until the check says otherwise
-        self.hidden_size, self.packs_trees = check_model(self.network, self.hidden_states, self.child_logits, model)
+        self.hidden_size, self.packs_trees, self.caches = check_model(
+            self.base, self.hidden_states, self.vocabulary_logits, self.source.name
+        )
+        self._recomputes: list[nn.Module] = []
+        if gradient_checkpointing:
+            self._enable_checkpointing()
+
+    @property
+    def base(self) -> Any:  # noqa: ANN401 - transformers has no types
+        """The transformers model; an adapter is inside its layers."""
+        return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network
 
     # ------------------------------------------------------------------ text and tokens
 
-    def prompt_ids(self, text: str) -> TokenIds:
-        """Token ids of a prompt, with the start token where the tokenizer has one.
-
-        Raises:
-            ObservationError: If there is no token: the first action token would have nothing to follow.
-        """
-        ids = self._text_ids(text)
-        if self.tokenizer.bos_token_id is not None:
-            ids = (int(self.tokenizer.bos_token_id), *ids)
-        if not ids:
-            raise ObservationError(
-                f"Expected an observation of at least one token; got {text!r}, and this tokenizer has no start token. "
-                "Fix: let the environment describe its state in words."
-            )
-        return ids
+    def prompt_ids(self, question: Question | str, reserve: int = 1) -> TokenIds:
+        """Token ids of a prompt; see `Prompter.prompt_ids`. A bare text is a question without history."""
+        asked = Question(question, None) if isinstance(question, str) else question
+        return self.prompter.prompt_ids(asked, reserve)
 
     def action_ids(self, text: str) -> TokenIds:
-        """Token ids of an action that continues a prompt: a space, the text, the end token.
-
-        Prompt and action are tokenised apart and their ids joined, so what is sampled is what is scored.
-        """
-        return (*self._text_ids(f" {text}"), self.end_token)
+        """Token ids of an action that continues a prompt; see `Prompter.action_ids`."""
+        return self.prompter.action_ids(text)
 
     @property
     def end_token(self) -> int:
         """Id of the token that ends an action."""
-        return int(self.tokenizer.eos_token_id)
-
-    def action_text(self, ids: TokenIds) -> str:
-        """The text of an action's tokens, without the space before it and the end token."""
-        kept = ids[:-1] if ids and ids[-1] == self.end_token else ids
-        text: str = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return text.removeprefix(" ")
-
-    def _text_ids(self, text: str) -> TokenIds:
-        # Text from an environment is text: a "</s>" in it must not become the end token.
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        return self.prompter.end_token
 
     # ------------------------------------------------------------------ passes
 
@@ -129,237 +140,177 @@ class LanguageModel(nn.Module):
             yield order[start : start + count]
             start += count
 
-    def hidden_states(self, rows: Sequence[TokenRow], *, adapter: bool) -> Tensor:
+    def hidden_states(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> Tensor:
         """Last hidden states at the positions that the rows read, one pass.
 
         Args:
             rows: One chunk; `chunks` makes them.
-            adapter: Whether the LoRA adapter takes part; without it the base model is frozen.
+            frozen: Those of the model as it was before training, instead of as it is.
 
         Returns:
             `[total reads, hidden_size]` in the order of the rows and their reads.
         """
         if not self.packs_trees and any(row.parents for row in rows):
-            return self._hidden_states_unpacked(rows, adapter=adapter)
-        ids, positions, mask = self._pack(rows)
-        with nullcontext() if adapter else self.network.disable_adapter():
-            decoder = self.network.get_base_model().get_decoder()
-            output = decoder(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+            return self._hidden_states_unpacked(rows, frozen=frozen)
+        packed = pack(rows)
+        self._require_room(packed.deepest)
+        with self._as_it_was(frozen) as model, self._recomputing(frozen):
+            device, mask = model.device, None
+            if packed.seen is not None:
+                unseen = ~packed.seen.to(device)
+                mask = torch.zeros(unseen.shape, dtype=model.dtype, device=device)
+                mask = mask.masked_fill(unseen, torch.finfo(model.dtype).min)[:, None]
+            output = model.get_decoder()(
+                input_ids=packed.ids.to(device),
+                attention_mask=mask,
+                position_ids=packed.positions.to(device),
+                use_cache=False,
+            )
         batch = [number for number, row in enumerate(rows) for _ in row.reads]
         place = [read for row in rows for read in row.reads]
         hidden: Tensor = output.last_hidden_state[batch, place]
         return hidden
 
-    def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, adapter: bool) -> Tensor:
+    def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
         """The same, with every read as an ordinary sequence of its own: for models that see more than the mask."""
-        plain = [_path_to(row, read) for row in rows for read in row.reads]
+        plain = [path_to(row, read) for row in rows for read in row.reads]
         parts: list[Tensor] = [torch.empty(0)] * len(plain)
         for chunk in self.chunks(plain):
-            hidden = self.hidden_states([plain[index] for index in chunk], adapter=adapter)
+            hidden = self.hidden_states([plain[index] for index in chunk], frozen=frozen)
             for index, part in zip(chunk, hidden, strict=True):
                 parts[index] = part
         return torch.stack(parts)
 
-    def child_logits(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
+    def vocabulary_logits(self, hidden: Tensor, *, frozen: bool = False) -> Tensor:
+        """Logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
+        with self._as_it_was(frozen) as model:
+            weight = model.get_output_embeddings().weight
+            typed = hidden.to(weight.dtype) if weight.is_floating_point() else hidden
+            return adjust_logits(model.get_output_embeddings()(typed).float(), model.config.get_text_config())
+
+    def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
         """Logits of the child tokens of each hidden state.
 
         Args:
             hidden: `[n, hidden_size]`.
             children: Token ids wanted of each of the n.
+            frozen: See `hidden_states`.
 
         Returns:
             Float32, flat, `[sum of the numbers of children]`.
         """
-        base = self.network.get_base_model()
-        logits = adjust_logits(base.get_output_embeddings()(hidden).float(), base.config.get_text_config())
-        return _pick(logits, children)
-
-    def vocabulary_log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
-        base = self.network.get_base_model()
-        logits = adjust_logits(base.get_output_embeddings()(hidden).float(), base.config.get_text_config())
-        log_probs: Tensor = torch.log_softmax(logits, dim=-1)
-        return log_probs
+        sliced = self.by_slices(len(hidden))
+        parts = [self.recomputed(self._picked, hidden[part], children[part], frozen, False) for part in sliced]
+        return torch.cat(parts)
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """As `child_logits`, normalised over the whole vocabulary."""
-        return _pick(self.vocabulary_log_probs(hidden), children)
+        sliced = self.by_slices(len(hidden))
+        return torch.cat([self.recomputed(self._picked, hidden[p], children[p], False, True) for p in sliced])
 
-    @torch.no_grad()
-    def generate(
-        self, prompts: Sequence[TokenIds], max_new_tokens: int, choose: Callable[[Tensor], list[int]]
-    ) -> tuple[list[TokenIds], list[list[float]]]:
-        """Continue prompts token by token until the end token.
+    def _picked(self, hidden: Tensor, children: Sequence[TokenIds], frozen: bool, normalised: bool) -> Tensor:
+        logits = self.vocabulary_logits(hidden, frozen=frozen)
+        table = logits.log_softmax(-1) if normalised else logits
+        row = [number for number, tokens in enumerate(children) for _ in tokens]
+        token = [token for tokens in children for token in tokens]
+        return table[row, token]
+
+    def by_slices(self, n_rows: int) -> list[slice]:
+        """Slices of rows whose logits of the whole vocabulary are in memory together; at least one."""
+        size = max(1, _MAX_LOGITS // self.base.config.get_text_config().vocab_size)
+        return [slice(start, start + size) for start in range(0, max(n_rows, 1), size)]
+
+    def recomputed(self, function: Callable[..., Tensor], hidden: Tensor, *args: Any) -> Tensor:  # noqa: ANN401
+        """A function of a slice of hidden states whose logits are not kept for the backward pass, if they are many.
 
         Args:
-            prompts: Token ids.
-            max_new_tokens: Bound on the tokens of a continuation, end token included.
-            choose: From log-probabilities `[n, vocabulary]` to a token for each row.
-
-        Returns:
-            Continuations (with the end token, unless the bound came first), and log-probabilities of their tokens.
+            function: Of the slice and `args`.
+            hidden: `[n, hidden_size]`.
+            *args: What else it takes.
         """
-        tokens: list[list[int]] = [[] for _ in prompts]
-        log_probs: list[list[float]] = [[] for _ in prompts]
-        waiting = list(range(len(prompts)))
-        for _ in range(max_new_tokens):
-            rows = [TokenRow((*prompts[i], *tokens[i]), None, (len(prompts[i]) + len(tokens[i]) - 1,)) for i in waiting]
-            for chunk in self.chunks(rows):
-                known = self.vocabulary_log_probs(self.hidden_states([rows[place] for place in chunk], adapter=True))
-                for place, token, row in zip(chunk, choose(known), known, strict=True):
-                    tokens[waiting[place]].append(token)
-                    log_probs[waiting[place]].append(float(row[token]))
-            waiting = [i for i in waiting if tokens[i][-1] != self.end_token]
-            if not waiting:
-                break
-        return [tuple(one) for one in tokens], log_probs
+        many = len(hidden) * self.base.config.get_text_config().vocab_size > _MAX_LOGITS // 4
+        if not (many and torch.is_grad_enabled() and hidden.requires_grad):
+            return function(hidden, *args)
+        result: Tensor = checkpoint(function, hidden, *args, use_reentrant=False)
+        return result
 
     @torch.no_grad()
-    def frozen_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
-        """Hidden states of the base model (adapter off), float32, `[reads, hidden_size]` for each row."""
+    def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
+        """Hidden states for the critic, float32, `[reads, hidden_size]` for each row; see `CriticTrunk`."""
+        frozen = self.critic_trunk == CriticTrunk.FROZEN
         features: list[Tensor] = [torch.empty(0)] * len(rows)
         for chunk in self.chunks(rows):
-            hidden = self.hidden_states([rows[index] for index in chunk], adapter=False).float()
+            hidden = self.hidden_states([rows[index] for index in chunk], frozen=frozen).float()
             parts = torch.split(hidden, [len(rows[index].reads) for index in chunk])
             for index, part in zip(chunk, parts, strict=True):
                 features[index] = part
         return features
 
-    def _pack(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Right-padded ids and positions, and a mask where one is needed.
+    def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
+        """Begin to continue prompts token by token, with a cache where the model has one that can be trusted."""
+        self._require_room(max(map(len, prompts)))
+        return CachedDecoding(self.base, prompts) if self.caches else PlainDecoding(self.hidden_states, prompts)
 
-        Behind a causal mask right padding cannot be seen from any real position, so ordinary rows need none.
-        """
-        device = self.network.device
-        longest = max(len(row.tokens) for row in rows)
-        depths = [_depths(row, longest) for row in rows]
-        deepest = max(map(max, depths)) + 1
-        if deepest > self.max_length:
+    # ------------------------------------------------------------------ modes
+
+    @contextmanager
+    def _as_it_was(self, frozen: bool) -> Iterator[Any]:
+        """The transformers model as it is, or as it was before training."""
+        if not frozen:
+            yield self.base
+        elif self.kept is not None:
+            yield self.kept
+        elif isinstance(self.network, PeftModel):
+            with self.network.disable_adapter():
+                yield self.base
+        else:
             raise ModelError(
-                f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {deepest}. "
+                "Expected a model of which a frozen copy is kept; got lora=None with critic_trunk='live'. "
+                "Fix: critic_trunk='frozen'."
+            )
+
+    def _enable_checkpointing(self) -> None:
+        if hasattr(self.base, "activation_checkpointing_enable"):  # its new name
+            self.base.activation_checkpointing_enable({"use_reentrant": False})
+        else:
+            self.base.gradient_checkpointing_enable({"use_reentrant": False})
+        layers = [module for module in self.base.modules() if getattr(module, "gradient_checkpointing", False)]
+        probe = TokenRow(tuple(k % self.base.config.get_text_config().vocab_size for k in range(2, 10)), None, (7,))
+
+        def hidden() -> Tensor:
+            return self.hidden_states([probe])
+
+        def with_it() -> Tensor:
+            self._recomputes = layers
+            return hidden()
+
+        without = hidden()
+        check_checkpointing(with_it, lambda: without, self.source.name)
+
+    @contextmanager
+    def _recomputing(self, frozen: bool) -> Iterator[None]:
+        """Tell the layers to keep no activations.
+
+        Transformers does so in training mode only. Just the layers are put into it, not the dropout inside them.
+        """
+        layers = self._recomputes if torch.is_grad_enabled() and not frozen else []
+        for layer in layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+    def _require_room(self, n_tokens: int) -> None:
+        if n_tokens > self.max_length:
+            raise ModelError(
+                f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
-        ids = torch.tensor([[*row.tokens, *[0] * (longest - len(row.tokens))] for row in rows], device=device)
-        positions = torch.tensor(depths, device=device)
-        if all(row.parents is None for row in rows):
-            return ids, positions, None
-        seen = torch.stack([_ancestors(row, longest) for row in rows]).to(device)
-        dtype = self.network.dtype
-        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill(~seen, torch.finfo(dtype).min)
-        return ids, positions, mask[:, None]
 
 
-def _pick(table: Tensor, children: Sequence[TokenIds]) -> Tensor:
-    """Entries of some tokens in each row of `[n, vocabulary]`, flat."""
-    row = [number for number, tokens in enumerate(children) for _ in tokens]
-    token = [token for tokens in children for token in tokens]
-    picked: Tensor = table[row, token]
-    return picked
-
-
-def _depths(row: TokenRow, longest: int) -> list[int]:
-    if row.parents is None:
-        return [*range(len(row.tokens)), *[0] * (longest - len(row.tokens))]
-    depths: list[int] = []
-    for parent in row.parents:
-        depths.append(depths[parent] + 1 if parent >= 0 else 0)
-    return depths + [0] * (longest - len(depths))
-
-
-def _path_to(row: TokenRow, read: int) -> TokenRow:
-    """An ordinary row that ends at one read of a branching one."""
-    tokens: list[int] = []
-    place = read
-    while place >= 0:
-        tokens.append(row.tokens[place])
-        place = place - 1 if row.parents is None else row.parents[place]
-    return TokenRow(tuple(reversed(tokens)), None, (len(tokens) - 1,))
-
-
-def _ancestors(row: TokenRow, longest: int) -> Tensor:
-    """Boolean `[longest, longest]`: which positions each position attends to (itself and what it follows)."""
-    if row.parents is None:
-        return torch.ones(longest, longest, dtype=torch.bool).tril()
-    seen = torch.eye(longest, dtype=torch.bool)
-    for position, parent in enumerate(row.parents):
-        if parent >= 0:
-            seen[position] |= seen[parent]
-    return seen
-
-
-def _load(model: str, revision: str | None) -> tuple[Any, Any]:
-    if not isinstance(model, str):
-        raise ModelError(
-            f"Expected model as a str; got {type(model).__name__}. Fix: pass str(path); checkpoints keep it as text."
-        )
-    source = str(POCKET_FOLDER) if model == "pocket" else model
-    try:
-        with _no_progress_bars():
-            base, report = AutoModelForCausalLM.from_pretrained(
-                source, revision=revision, dtype=torch.float32, output_loading_info=True
-            )
-            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise ModelError(
-            f"Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got {model!r}, which "
-            f"could not be loaded ({type(error).__name__}: {str(error)[:300]}). "
-            "Fix: check the spelling; without a network, download the folder elsewhere and pass its path."
-        ) from error
-    if report["missing_keys"]:
-        raise ModelError(
-            f"Expected all weights of {type(base).__name__} in {model!r}; {len(report['missing_keys'])} are missing, "
-            f"first {min(report['missing_keys'])!r}, and would be random. Fix: complete the folder."
-        )
-    if tokenizer.eos_token_id is None:
-        raise ModelError(
-            f"Expected a tokenizer with an end-of-sequence token; that of {model!r} has none. "
-            "Fix: set eos_token in its tokenizer_config.json."
-        )
-    return base, tokenizer
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Loading a small model is instant; its progress bar would only break into ours."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
-
-
-def _adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - transformers and peft have no types
-    settings = {**DEFAULT_LORA, **(lora or {})}
-    if settings["lora_dropout"]:
-        raise ModelError(
-            f"Expected lora_dropout 0; got {settings['lora_dropout']}. Fix: leave it out. Dropout would make the "
-            "update see another distribution than the one that was sampled from (|log ratio| 0.03 before any step)."
-        )
-    try:
-        with warnings.catch_warnings():
-            # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
-            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
-            return get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
-            f"({str(error)[:300]}). Fix: name target_modules that this architecture has."
-        ) from error
-
-
-def _fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above
-    """Digest of the base weights and the vocabulary.
-
-    Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
-    that no fine-tuning passes for the original, in seconds.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(base.state_dict().items()):
-        flat = tensor.detach().flatten()
-        sample = flat[:: max(1, -(-flat.numel() // _FINGERPRINT_ELEMENTS))]
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(sample.to("cpu", torch.float32).numpy().tobytes())
-    digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
-    return digest.hexdigest()
+def _other_ends(base: Any) -> list[int]:  # noqa: ANN401 - as above
+    """End tokens of the model's own generation settings; a chat model may have several."""
+    ends = getattr(getattr(base, "generation_config", None), "eos_token_id", None)
+    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [int(ends)]

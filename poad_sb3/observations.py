@@ -5,40 +5,44 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
-from lang_envs.wrappers.admissible import admissible_observation, admissible_space, mark_success
+from lang_envs.wrappers.admissible import (
+    EpisodeContext,
+    admissible_observation,
+    admissible_space,
+    mark_success,
+    spoken,
+)
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
+from poad_sb3.prompts import Context, PastStep, Question
+from poad_sb3.prompts.templates import Needs
 
-__all__ = ["Question", "VecAdmissibleObservation", "merge_admissible", "parse_observation", "wrap_language_env"]
+__all__ = ["VecAdmissibleObservation", "merge_admissible", "parse_observation", "wrap_language_env"]
 
 _KEYS = frozenset({"text", "admissible_actions"})
-
-
-class Question(NamedTuple):
-    """What the policy is asked: a prompt and the actions it may choose from (None: any text)."""
-
-    text: str
-    actions: tuple[str, ...] | None
+_CONTEXT = "context"
 
 
 def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa: ANN401 - checked here
     """Questions in an observation, and whether it is a batch.
 
     Args:
-        observation: Mapping with `text` and `admissible_actions` (JSON), each a `str` or an array of them.
+        observation: Mapping with `text` and `admissible_actions` (JSON), and perhaps `context` (JSON), each a `str` or
+            an array of them.
 
     Raises:
         ObservationError: If it is anything else.
     """
-    if not isinstance(observation, Mapping) or set(observation) != _KEYS:
+    if not isinstance(observation, Mapping) or set(observation) - {_CONTEXT} != _KEYS:
         got = sorted(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
         raise ObservationError(
             f"Expected an observation with 'text' and 'admissible_actions'; got {got}. Fix: wrap the environment in "
@@ -49,18 +53,36 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa:
         np.asarray(observation["text"], dtype=object),
         np.asarray(observation["admissible_actions"], dtype=object),
     )
-    if texts.shape != lists.shape or texts.ndim > 1:
+    packed = np.asarray(observation.get(_CONTEXT, np.full(texts.shape, "null")), dtype=object)
+    if not texts.shape == lists.shape == packed.shape or texts.ndim > 1:
         raise ObservationError(
-            f"Expected as many lists as texts, in at most one dimension; got shapes {texts.shape} and {lists.shape}."
+            f"Expected as many lists as texts, in at most one dimension; got shapes {texts.shape}, {lists.shape} "
+            f"and {packed.shape}."
         )
-    pairs = list(zip(np.atleast_1d(texts), np.atleast_1d(lists), strict=True))
-    for text, listed in pairs:
-        if not isinstance(text, str) or not isinstance(listed, str):
+    triples = list(zip(*map(np.atleast_1d, (texts, lists, packed)), strict=True))
+    for text, listed, context in triples:
+        if not isinstance(text, str) or not isinstance(listed, str) or not isinstance(context, str):
             raise ObservationError(
-                "Expected text and admissible_actions to be str; got "
-                f"{type(text).__name__} and {type(listed).__name__}. Fix: use AdmissibleObservation."
+                "Expected text, admissible_actions and context to be str; got "
+                f"{type(text).__name__}, {type(listed).__name__}, {type(context).__name__}. "
+                "Fix: use AdmissibleObservation."
             )
-    return [Question(str(text), _parse_actions(str(listed))) for text, listed in pairs], texts.ndim == 1
+    questions = [Question(str(t), _parse_actions(str(a)), _parse_context(str(c))) for t, a, c in triples]
+    return questions, texts.ndim == 1
+
+
+def _parse_context(packed: str) -> Context | None:
+    try:
+        context = json.loads(packed)
+        if context is None:
+            return None
+        history = tuple(PastStep(str(seen), str(done)) for seen, done in context["history"])
+        return Context(history, tuple((str(name), str(text)) for name, text in context["fields"].items()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ObservationError(
+            f"Expected context as JSON of history and fields; got {packed[:120]!r}. "
+            "Fix: use lang_envs.wrappers.AdmissibleObservation."
+        ) from error
 
 
 def merge_admissible(
@@ -107,28 +129,48 @@ def _parse_actions(listed: str) -> tuple[str, ...] | None:
 
 
 class VecAdmissibleObservation(VecEnvWrapper):
-    """`AdmissibleObservation` for a vector environment that was made without it."""
+    """`AdmissibleObservation` for a vector environment that was made without it.
 
-    def __init__(self, venv: VecEnv) -> None:
+    Args:
+        venv: The environments.
+        needs: What the prompt wants beside the observation.
+
+    Attributes:
+        contexts: Of the episode in each environment.
+    """
+
+    def __init__(self, venv: VecEnv, needs: Needs = Needs()) -> None:  # noqa: B008 - immutable
         if not isinstance(venv.observation_space, TextSpace):
             raise UnsupportedEnvError(f"Expected TextSpace observations; got {venv.observation_space}.")
-        super().__init__(venv, observation_space=admissible_space(venv.observation_space))
+        self._said: list[str] = []
+        self.contexts = [EpisodeContext(needs.history, needs.fields)] * venv.num_envs
+        longest = getattr(venv.action_space, "max_length", 0)
+        space = admissible_space(venv.observation_space, context=self.contexts[0], max_action_length=longest)
+        super().__init__(venv, observation_space=space)
 
     def reset(self) -> VecEnvObs:
         """Reset all environments."""
         texts = self.venv.reset()
+        self.contexts = [one.begun(str(text)) for one, text in zip(self.contexts, texts, strict=True)]
         return self._observations(texts, self._reset_infos())
+
+    def step_async(self, actions: NDArray[np.int64]) -> None:
+        """Begin a step, and remember what was said."""
+        self._said = [spoken(self.action_space, action) for action in actions] if self.contexts[0].n_steps else []
+        super().step_async(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Wait for the step; where an episode ended, the list is that of the new episode."""
         texts, rewards, dones, infos = self.venv.step_wait()
-        fresh = self._reset_infos()
-        for info in infos:
+        fresh, fresh_texts = self._reset_infos(), [str(text) for text in np.asarray(texts, dtype=object)]
+        for index, (done, info) in enumerate(zip(dones, infos, strict=True)):
             mark_success(info)
-        for done, info in zip(dones, infos, strict=True):
+            seen = str(info["terminal_observation"] if done else fresh_texts[index])
+            if self._said:
+                self.contexts[index] = self.contexts[index].after(self._said[index], seen)
             if done:
-                final = str(info["terminal_observation"])
-                info["terminal_observation"] = admissible_observation(final, self._actions(info))
+                info["terminal_observation"] = self._observation(index, seen, info)
+                self.contexts[index] = self.contexts[index].begun(fresh_texts[index])
         current = [new if done else info for done, info, new in zip(dones, infos, fresh, strict=True)]
         return self._observations(texts, current), rewards, dones, infos
 
@@ -137,8 +179,15 @@ class VecAdmissibleObservation(VecEnvWrapper):
         return self.venv.unwrapped.reset_infos
 
     def _observations(self, texts: Any, infos: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:  # noqa: ANN401
-        pairs = [admissible_observation(text, self._actions(info)) for text, info in zip(texts, infos, strict=True)]
-        return {key: np.array([pair[key] for pair in pairs], dtype=object) for key in _KEYS}
+        rows = [
+            self._observation(index, text, info) for index, (text, info) in enumerate(zip(texts, infos, strict=True))
+        ]
+        return {key: np.array([row[key] for row in rows], dtype=object) for key in rows[0]}
+
+    def _observation(self, index: int, text: Any, info: dict[str, Any]) -> dict[str, str]:  # noqa: ANN401 - a str of any kind
+        context = self.contexts[index]
+        packed = context.pack(info) if context.is_wanted else None
+        return admissible_observation(text, self._actions(info), packed)
 
     @staticmethod
     def _actions(info: dict[str, Any]) -> Any:  # noqa: ANN401 - list or None
@@ -150,8 +199,15 @@ class VecAdmissibleObservation(VecEnvWrapper):
         return info["admissible_actions"]
 
 
-def wrap_language_env(env: gym.Env[Any, Any] | VecEnv | str) -> gym.Env[Any, Any] | VecEnv:
+def wrap_language_env(
+    env: gym.Env[Any, Any] | VecEnv | str,
+    needs: Needs = Needs(),  # noqa: B008 - immutable
+) -> gym.Env[Any, Any] | VecEnv:
     """Give an environment (or the id of one, or a vector of them) the observations a policy needs.
+
+    Args:
+        env: The environment.
+        needs: What the policy's prompt wants beside the observation: `model.policy.lm.prompter.template.needs`.
 
     Raises:
         UnsupportedEnvError: If its observations are not text or its actions not token sequences.
@@ -168,11 +224,18 @@ def wrap_language_env(env: gym.Env[Any, Any] | VecEnv | str) -> gym.Env[Any, Any
             f"Expected an environment with a lang_envs.TokenSequence action space; got {made.action_space}. "
             "Fix: use a lang_envs environment, or give yours a TokenSequence (docs: environment contract)."
         )
-    if isinstance(space, gym.spaces.Dict) and set(space.spaces) == _KEYS:
+    if isinstance(space, gym.spaces.Dict) and set(space.spaces) - {_CONTEXT} == _KEYS:
+        if any(needs) and _CONTEXT not in space.spaces:
+            raise UnsupportedEnvError(
+                f"Expected an environment that brings what the prompt shows; got {space}. Fix: leave the wrapper to "
+                f"the algorithm, or AdmissibleObservation(env, history={needs.history}, fields={needs.fields})."
+            )
         return made
     if not isinstance(space, TextSpace):
         raise UnsupportedEnvError(
             f"Expected an environment with text observations (lang_envs.TextSpace); got {space}. "
             "Fix: use a lang_envs environment, or remove the wrapper that changes its observations."
         )
-    return VecAdmissibleObservation(made) if isinstance(made, VecEnv) else AdmissibleObservation(made)
+    if isinstance(made, VecEnv):
+        return VecAdmissibleObservation(made, needs)
+    return AdmissibleObservation(made, history=needs.history, fields=needs.fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from poad_sb3.candidates import Decision, Mixture, TokenIds
-from poad_sb3.model_check import TokenRow
+from poad_sb3.models.packing import TokenRow
 
 __all__ = ["DecisionRow", "TokenPath", "TreeDecisions"]
 
@@ -19,11 +19,13 @@ class DecisionRow(NamedTuple):
         row: Tokens, and the positions that decide.
         children: Tokens to choose from at each read; empty for the whole vocabulary.
         mixture: With it the children are all tokens of whole candidates, and decisions are those of the mixture.
+        temperature: Divides the logits.
     """
 
     row: TokenRow
     children: tuple[TokenIds, ...]
     mixture: Mixture | None = None
+    temperature: float = 1.0
 
     @property
     def is_open(self) -> bool:
@@ -46,9 +48,11 @@ class TokenPath(NamedTuple):
         action: Token ids of the action, end token included.
         decisions: The action's tokens at which there was a choice.
         tree: Where the probability of a token depends on the other candidates; None where its own path will do.
+        temperature: That it was sampled at.
     """
 
     prompt: TokenIds
     action: TokenIds
     decisions: tuple[Decision, ...]
     tree: TreeDecisions | None = None
+    temperature: float = 1.0

@@ -19,6 +19,8 @@ from poad_sb3 import checkpoints
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
 from poad_sb3.observations import wrap_language_env
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.prompts import PromptSpec, prompt_template
+from poad_sb3.prompts.specs import needs_of
 
 __all__ = ["ResumableAlgorithm"]
 
@@ -36,11 +38,20 @@ class ResumableAlgorithm(BaseAlgorithm):
     env: VecEnv | None
     _shuffle_rng: np.random.Generator
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SB3's own arguments
+    def __init__(
+        self,
+        policy: Any,  # noqa: ANN401 - as SB3 has it
+        env: gym.Env[Any, Any] | VecEnv | str | None,
+        policy_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - SB3's own arguments
+    ) -> None:
         self.base_fingerprint: str | None = None
         self._resume: dict[str, Any] | None = None
         self._envs_are_sound = True
-        super().__init__(*args, **kwargs)
+        self._needs = needs_of((policy_kwargs or {}).get("prompt", "auto"))
+        # An id too is made here: SB3 would insist on render_mode="rgb_array".
+        wrapped = None if env is None else wrap_language_env(env, self._needs)
+        super().__init__(policy, wrapped, policy_kwargs=policy_kwargs, **kwargs)
 
     def _check_numbers(self) -> None:
         """Raise ValueError for arguments out of range."""
@@ -78,6 +89,16 @@ class ResumableAlgorithm(BaseAlgorithm):
                 "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
             )
 
+    def _check_prompt(self, spec: PromptSpec) -> None:
+        """Refuse to act by another prompt than the weights were trained with, unless it was asked for."""
+        template = self.policy.lm.prompter.template
+        self._needs = template.needs
+        if spec != "auto" and template != prompt_template(spec, self.policy.lm.tokenizer):
+            raise CheckpointError(
+                f"Expected the prompt the checkpoint was written with, {spec}; got {template.to_dict()}. "
+                "Fix: name it in policy_kwargs: {'prompt': ...}."
+            )
+
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:  # noqa: ANN401 - checked here
         return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
@@ -93,7 +114,7 @@ class ResumableAlgorithm(BaseAlgorithm):
         Raises:
             ValueError: If their number is another.
         """
-        env = self._wrap_env(env, self.verbose)
+        env = self._wrap_env(wrap_language_env(env, self._needs), self.verbose)
         if env.num_envs != self.n_envs:
             raise ValueError(
                 f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
@@ -156,7 +177,8 @@ class ResumableAlgorithm(BaseAlgorithm):
             "format": 1,
             "algorithm": type(self).__name__,
             "num_timesteps": self.num_timesteps,
-            "model": self.policy_kwargs.get("model", "pocket"),
+            "model": self.policy.lm.source.name,
+            "prompt": self.policy.lm.prompter.template.to_dict(),
             "base_fingerprint": self.base_fingerprint,
             "exact_resume": self._is_exact(set(exclude or ()) - set(include or ())),
         }
@@ -204,7 +226,8 @@ class ResumableAlgorithm(BaseAlgorithm):
             CheckpointError: If the file is damaged, or the base model is not the one it was written with.
             ValueError: If an argument to replace is unknown or out of range.
         """
-        written_by = checkpoints.read_header(path)["algorithm"]
+        header = checkpoints.read_header(path)
+        written_by = header["algorithm"]
         if written_by != cls.__name__:
             raise CheckpointError(
                 f"Expected a checkpoint of {cls.__name__}; got one of {written_by}, whose credit it would keep. "
@@ -214,11 +237,15 @@ class ResumableAlgorithm(BaseAlgorithm):
         unknown = sorted(set(kwargs) - known)
         if unknown:
             raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
-        if "policy_kwargs" in kwargs:  # SB3 would insist on equal ones; shapes and fingerprint are checked anyway
+        prompt = header.get("prompt", "completion")
+        if "policy_kwargs" in kwargs:
+            prompt = kwargs["policy_kwargs"].get("prompt", prompt)
+            # SB3 would insist on equal ones; shapes and fingerprint are checked anyway
             custom_objects = {**(custom_objects or {}), "policy_kwargs": kwargs.pop("policy_kwargs")}
-        wrapped = None if env is None else cls._wrap_env(env)
+        wrapped = None if env is None else cls._wrap_env(wrap_language_env(env, needs_of(prompt)))
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
         model._check_numbers()
+        model._check_prompt(prompt)
         resume = model._resume
         if resume is None:
             return model

@@ -20,12 +20,28 @@ from poad_sb3.candidates import TokenIds
 from poad_sb3.choosers import ActionSampling, FreeChooser, make_chooser
 from poad_sb3.critic import TokenCritic
 from poad_sb3.errors import ObservationError
-from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.generation import Limits
+from poad_sb3.lm import DEFAULT_LORA, CriticTrunk, LanguageModel, TokenRow
+from poad_sb3.models.sources import ModelFactory
 from poad_sb3.observations import merge_admissible, parse_observation
 from poad_sb3.paths import TokenPath
+from poad_sb3.prompts import PromptSpec
 from poad_sb3.rows import Normalization, ScoreCache, value_row
+from poad_sb3.sampling import TokenSampling
 
-__all__ = ["LLMPolicy"]
+__all__ = ["MODEL_SETTINGS", "LLMPolicy"]
+
+MODEL_SETTINGS = (
+    "model",
+    "revision",
+    "lora",
+    "dtype",
+    "quantization",
+    "attn_implementation",
+    "prompt",
+    "max_tokens_per_forward",
+)
+"""Arguments that say which language model it is and how it reads, for every kind of policy."""
 
 
 class LLMPolicy(BasePolicy):
@@ -36,13 +52,19 @@ class LLMPolicy(BasePolicy):
     the frozen base model before each action token.
 
     Args:
-        observation_space: `Dict` of `text` and `admissible_actions`.
+        observation_space: `Dict` of `text` and `admissible_actions`, with `context` where the prompt needs it.
         action_space: A `TokenSequence`.
         lr_schedule: Learning rate of the adapter, as SB3 passes it.
         use_sde: Accepted for SB3; must be False.
-        model: `"pocket"`, a folder or a hub id; see `LanguageModel`.
+        model: `"pocket"`, a folder, a hub id, or a function that makes model and tokenizer; see `LanguageModel`.
         revision: Revision on the hub.
-        lora: Changes to the default LoRA settings.
+        lora: Changes to the default LoRA settings; None to train all weights.
+        dtype: Of the base weights, `"float32"` or `"bfloat16"`.
+        quantization: `"8bit"`, `"4bit"` or None; see `LanguageModel`.
+        attn_implementation: As transformers calls them.
+        gradient_checkpointing: Less memory for a third more time; see `LanguageModel`.
+        critic_trunk: `"frozen"` or `"live"`; see `CriticTrunk`.
+        prompt: `"auto"`, `"completion"`, `"chat"`, `"fim"`, or one of these with settings; see `prompt_template`.
         critic_arch: Hidden widths of the critic (the paper's by default).
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         max_tokens_per_forward: See `LanguageModel`.
@@ -50,6 +72,11 @@ class LLMPolicy(BasePolicy):
         candidate_normalization: N(a) of `"candidates"`, see `Normalization`.
         paper_mode: See `CandidateChooser`.
         max_new_tokens: Of a free action, end token included.
+        temperature: Of free sampling; see `TokenSampling`.
+        top_k: Likewise.
+        top_p: Likewise.
+        stop: Texts that end a free action.
+        device: Where a quantised model is loaded.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
@@ -65,9 +92,15 @@ class LLMPolicy(BasePolicy):
         lr_schedule: Schedule,
         use_sde: bool = False,
         *,
-        model: str = "pocket",
+        model: str | ModelFactory = "pocket",
         revision: str | None = None,
-        lora: Mapping[str, Any] | None = None,
+        lora: Mapping[str, Any] | None = DEFAULT_LORA,
+        dtype: str = "float32",
+        quantization: str | Mapping[str, Any] | None = None,
+        attn_implementation: str | None = None,
+        gradient_checkpointing: bool = False,
+        critic_trunk: CriticTrunk | str = CriticTrunk.FROZEN,
+        prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (1024, 512),
         critic_lr_schedule: Schedule | None = None,
         max_tokens_per_forward: int = 4096,
@@ -75,22 +108,40 @@ class LLMPolicy(BasePolicy):
         candidate_normalization: Normalization | str = Normalization.WORD,
         paper_mode: bool = False,
         max_new_tokens: int = 128,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: Sequence[str] = (),
+        device: torch.device | str = "cpu",
     ) -> None:
         if use_sde:
             raise ValueError("Expected use_sde=False: token actions have no state-dependent noise. Fix: leave it out.")
         super().__init__(observation_space, action_space)
-        self._settings = {
+        of_model: dict[str, Any] = {
             "model": model,
             "revision": revision,
             "lora": None if lora is None else dict(lora),
-            "critic_arch": tuple(critic_arch),
+            "dtype": dtype,
+            "quantization": quantization,
+            "attn_implementation": attn_implementation,
+            "gradient_checkpointing": gradient_checkpointing,
+            "critic_trunk": str(critic_trunk),
+            "prompt": prompt,
             "max_tokens_per_forward": max_tokens_per_forward,
+        }
+        self._settings = {
+            **of_model,
+            "critic_arch": tuple(critic_arch),
             "action_sampling": str(action_sampling),
             "candidate_normalization": str(candidate_normalization),
             "paper_mode": paper_mode,
             "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "stop": tuple(stop),
         }
-        self.lm = LanguageModel(model, revision=revision, lora=lora, max_tokens_per_forward=max_tokens_per_forward)
+        self.lm = LanguageModel(**of_model, device=device)
         self.critic = TokenCritic(self.lm.hidden_size, critic_arch)
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
         critic_schedule = critic_lr_schedule or lr_schedule
@@ -100,7 +151,8 @@ class LLMPolicy(BasePolicy):
             action_sampling,
             candidate_normalization,
             paper_mode=paper_mode,
-            max_new_tokens=max_new_tokens,
+            limits=Limits(max_new_tokens, tuple(stop)),
+            drawn_by=TokenSampling(temperature, top_k, top_p),
         )
         # Rollout and prediction keep apart, so that evaluating in mid-training never changes the training.
         self._rollout_scores, self._predict_scores = (
@@ -165,7 +217,7 @@ class LLMPolicy(BasePolicy):
             if row not in starts:
                 starts[row] = total
                 total += len(row.reads)
-        features = torch.cat(self.lm.frozen_features(list(starts)))
+        features = torch.cat(self.lm.trunk_features(list(starts)))
         if observe:
             self.critic.observe(features)
         places = np.array([starts[value_row(path)] for path in paths], dtype=np.int64)
@@ -173,7 +225,7 @@ class LLMPolicy(BasePolicy):
 
     def prompts(self, observation: Any) -> list[TokenIds]:  # noqa: ANN401 - see parse_observation
         """Token ids of the prompt of each observation."""
-        return [self.lm.prompt_ids(question.text) for question in parse_observation(observation)[0]]
+        return [self.lm.prompt_ids(question) for question in parse_observation(observation)[0]]
 
     def predict_values(self, observation: Any) -> Tensor:  # noqa: ANN401 - see parse_observation
         """Value of each observation before any action token, `[n]`."""

@@ -13,8 +13,8 @@ from torch import nn
 from poad_sb3.candidates import ActionTrie, TokenIds, TokenTree, build_mixture, build_trie
 from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
-from poad_sb3.observations import Question
 from poad_sb3.paths import DecisionRow, TokenPath
+from poad_sb3.prompts import Question
 
 __all__ = ["DecisionRow", "Memo", "Normalization", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
 
@@ -64,9 +64,10 @@ def prepare(lm: LanguageModel, question: Question, normalization: Normalization 
             "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), or an environment that lists "
             "admissible actions."
         )
-    prompt = lm.prompt_ids(question.text)
+    actions = tuple(lm.action_ids(action) for action in question.actions)
+    prompt = lm.prompt_ids(question, reserve=max(map(len, actions), default=1))
     try:
-        trie = build_trie(tuple(lm.action_ids(action) for action in question.actions))
+        trie = build_trie(actions)
     except ValueError as error:
         raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
     if normalization is None:
@@ -95,7 +96,8 @@ def decision_row(path: TokenPath) -> DecisionRow | None:
     start = len(path.prompt)
     tokens = (*path.prompt, *path.action[: path.decisions[-1].position])
     reads = tuple(start - 1 + decision.position for decision in path.decisions)
-    return DecisionRow(TokenRow(tokens, None, reads), tuple(decision.children for decision in path.decisions))
+    children = tuple(decision.children for decision in path.decisions)
+    return DecisionRow(TokenRow(tokens, None, reads), children, temperature=path.temperature)
 
 
 def value_row(path: TokenPath) -> TokenRow:

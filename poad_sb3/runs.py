@@ -27,7 +27,6 @@ from poad_sb3.errors import PoadError
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = [
-    "PROMPT_TEMPLATE",
     "ResumableCSV",
     "RunConfig",
     "RunError",
@@ -41,9 +40,6 @@ __all__ = [
     "session",
     "write_text",
 ]
-
-PROMPT_TEMPLATE = "plain-1"
-"""Version of how a prompt is made of an observation: the text itself, then a space and the action."""
 
 _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
 _STEPS = "time/total_timesteps"
@@ -68,7 +64,7 @@ class RunConfig:
         arguments: All constructor arguments, as the algorithm has them.
         model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint` of the base model.
         dataset: Digest of the table of DataSciCoding; None elsewhere.
-        prompt_template: Version of how prompts are made.
+        prompt_template: How prompts are made; `poad_sb3.prompts.template_of` reads it.
         steps: Environment steps to train for.
         save_every: Steps between checkpoints.
         sessions: One entry for each process that has trained it: `time` (UTC), `command`, `versions`, `from_step`.
@@ -85,7 +81,7 @@ class RunConfig:
     arguments: dict[str, Any]
     model: dict[str, str | None]
     dataset: str | None
-    prompt_template: str
+    prompt_template: dict[str, Any]
     steps: int
     save_every: int
     sessions: list[dict[str, Any]] = field(default_factory=list)
@@ -188,9 +184,9 @@ def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
 def describe_model(model: LLMOnPolicyAlgorithm) -> dict[str, str | None]:
     """Which base model an algorithm has."""
     settings = model.policy_kwargs
-    config = model.policy.lm.network.get_base_model().config
+    config = model.policy.lm.base.config
     return {
-        "name": settings.get("model", "pocket"),
+        "name": model.policy.lm.source.name,
         "revision": settings.get("revision"),
         "commit": getattr(config, "_commit_hash", None),
         "fingerprint": model.policy.lm.fingerprint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -71,15 +71,18 @@ def update(
     not leave it untrained. The first minibatch whose KL estimate exceeds `target_kl` (or is not finite) ends the whole
     update, before any step is taken on it.
 
+    In 16 bits or less, passes of another shape give other numbers. What was stored at sampling is then scored once more
+    by the passes of the update, so that ratios compare like with like.
+
     Returns:
         What to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
     """
     log = _Log()
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}
+    if not policy.lm.is_exact:
+        once["sampling_mismatch"] = _score_again(policy, buffer, settings.credit_level)
     if settings.normalize_value:
-        if policy.critic.scale.count == 0:  # the first renewal moves every value: there is nothing to clip to
-            settings = replace(settings, clip_range_vf=None)
-        policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
+        settings = _renew_scale(policy, buffer, settings)
     for _ in range(settings.n_critic_epochs):
         for batch in buffer.get(settings.batch_size, rng):
             _value_step(policy, batch, settings, log)
@@ -89,6 +92,13 @@ def update(
                 once["early_stop"] = 1.0
                 return {**log.means(), **once}
     return {**log.means(), **once}
+
+
+def _renew_scale(policy: LLMPolicy, buffer: TokenRolloutBuffer, settings: UpdateSettings) -> UpdateSettings:
+    """Let the critic learn in units of these returns too; the settings to learn by."""
+    first = policy.critic.scale.count == 0
+    policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
+    return replace(settings, clip_range_vf=None) if first else settings  # it moves every value: nothing to clip to
 
 
 def _policy_step(
@@ -139,19 +149,8 @@ def _backward(
         settings: Of the update.
         features: Frozen-trunk features before each decision, `[D, hidden]`, for the divergence from the base model.
     """
-    children = [decision.children for path in paths for decision in path.decisions]
-    rows, slots, unit = _share_rows(paths, old.device, settings.credit_level)
     log_prob, entropy, base_kl = torch.empty_like(old), torch.empty_like(old), torch.zeros_like(old)
-    for chunk in policy.lm.chunks([row.row for row in rows]):
-        place = torch.full((len(rows),), -1, device=old.device)
-        place[chunk] = torch.arange(len(chunk), device=old.device)
-        here = (place[slots.row] >= 0).nonzero().squeeze(-1)
-        among = Slots(place[slots.row[here]], slots.decision[here], slots.choice[here])
-        reference = None
-        if features is not None:
-            reference = Reference(features[here], [children[which] for which in here.tolist()])
-        taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], among, reference)
-        units, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
+    for taken, units, of in _taken_by_chunk(policy, paths, old.device, settings.credit_level, features):
         new = _sum_in(taken.log_prob, of, len(units))
         entropies = _unit_entropies(taken, of, len(units), settings.credit_level)
         loss = clipped_policy_loss(new, old[units], advantages[units], settings.clip_range).sum()
@@ -163,6 +162,43 @@ def _backward(
         loss.backward()  # type: ignore[no-untyped-call]
         log_prob[units], entropy[units] = new.detach(), entropies.detach()
     return _Scored(log_prob, entropy, base_kl)
+
+
+def _taken_by_chunk(
+    policy: LLMPolicy, paths: Sequence[TokenPath], device: torch.device, level: CreditLevel, features: Tensor | None
+) -> Iterator[tuple[Taken, Tensor, Tensor]]:
+    """What was chosen at the decisions of some paths, chunk by chunk.
+
+    Yields:
+        The decisions of the chunk, its units of credit, and which of these each decision belongs to.
+    """
+    children = [decision.children for path in paths for decision in path.decisions]
+    rows, slots, unit = _share_rows(paths, device, level)
+    for chunk in policy.lm.chunks([row.row for row in rows]):
+        place = torch.full((len(rows),), -1, device=device)
+        place[chunk] = torch.arange(len(chunk), device=device)
+        here = (place[slots.row] >= 0).nonzero().squeeze(-1)
+        among = Slots(place[slots.row[here]], slots.decision[here], slots.choice[here])
+        reference = None
+        if features is not None:
+            reference = Reference(features[here], [children[which] for which in here.tolist()])
+        taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], among, reference)
+        units, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
+        yield taken, units, of
+
+
+@torch.no_grad()
+def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer, level: CreditLevel) -> float:
+    """Replace the log-probabilities stored at sampling; the largest error of a ratio that they would have caused."""
+    rollout = buffer.everything()
+    sampled = rollout.old_log_prob[rollout.is_decision]
+    if not len(sampled):
+        return 0.0
+    again = torch.empty_like(sampled)
+    for taken, units, of in _taken_by_chunk(policy, rollout.paths, sampled.device, level, None):
+        again[units] = _sum_in(taken.log_prob, of, len(units))
+    rollout.old_log_prob[rollout.is_decision] = again
+    return float((again - sampled).exp().sub(1).abs().max())
 
 
 def _sum_in(values: Tensor, of: Tensor, n_units: int) -> Tensor:

@@ -1,31 +1,111 @@
-"""Admissible actions inside the observation, for tools that pass observations only."""
+"""Admissible actions, and earlier steps, inside the observation: for tools that pass observations only."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 
 from lang_envs.core import Tokens
-from lang_envs.spaces import TextSpace
+from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = ["AdmissibleObservation", "admissible_observation", "admissible_space", "mark_success"]
+__all__ = [
+    "AdmissibleObservation",
+    "EpisodeContext",
+    "admissible_observation",
+    "admissible_space",
+    "mark_success",
+    "spoken",
+]
 
 MAX_LIST_LENGTH = 16_384
 """Default bound on the characters of the JSON list."""
 
 
-def admissible_space(text: TextSpace, max_list_length: int = MAX_LIST_LENGTH) -> gym.spaces.Dict:
-    """The observation space `{"text": ..., "admissible_actions": JSON list}`."""
-    return gym.spaces.Dict({"text": text, "admissible_actions": TextSpace(max_list_length)})
+_CHARACTERS_PER_CHARACTER = 6
+"""A character takes so many in JSON at most."""
 
 
-def admissible_observation(text: str, actions: Sequence[str] | None) -> dict[str, str]:
+class EpisodeContext(NamedTuple):
+    """What is packed beside an observation, of one episode.
+
+    Attributes:
+        n_steps: Latest steps that are packed.
+        fields: Names of fields of `info` that are packed; each must be a `str`.
+        text: The present observation.
+        recent: The latest steps, oldest first: what was seen, what was done.
+    """
+
+    n_steps: int = 0
+    fields: tuple[str, ...] = ()
+    text: str = ""
+    recent: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is anything to pack."""
+        return self.n_steps > 0 or bool(self.fields)
+
+    def begun(self, text: str) -> EpisodeContext:
+        """A new episode starts with this observation."""
+        return self._replace(text=str(text), recent=())
+
+    def after(self, action: str, text: str) -> EpisodeContext:
+        """The episode goes on: this was done, and that is seen."""
+        recent = (*self.recent, (self.text, action))[-self.n_steps :] if self.n_steps else ()
+        return self._replace(text=str(text), recent=recent)
+
+    def pack(self, info: dict[str, Any]) -> str:
+        """JSON of the steps and of the fields.
+
+        Raises:
+            KeyError: If `info` has no such field, or it is no text.
+        """
+        for name in self.fields:
+            if not isinstance(info.get(name), str):
+                raise KeyError(
+                    f"Expected info[{name!r}] to be a str in every reset and step; got keys {sorted(info)}. "
+                    "Fix: leave it out of fields, or use a prompt that does not need it."
+                )
+        packed = {"history": self.recent, "fields": {name: info[name] for name in self.fields}}
+        return json.dumps(packed, ensure_ascii=False)
+
+
+def admissible_space(
+    text: TextSpace,
+    max_list_length: int = MAX_LIST_LENGTH,
+    context: EpisodeContext = EpisodeContext(),  # noqa: B008 - immutable
+    max_action_length: int = 0,
+) -> gym.spaces.Dict:
+    """The observation space `{"text": ..., "admissible_actions": JSON list}`, with `"context"` where it is wanted.
+
+    Args:
+        text: Space of the observation.
+        max_list_length: Characters of the list.
+        context: What is packed.
+        max_action_length: Characters of an action.
+    """
+    spaces: dict[str, gym.Space[Any]] = {"text": text, "admissible_actions": TextSpace(max_list_length)}
+    if context.is_wanted:
+        texts = context.n_steps + len(context.fields)
+        longest = _CHARACTERS_PER_CHARACTER * (texts * text.max_length + context.n_steps * max_action_length)
+        spaces["context"] = TextSpace(longest + MAX_LIST_LENGTH)
+    return gym.spaces.Dict(spaces)
+
+
+def admissible_observation(text: str, actions: Sequence[str] | None, context: str | None = None) -> dict[str, str]:
     """An element of `admissible_space`; an open action space is the JSON `null`."""
     listed = None if actions is None else [str(action) for action in actions]
-    return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False)}
+    packed = {} if context is None else {"context": context}
+    return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False), **packed}
+
+
+def spoken(space: Any, action: Any) -> str:  # noqa: ANN401 - a TokenSequence and one of its elements
+    """What an action says; of one that was cut, what is there."""
+    text: str = space.decode(action)
+    return text
 
 
 def mark_success(info: dict[str, Any]) -> None:
@@ -35,7 +115,7 @@ def mark_success(info: dict[str, Any]) -> None:
 
 
 class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.RecordConstructorArgs):
-    """Observation becomes `{"text": str, "admissible_actions": JSON list of str}`.
+    """Observation becomes `{"text": str, "admissible_actions": JSON list of str}`, and `"context"` if asked for.
 
     Stock tools (SB3's `evaluate_policy`, `EvalCallback`) hand a policy observations without `info`. A `str` subclass
     that carries the list is lost in `SubprocVecEnv`; a `Dict` of two texts survives everywhere. JSON, because
@@ -44,32 +124,54 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
     Args:
         env: An environment with `TextSpace` observations and `info["admissible_actions"]`.
         max_list_length: Largest number of characters of the JSON list.
+        history: Latest steps of the episode that are packed into `"context"`, for prompts that show them.
+        fields: Fields of `info` that are packed there too, such as `("prefix", "suffix")`.
 
     Raises:
-        TypeError: If the observations are not text.
-        KeyError: At reset, if `info` has no `admissible_actions`.
+        TypeError: If the observations are not text, or `history` comes without a `TokenSequence` of actions.
+        KeyError: At reset, if `info` has no `admissible_actions` or not one of the fields.
     """
 
-    def __init__(self, env: gym.Env[Any, Tokens], max_list_length: int = MAX_LIST_LENGTH) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self, max_list_length=max_list_length)
+    def __init__(
+        self,
+        env: gym.Env[Any, Tokens],
+        max_list_length: int = MAX_LIST_LENGTH,
+        history: int = 0,
+        fields: Sequence[str] = (),
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self, max_list_length=max_list_length, history=history, fields=tuple(fields)
+        )
         gym.Wrapper.__init__(self, env)
+        if isinstance(history, bool) or not isinstance(history, int) or history < 0:
+            raise TypeError(f"Expected history to be a number of steps, 0 or more; got {history!r}.")
+        if history and not isinstance(env.action_space, TokenSequence):
+            raise TypeError(
+                f"Expected an environment with a TokenSequence action space for history; got {env.action_space}. "
+                "Fix: put this wrapper inside those that change actions."
+            )
+        self.episode_context = EpisodeContext(history, tuple(fields))
         if not isinstance(env.observation_space, TextSpace):
             raise TypeError(
                 f"Expected an environment with TextSpace observations; got {env.observation_space}. "
                 "Fix: wrap a lang_envs environment, or give yours a lang_envs.TextSpace."
             )
-        self.observation_space = admissible_space(env.observation_space, max_list_length)
+        longest = getattr(env.action_space, "max_length", 0)
+        self.observation_space = admissible_space(env.observation_space, max_list_length, self.episode_context, longest)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Start an episode."""
         text, info = self.env.reset(seed=seed, options=options)
+        self.episode_context = self.episode_context.begun(text)
         return self._observation(text, info), info
 
     def step(self, action: Tokens) -> tuple[dict[str, str], SupportsFloat, bool, bool, dict[str, Any]]:
         """One step of the wrapped environment."""
         text, reward, terminated, truncated, info = self.env.step(action)
+        if self.episode_context.n_steps:
+            self.episode_context = self.episode_context.after(spoken(self.env.action_space, action), text)
         mark_success(info)
         return self._observation(text, info), reward, terminated, truncated, info
 
@@ -79,4 +181,5 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
                 f"Expected info to hold 'admissible_actions' (a list of str, or None); got keys {sorted(info)}. "
                 "Fix: let the environment return it in every reset and step."
             )
-        return admissible_observation(text, info["admissible_actions"])
+        context = self.episode_context.pack(info) if self.episode_context.is_wanted else None
+        return admissible_observation(text, info["admissible_actions"], context)

@@ -25,7 +25,8 @@ from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.choosers import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
-from poad_sb3.observations import Question, parse_observation
+from poad_sb3.observations import parse_observation
+from poad_sb3.prompts import Question
 
 __all__ = ["BADQ"]
 
@@ -133,7 +134,7 @@ class BADQ(ResumableOffPolicy):
         self._steps_since_update, self._whitened_at = 0, 0
         super().__init__(
             policy,
-            gym.make(env) if isinstance(env, str) else env,  # SB3 would insist on render_mode="rgb_array"
+            env,
             learning_rate=learning_rate,
             policy_kwargs=policy_kwargs,
             stats_window_size=stats_window_size,

@@ -20,11 +20,13 @@ from poad_sb3.buffers import TokenValues
 from poad_sb3.candidates import sample_index
 from poad_sb3.choosers import Chooser, Chosen, member
 from poad_sb3.critic import FeatureWhitening, TokenCritic
-from poad_sb3.lm import LanguageModel
+from poad_sb3.lm import DEFAULT_LORA, LanguageModel
 from poad_sb3.losses import segment_log_softmax
-from poad_sb3.observations import Question, parse_observation
+from poad_sb3.models.sources import ModelFactory
+from poad_sb3.observations import parse_observation
 from poad_sb3.paths import TokenPath
-from poad_sb3.policies import LLMPolicy
+from poad_sb3.policies import MODEL_SETTINGS, LLMPolicy
+from poad_sb3.prompts import PromptSpec, Question
 from poad_sb3.rows import Memo, ScoreCache
 
 __all__ = ["BADQPolicy", "KnownQuestion", "QChooser", "QHeads"]
@@ -102,11 +104,11 @@ class QChooser(Chooser):
     def _know(self, question: Question) -> KnownQuestion:
         """One pass through the frozen model. Alone, so that the last bits do not depend on who else was asked."""
         tree = question_tree(self.lm, question)
-        features = self.lm.frozen_features([tree.row])[0]
+        features = self.lm.trunk_features([tree.row])[0]
         n_edges = len(tree.following)
         node_of = torch.tensor(tree.node_of, device=features.device)
         if self._reference == SoftReference.BASE:
-            weights = self.lm.child_logits(features[n_edges:], tree.children)
+            weights = self.lm.child_logits(features[n_edges:], tree.children, frozen=True)
         else:
             weights = torch.tensor(tree.below, device=features.device).float().log()
         log_reference = segment_log_softmax(weights, node_of, len(tree.children))
@@ -145,7 +147,7 @@ class QChooser(Chooser):
             log_probs = self.action_log_probs(question)
             pick = int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
             text = (question.actions or ())[pick]
-            path = TokenPath(self.lm.prompt_ids(question.text), self.lm.action_ids(text), ())
+            path = TokenPath(self.lm.prompt_ids(question), self.lm.action_ids(text), ())
             chosen.append(Chosen(text, path, log_probs[[pick]].astype(np.float32)))
         return chosen
 
@@ -170,6 +172,10 @@ class BADQPolicy(LLMPolicy):
         model: See `LLMPolicy`.
         revision: See `LLMPolicy`.
         lora: See `LLMPolicy`. The adapter is never trained, but must fit the model.
+        dtype: See `LLMPolicy`.
+        quantization: See `LLMPolicy`.
+        attn_implementation: See `LLMPolicy`.
+        prompt: See `LLMPolicy`.
         critic_arch: Hidden widths of the head.
         max_tokens_per_forward: See `LanguageModel`.
         cache_size: Questions whose features are kept; each takes hidden size x edges x 4 bytes.
@@ -177,6 +183,7 @@ class BADQPolicy(LLMPolicy):
         beta: Temperature of the soft ones.
         reference: pi_ref of the soft ones, see `SoftReference`.
         double_q: See `HardBackup`.
+        device: See `LLMPolicy`.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
@@ -193,9 +200,13 @@ class BADQPolicy(LLMPolicy):
         lr_schedule: Schedule,
         use_sde: bool = False,
         *,
-        model: str = "pocket",
+        model: str | ModelFactory = "pocket",
         revision: str | None = None,
-        lora: Mapping[str, Any] | None = None,
+        lora: Mapping[str, Any] | None = DEFAULT_LORA,
+        dtype: str = "float32",
+        quantization: str | Mapping[str, Any] | None = None,
+        attn_implementation: str | None = None,
+        prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (256, 256),
         max_tokens_per_forward: int = 4096,
         cache_size: int = 4096,
@@ -203,6 +214,7 @@ class BADQPolicy(LLMPolicy):
         beta: float = 0.05,
         reference: SoftReference | str = SoftReference.BASE,
         double_q: bool = True,
+        device: torch.device | str = "cpu",
     ) -> None:
         if isinstance(critic_arch, str) or not isinstance(critic_arch, Sequence) or not all(map(_counts, critic_arch)):
             raise ValueError(
@@ -221,12 +233,16 @@ class BADQPolicy(LLMPolicy):
             model=model,
             revision=revision,
             lora=lora,
+            dtype=dtype,
+            quantization=quantization,
+            attn_implementation=attn_implementation,
+            prompt=prompt,
             critic_arch=critic_arch,
             max_tokens_per_forward=max_tokens_per_forward,
+            device=device,
         )
-        names = ("model", "revision", "lora", "critic_arch", "max_tokens_per_forward")
         settings: dict[str, Any] = {
-            **{name: self._settings[name] for name in names},
+            **{name: self._settings[name] for name in (*MODEL_SETTINGS, "critic_arch")},
             "cache_size": cache_size,
             "soft": soft,
             "beta": beta,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from poad_sb3.observations import Question
+from poad_sb3.prompts import Question
 
 __all__ = ["Transition", "TransitionBuffer"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from poad_sb3.badq.policy import KnownQuestion, QHeads
 from poad_sb3.badq.replay import Transition
 from poad_sb3.badq.targets import Backup, token_targets
-from poad_sb3.observations import Question
+from poad_sb3.prompts import Question
 
 __all__ = ["TokenBatch", "gather", "update_head"]
 

@@ -99,7 +99,7 @@ class Request:
             arguments={},
             model={},
             dataset=None,
-            prompt_template="",
+            prompt_template={},
             steps=self.steps or _STEPS,
             save_every=self.save_every or _SAVE_EVERY,
         )

@@ -110,7 +110,7 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
         arguments=runs.effective_arguments(model),
         model=runs.describe_model(model),
         dataset=runs.dataset_digest(envs),
-        prompt_template=runs.PROMPT_TEMPLATE,
+        prompt_template=model.policy.lm.prompter.template.to_dict(),
         sessions=[*config.sessions, runs.session(sys.argv, model.num_timesteps)],
     )
     if existing is None:

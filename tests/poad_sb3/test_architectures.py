@@ -8,8 +8,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
 
 from poad_sb3 import POAD
 from poad_sb3.lm import LanguageModel
-from poad_sb3.observations import Question
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.prompts import Question
 from poad_sb3.rows import prepare
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -63,7 +63,7 @@ def test_actions_are_scored_as_the_model_itself_scores_them(tmp_path, name):
     assert lm.packs_trees is packs
     one = prepare(lm, Question("The cook stands beside the old white table in the kitchen and waits. You", ACTIONS))
     with torch.no_grad():
-        hidden = lm.hidden_states([one.row.row], adapter=True)
+        hidden = lm.hidden_states([one.row.row])
         ours = lm.child_logits(hidden, one.row.children).split([len(children) for children in one.row.children])
         for number, sequence in enumerate(one.trie.sequences):
             logits = lm.network(input_ids=torch.tensor([[*one.prompt, *sequence]])).logits[0]

@@ -33,7 +33,7 @@ from poad_sb3.badq.targets import HardBackup, SoftBackup, token_targets
 from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.lm import TokenRow
-from poad_sb3.observations import Question
+from poad_sb3.prompts import Question
 from poad_sb3.tabular import (
     greedy_actions,
     random_token_mdp,
@@ -84,12 +84,12 @@ def test_features_are_the_frozen_hidden_states_at_the_tokens(lm):
     tree = question_tree(lm, question)
     n_edges = len(tree.following)
     assert n_edges == 4  # red or blue, then button or lever
-    features = lm.frozen_features([tree.row])[0]
+    features = lm.trunk_features([tree.row])[0]
     prompt, lever = lm.prompt_ids(question.text), lm.action_ids(question.actions[1])
     edge = tree.paths[1][-1]
     place = lever.index(tree.children[tree.node_of[edge]][edge - tree.edges_of(tree.node_of[edge]).start])
     row = TokenRow((*prompt, *lever), None, (len(prompt) + place, len(prompt) + place - 1))
-    plain = lm.frozen_features([row])[0]
+    plain = lm.trunk_features([row])[0]
     assert torch.allclose(features[edge], plain[0], atol=1e-4)
     assert torch.allclose(features[n_edges + tree.node_of[edge]], plain[1], atol=1e-4)
 

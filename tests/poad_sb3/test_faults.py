@@ -233,9 +233,9 @@ def test_logits_that_are_no_number_when_learning(
     before = adapter(model)
     hidden_states = model.policy.lm.hidden_states
 
-    def poisoned(rows: Any, *, adapter: bool) -> torch.Tensor:
-        hidden = hidden_states(rows, adapter=adapter)
-        return hidden * float("nan") if adapter and torch.is_grad_enabled() else hidden
+    def poisoned(rows: Any, *, frozen: bool = False) -> torch.Tensor:
+        hidden = hidden_states(rows, frozen=frozen)
+        return hidden * float("nan") if not frozen and torch.is_grad_enabled() else hidden
 
     monkeypatch.setattr(model.policy.lm, "hidden_states", poisoned)
     warns = pytest.warns(RuntimeWarning, match="first ratio of the update")
@@ -254,14 +254,14 @@ def test_logits_that_are_no_number_when_learning(
 
 def test_features_that_are_no_number(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
     model = agent()
-    frozen_features = model.policy.lm.frozen_features
+    trunk_features = model.policy.lm.trunk_features
 
     def poison() -> None:
         def poisoned(rows: Any) -> list[torch.Tensor]:
-            first, *rest = frozen_features(rows)
+            first, *rest = trunk_features(rows)
             return [first * float("inf"), *rest]
 
-        model.policy.lm.frozen_features = poisoned  # type: ignore[method-assign]
+        model.policy.lm.trunk_features = poisoned  # type: ignore[method-assign]
 
     with pytest.raises(FloatingPointError, match=r"Expected finite hidden states .* continue from a checkpoint"):
         model.learn(STEPS, [Do(FAULT, poison), every_rollout(tmp_path)])

@@ -69,9 +69,9 @@ def tree_row(lm: LanguageModel, text: str = PROMPT) -> tuple[TokenRow, list[tupl
 def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, base: Any, adapter: bool) -> None:
     row, queries = tree_row(lm)
     children = [some for _, some in queries]
-    packed = lm.child_logits(lm.hidden_states([row], adapter=adapter), children)
+    packed = lm.child_logits(lm.hidden_states([row], frozen=not adapter), children)
     rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
-    apart = torch.cat([lm.hidden_states([one], adapter=adapter) for one in rows])
+    apart = torch.cat([lm.hidden_states([one], frozen=not adapter) for one in rows])
     torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
     plain = lm.network if adapter else base
     full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
@@ -83,11 +83,11 @@ def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, bas
 def test_neighbours_and_padding_change_nothing(lm: LanguageModel, kind: str) -> None:
     row = chain(lm.prompt_ids("The lamp is green.")) if kind == "chain" else tree_row(lm, "The lamp is green.")[0]
     chains = [chain(lm.prompt_ids(text)) for text in TEXTS]
-    alone = lm.hidden_states([row], adapter=True)
+    alone = lm.hidden_states([row])
     for neighbours in (chains, [tree_row(lm, PROMPT * 3)[0]], [*chains, tree_row(lm)[0]]):
-        together = lm.hidden_states([row, *neighbours], adapter=True)[: len(row.reads)]
+        together = lm.hidden_states([row, *neighbours])[: len(row.reads)]
         torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
-        last = lm.hidden_states([*neighbours, row], adapter=True)[-len(row.reads) :]
+        last = lm.hidden_states([*neighbours, row])[-len(row.reads) :]
         torch.testing.assert_close(last, alone, rtol=0, atol=1e-5)
 
 
@@ -96,7 +96,7 @@ def test_siblings_do_not_see_each_other(lm: LanguageModel) -> None:
     row, queries = tree_row(lm)
     number = max(range(len(queries)), key=lambda index: len(queries[index][0]))
     (prefix, _), start = queries[number], len(lm.prompt_ids(PROMPT))
-    expected = lm.hidden_states([row], adapter=True)[number]
+    expected = lm.hidden_states([row])[number]
     path, position = [], row.reads[number]
     while position >= 0:
         path.append(position)
@@ -104,7 +104,7 @@ def test_siblings_do_not_see_each_other(lm: LanguageModel) -> None:
     others = [place for place in range(start, len(row.tokens)) if place not in path]
     assert others
     tokens = tuple(7 if place in others else token for place, token in enumerate(row.tokens))
-    changed = lm.hidden_states([row._replace(tokens=tokens)], adapter=True)[number]
+    changed = lm.hidden_states([row._replace(tokens=tokens)])[number]
     torch.testing.assert_close(changed, expected, rtol=0, atol=0)
     assert tuple(row.tokens[place] for place in reversed(path)) == prefix
 
@@ -130,10 +130,10 @@ def test_chunks_cover_every_row_once_and_keep_the_bound(
 @pytest.mark.parametrize("bound", [1, 50, 100])
 def test_the_bound_changes_no_result(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
     rows = [chain(lm.prompt_ids(text)) for text in TEXTS]
-    together = lm.frozen_features(rows)
+    together = lm.trunk_features(rows)
     monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
     assert len(list(lm.chunks(rows))) > 1
-    for one, other in zip(lm.frozen_features(rows), together, strict=True):
+    for one, other in zip(lm.trunk_features(rows), together, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
@@ -144,13 +144,13 @@ def test_without_the_adapter_it_is_the_base_model(lm: LanguageModel, base: Any) 
     tokens = lm.prompt_ids(PROMPT)
     every = [tuple(range(len(lm.tokenizer)))] * len(tokens)
     expected = base(input_ids=torch.tensor([tokens])).logits[0].flatten()
-    off = lm.child_logits(lm.hidden_states([chain(tokens)], adapter=False), every)
+    off = lm.child_logits(lm.hidden_states([chain(tokens)], frozen=True), every)
     torch.testing.assert_close(off, expected, rtol=0, atol=1e-5)
-    on = lm.child_logits(lm.hidden_states([chain(tokens)], adapter=True), every)
+    on = lm.child_logits(lm.hidden_states([chain(tokens)]), every)
     assert (on - expected).abs().max() > 0.1, "the adapter of this fixture is not the identity"
 
 
-def test_frozen_features_are_hidden_states_before_each_token(lm: LanguageModel, base: Any) -> None:
+def test_trunk_features_are_hidden_states_before_each_token(lm: LanguageModel, base: Any) -> None:
     rows, expected = [], []
     for text, action in zip(TEXTS, ACTIONS, strict=False):
         prompt, tokens = lm.prompt_ids(text), lm.action_ids(action)
@@ -159,7 +159,7 @@ def test_frozen_features_are_hidden_states_before_each_token(lm: LanguageModel, 
         before = range(len(prompt) - 1, len(sequence) - 1)
         rows.append(chain(sequence[:-1], before))
         expected.append(states[list(before)])
-    for feature, states in zip(lm.frozen_features(rows), expected, strict=True):
+    for feature, states in zip(lm.trunk_features(rows), expected, strict=True):
         assert feature.dtype == torch.float32
         torch.testing.assert_close(feature, states, rtol=0, atol=1e-5)
 
@@ -316,6 +316,8 @@ def test_an_impossible_bound_is_refused() -> None:
 def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
     model = LanguageModel(str(tiny))
     fits = chain(model.prompt_ids("press " * 12))
-    assert model.hidden_states([fits], adapter=True).shape == (12, 16)
+    assert model.hidden_states([fits]).shape == (12, 16)
+    with pytest.raises(ModelError, match=r"Expected a prompt of at most 12 tokens.*takes 13.*Fix: shorten"):
+        model.prompt_ids("press " * 13)
     with pytest.raises(ModelError, match=r"Expected at most 12 tokens of prompt and action.*got 13.*Fix: shorten"):
-        model.hidden_states([fits, chain(model.prompt_ids("press " * 13))], adapter=True)
+        model.hidden_states([fits, chain((2,) * 13)])

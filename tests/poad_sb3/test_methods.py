@@ -75,9 +75,9 @@ import poad_sb3
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy
 from poad_sb3.buffers import TokenPath
-from poad_sb3.observations import Question
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.prompts import Question
 
 CHOOSING = [name for name in METHODS if "free" not in name and "paper" not in name]
 """Methods with forced tokens."""
@@ -359,6 +359,10 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "candidate_normalization": ("POAD, candidates", {"candidate_normalization": "token"}),
     "paper_mode": ("POAD, candidates", {"paper_mode": True}),
     "max_new_tokens": ("POAD, free", {"max_new_tokens": 3}),
+    "temperature": ("POAD, free", {"temperature": 0.5}),
+    "top_k": ("POAD, free", {"top_k": 2}),
+    "top_p": ("POAD, free", {"top_p": 0.3}),
+    "stop": ("POAD, free", {"stop": ["e", " "]}),
     "smdp_discount": ("POAD", {"smdp_discount": True}),
     "normalize_value": ("POAD", {"normalize_value": True}),
     "kl_coef": ("POAD", {"kl_coef": 1.0}),

@@ -28,7 +28,7 @@ from toy import (
 from poad_sb3 import GLAM, POAD, TWOSOME, LLMPolicy
 from poad_sb3.candidates import ActionTrie, Mixture, build_mixture, build_trie
 from poad_sb3.decisions import Edges, edge_log_probs, mixture_edges
-from poad_sb3.observations import Question
+from poad_sb3.prompts import Question
 from poad_sb3.rows import Normalization, prepare
 
 END, TOKENS, VOCABULARY = 4, (0, 8, 1, 17), 18
@@ -215,7 +215,7 @@ def normalization_of(policy: LLMPolicy) -> str:
 
 def test_probabilities_are_the_softmax_over_whole_actions(candidates: LLMPolicy) -> None:
     """Each action by itself through the whole network, its log-probability under the full vocabulary, divided."""
-    for text, actions in QUESTIONS:
+    for text, actions, _ in QUESTIONS:
         with torch.no_grad():
             expected = whole_log_probs(candidates, text, actions, normalization_of(candidates)).double().exp()
         ours = candidates.action_probabilities(text, actions)
@@ -271,7 +271,7 @@ def test_glam_is_the_models_own_probability_of_each_action() -> None:
     """That is TWOSOME with `sum`, and no other."""
     glam = make_agent(GLAM).policy
     others = {name: make_agent(TWOSOME, candidate_normalization=name).policy for name in NORMALIZATIONS}
-    text, actions = QUESTIONS[0]
+    text, actions, _ = QUESTIONS[0]
     for policy in (glam, *others.values()):
         randomise(policy)
     ours = list(glam.action_probabilities(text, actions).values())
@@ -319,7 +319,7 @@ def test_the_mean_score_of_the_sampled_distribution_is_zero(settings: dict[str, 
     one = chooser._prepare(question)  # type: ignore[attr-defined]
     edges = edge_log_probs(policy.lm, [one.row]).log_probs
     logged = torch.stack([edges[list(on_path)].sum() for on_path in one.trie.edges])
-    mu = torch.tensor(list(policy.action_probabilities(*question).values()))
+    mu = torch.tensor(list(policy.action_probabilities(*question[:2]).values()))
     mean = gradient_by_autograd(policy, (mu * logged).sum())
     single = gradient_by_autograd(policy, edge_log_probs(policy.lm, [one.row]).log_probs[0])
     assert mean.norm() < 1e-3 * single.norm()

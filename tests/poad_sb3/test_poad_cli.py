@@ -28,7 +28,8 @@ from poad_sb3 import POAD, cli
 from poad_sb3.cli.app import app
 from poad_sb3.cli.common import parse_settings
 from poad_sb3.presets import PRESETS
-from poad_sb3.runs import PROMPT_TEMPLATE, ResumableCSV, RunConfig, RunFolder, differences
+from poad_sb3.prompts import CompletionPrompt
+from poad_sb3.runs import ResumableCSV, RunConfig, RunFolder, differences
 
 ROOT = Path(poad_sb3.__file__).parents[1]
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -97,7 +98,7 @@ def test_the_folder_of_a_run(straight: Path) -> None:
     assert config["arguments"]["policy_kwargs"] == {"critic_arch": [8]}
     assert config["model"]["name"] == "pocket"
     assert config["model"]["fingerprint"] == model.base_fingerprint
-    assert (config["dataset"], config["prompt_template"]) == (None, PROMPT_TEMPLATE)
+    assert (config["dataset"], config["prompt_template"]) == (None, CompletionPrompt().to_dict())
     (session,) = config["sessions"]
     assert session["from_step"] == 0
     assert session["versions"]["torch"] == torch.__version__
@@ -306,7 +307,7 @@ def test_another_environment_or_a_run_without_resume_is_refused(run: Run, straig
 @pytest.mark.parametrize(
     ("key", "value", "match"),
     [
-        ("prompt_template", "plain-0", "prompt_template is 'plain-0' in the run, and 'plain-1'"),
+        ("prompt_template", {"kind": "chat"}, "prompt_template.kind is 'chat' in the run, and 'completion'"),
         ("dataset", "abc", "dataset is 'abc' in the run, and None"),
         ("model", {"fingerprint": "abc"}, "fingerprint is 'abc' in the run"),
         ("arguments", {"gamma": 0.9}, r"latest\.zip is not of this run: gamma is 0\.95"),
@@ -511,7 +512,7 @@ def test_differences_name_the_key() -> None:
 
 
 def test_a_config_is_read_as_it_was_written(tmp_path: Path) -> None:
-    config = RunConfig("POAD", None, 0, "X-v0", {"a": [1]}, 1, {}, {}, {}, None, PROMPT_TEMPLATE, 1, 1)
+    config = RunConfig("POAD", None, 0, "X-v0", {"a": [1]}, 1, {}, {}, {}, None, CompletionPrompt().to_dict(), 1, 1)
     folder = RunFolder(tmp_path / "deep" / "run")
     assert folder.read_config() is None
     folder.write_config(config)

@@ -56,7 +56,9 @@ def test_the_numbers_of_the_paper(task: str, algorithm: str) -> None:
     assert tuple(arguments[name] for name in shared) == (0.95, 0.2, 0.5, 0.5, 0.02)
     assert arguments.get("gae_lambda_token") == (None if algorithm == "TWOSOME" else 0.95)
     assert arguments.get("max_new_tokens") == (128 if task == "datascicoding" else None)
-    assert DEFAULT_LORA.items() >= arguments["policy_kwargs"]["lora"].items()
+    lora = dict(arguments["policy_kwargs"]["lora"])
+    assert lora.pop("target_modules") == ["q_proj", "v_proj"]
+    assert DEFAULT_LORA.items() >= lora.items()
     assert "fp16" in PRESETS[f"paper/{task}"].note
 
 
@@ -66,9 +68,9 @@ def test_the_tables_are_whole() -> None:
 
 def test_what_the_public_code_does_otherwise() -> None:
     code, paper = (preset(f"{source}/datascicoding", "POAD") for source in ("reference-code", "paper"))
-    assert {name for name in code if code[name] != paper[name]} == {"n_steps", "batch_size"}
-    assert (code["n_steps"], code["batch_size"]) == (8, 8)
-    assert "top-k" in PRESETS["reference-code/datascicoding"].note
+    assert {name for name in code if code[name] != paper.get(name)} == {"n_steps", "batch_size", "temperature", "top_k"}
+    assert (code["n_steps"], code["batch_size"], code["temperature"], code["top_k"]) == (8, 8, 0.5, 50)
+    assert "as if it had not" in PRESETS["reference-code/datascicoding"].note
     listed = preset("reference-code/virtualhome", "POAD")
     assert listed.pop("paper_mode") is True
     assert listed == preset("paper/virtualhome", "POAD")

@@ -21,8 +21,9 @@ from lang_envs import LangEnv, LangEnvsError
 from lang_envs.core import Outcome
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy
-from poad_sb3.observations import Question, parse_observation
+from poad_sb3.observations import parse_observation
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.prompts import Question
 from poad_sb3.update import UpdateSettings, update
 
 COLOURS = ("red", "green", "blue")

@@ -1,0 +1,114 @@
+"""The trainable part: a LoRA adapter on a frozen base, or all weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from transformers.pytorch_utils import Conv1D
+
+from poad_sb3.errors import ModelError
+
+__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized"]
+
+DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
+"""The paper's adapter. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
+
+_PAPERS_TARGETS = ("q_proj", "v_proj")
+_FINGERPRINT_ELEMENTS = 1 << 18
+
+
+def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - transformers and peft have no types
+    """The base with an adapter around it, or the base itself with all weights trainable.
+
+    Args:
+        base: A transformers model.
+        lora: Arguments of `peft.LoraConfig` laid over `DEFAULT_LORA`; None for full fine-tuning.
+
+    Raises:
+        ModelError: If the adapter does not fit, or full fine-tuning would go wrong in silence.
+    """
+    if isinstance(base, PeftModel):
+        raise ModelError(
+            f"Expected a base model without an adapter; got {type(base).__name__}. "
+            "Fix: merge_and_unload() it first, and let lora= describe the one to train."
+        )
+    if lora is None:
+        _check_full(base)
+        return base.requires_grad_(True)
+    settings = {**DEFAULT_LORA, **lora}
+    if settings["lora_dropout"]:
+        raise ModelError(
+            f"Expected lora_dropout 0; got {settings['lora_dropout']}. Fix: leave it out. Dropout would make the "
+            "update see another distribution than the one that was sampled from (|log ratio| 0.03 before any step)."
+        )
+    settings.setdefault("target_modules", _default_targets(base))
+    if _are_conv1d(base, settings["target_modules"]):
+        settings.setdefault("fan_in_fan_out", True)  # GPT-2 keeps its weights transposed
+    try:
+        with warnings.catch_warnings():
+            # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            return get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
+            f"({str(error)[:300]}). Fix: name target_modules that this architecture has."
+        ) from error
+
+
+def _check_full(base: Any) -> None:  # noqa: ANN401 - as above
+    if is_quantized(base):
+        raise ModelError("Expected an adapter on a quantised base; got lora=None. Fix: leave lora out (QLoRA).")
+    if base.dtype != torch.float32:
+        raise ModelError(
+            f"Expected dtype='float32' with lora=None; got {base.dtype}, in which small steps of the optimiser are "
+            "rounded away. Fix: dtype='float32', or an adapter."
+        )
+
+
+def _default_targets(base: Any) -> list[str] | str:  # noqa: ANN401 - as above
+    """Where the adapter goes: q_proj and v_proj, peft's choice for the architecture, or every linear layer."""
+    leaves = {name.rpartition(".")[2] for name, _ in base.named_modules()}
+    if leaves.issuperset(_PAPERS_TARGETS):
+        return list(_PAPERS_TARGETS)
+    known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
+    if known is not None and not isinstance(known, str) and leaves.issuperset(known):
+        return list(known)
+    return "all-linear"
+
+
+def _are_conv1d(base: Any, targets: Any) -> bool:  # noqa: ANN401 - as above
+    names = {name.rpartition(".")[2] for name, module in base.named_modules() if isinstance(module, Conv1D)}
+    return bool(names) and (
+        targets == "all-linear" or not names.isdisjoint([targets] if isinstance(targets, str) else targets)
+    )
+
+
+def is_quantized(base: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether the base weights are held in 8 or 4 bits."""
+    return getattr(base, "hf_quantizer", None) is not None
+
+
+def fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above
+    """Digest of the base weights and the vocabulary.
+
+    Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
+    that no fine-tuning passes for the original, in seconds.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(base.state_dict().items()):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        flat = tensor.detach().flatten()
+        sample = flat[:: max(1, -(-flat.numel() // _FINGERPRINT_ELEMENTS))]
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(sample.to("cpu", torch.float32).numpy().tobytes())
+    digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
+    return digest.hexdigest()

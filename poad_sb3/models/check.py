@@ -1,0 +1,162 @@
+"""What the package relies on in a model, checked when it is loaded instead of believed.
+
+Some things differ between architectures without any error: what a model does to its logits behind the head (scaling,
+soft caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
+distance and recurrent layers do not), whether its key-value cache continues padded prompts, and whether its layers
+compute the same when their activations are computed again for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from poad_sb3.errors import ModelError
+from poad_sb3.models.adapters import is_quantized
+from poad_sb3.models.decoding import CachedDecoding
+from poad_sb3.models.packing import TokenIds, TokenRow
+
+__all__ = ["Abilities", "adjust_logits", "check_checkpointing", "check_model", "is_exact"]
+
+_WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
+_EXACT, _ROUNDED = 1e-3, 0.05
+"""Largest error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
+
+HiddenStates = Callable[..., Tensor]
+
+
+class Abilities(NamedTuple):
+    """What can be done with a model.
+
+    Attributes:
+        hidden_size: Width of its hidden states.
+        packs_trees: Whether several continuations of a prompt may share a row.
+        caches: Whether its key-value cache continues prompts of different lengths.
+    """
+
+    hidden_size: int
+    packs_trees: bool
+    caches: bool
+
+
+def is_exact(base: Any) -> bool:  # noqa: ANN401 - transformers has no types
+    """Whether passes of another shape give the same numbers to about 1e-6: float32, not quantised."""
+    return bool(base.dtype == torch.float32) and not is_quantized(base)
+
+
+def adjust_logits(logits: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - transformers configs share no type
+    """What Granite, Cohere and Gemma do to the output of their heads."""
+    logits = logits / (getattr(config, "logits_scaling", None) or 1.0)
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+@torch.no_grad()
+def check_model(
+    base: Any,  # noqa: ANN401 - a transformers model, with or without an adapter in it
+    hidden_states: HiddenStates,
+    vocabulary_logits: Callable[[Tensor], Tensor],
+    name: str,
+) -> Abilities:
+    """Compare the package's passes with the model's own on a few tokens.
+
+    Args:
+        base: The model.
+        hidden_states: `LanguageModel.hidden_states`.
+        vocabulary_logits: `LanguageModel.vocabulary_logits`.
+        name: The model's name, for the message.
+
+    Raises:
+        ModelError: If ordinary sequences are not scored as the model itself scores them.
+    """
+    config = base.config.get_text_config()
+    first, step = (7, 3) if config.vocab_size > 64 else (0, 1)
+    tokens = tuple((first + step * k) % config.vocab_size for k in range(12))
+    tolerance = _EXACT if is_exact(base) else _ROUNDED
+    try:
+        hidden = hidden_states([TokenRow(tokens, None, (len(tokens) - 1,))])
+        ours = vocabulary_logits(hidden)[0]
+        theirs = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits[0, -1].float()
+    except Exception as error:
+        raise _unsupported(name, f"{type(error).__name__}: {str(error)[:200]}") from error
+    difference = float((ours.log_softmax(0) - theirs.log_softmax(0)).abs().max())
+    if not difference < tolerance * (1 if tolerance == _EXACT else 10):
+        raise _unsupported(name, f"log-probabilities differ by {difference:.2g} from the model's own forward pass")
+    packs = _sees_whole_sequences(config) and _agrees(_pack_error, tokens, hidden_states, tolerance)
+    return Abilities(
+        hidden.shape[-1], packs, _agrees(lambda t, h: _cache_error(base, t, h), tokens, hidden_states, tolerance)
+    )
+
+
+def _unsupported(name: str, reason: str) -> ModelError:
+    return ModelError(
+        f"Expected a causal language model with a decoder and an output head; {name!r} cannot be scored ({reason}). "
+        "Fix: use another architecture (Llama, Qwen, Mistral, Gemma, GPT-2, Phi and the like work)."
+    )
+
+
+def _sees_whole_sequences(config: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether no layer is configured with a window; a mask of our own would override it."""
+    layers = getattr(config, "layer_types", None)
+    if layers is not None:
+        return all(layer == "full_attention" for layer in layers)
+    return all(getattr(config, setting, None) is None for setting in _WINDOW_SETTINGS)
+
+
+def _agrees(
+    error: Callable[[TokenIds, HiddenStates], float], tokens: TokenIds, hidden_states: HiddenStates, tolerance: float
+) -> bool:
+    try:
+        return error(tokens, hidden_states) < tolerance
+    except Exception:  # an architecture without such masks or caches; any error means: do without
+        return False
+
+
+def _relative(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
+
+
+def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
+    """By how much two branches packed into one row differ from what they give apart."""
+    n = len(tokens)
+    left, right = (*tokens, tokens[3], tokens[5]), (*tokens, tokens[1], tokens[8])
+    parents = (*range(-1, n + 1), n - 1, n + 2)
+    packed = TokenRow((*left, *right[n:]), parents, (n + 1, n + 3))
+    apart = [TokenRow(branch, None, (n + 1,)) for branch in (left, right)]
+    return _relative(hidden_states([packed]), hidden_states(apart))
+
+
+def _cache_error(base: Any, tokens: TokenIds, hidden_states: HiddenStates) -> float:  # noqa: ANN401 - as above
+    """By how much decoding two padded prompts, of which one ends early, differs from whole passes."""
+    prompts = [tokens[:5], tokens]
+    decoding = CachedDecoding(base, prompts)
+    decoding.advance([0, 1], [tokens[2], tokens[4]])
+    decoding.advance([1], [tokens[6]])
+    whole = (*tokens, tokens[4], tokens[6])
+    return _relative(decoding.hidden, hidden_states([TokenRow(whole, None, (len(whole) - 1,))]))
+
+
+@torch.no_grad()
+def check_checkpointing(with_it: Callable[[], Tensor], without: Callable[[], Tensor], name: str) -> None:
+    """Compare hidden states with activations computed again, and kept.
+
+    Raises:
+        ModelError: If they differ: something in the layers, such as dropout, depends on the mode.
+    """
+    try:
+        with torch.enable_grad():
+            difference = _relative(with_it().detach(), without().detach())
+    except Exception as error:
+        raise ModelError(
+            f"Expected an architecture with gradient checkpointing; {name!r} fails with it ({type(error).__name__}: "
+            f"{str(error)[:200]}). Fix: gradient_checkpointing=False."
+        ) from error
+    if not difference < _EXACT:
+        raise ModelError(
+            f"Expected the same hidden states with gradient checkpointing; those of {name!r} differ by "
+            f"{difference:.2g}. Fix: gradient_checkpointing=False, or a model without dropout."
+        )

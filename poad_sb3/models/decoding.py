@@ -1,0 +1,98 @@
+"""Continuing several prompts token by token: with a key-value cache, or by whole passes where a model has none."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from poad_sb3.models.packing import TokenIds, TokenRow
+
+__all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
+
+
+class Decoding(ABC):
+    """Prompts that are being continued.
+
+    Attributes:
+        hidden: Last hidden state of each, `[n, hidden_size]`.
+    """
+
+    hidden: Tensor
+
+    @abstractmethod
+    def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
+        """Go on with some of them, each by one token; the others are finished and forgotten.
+
+        Args:
+            keep: Which, by their present numbers, ascending; they are numbered anew from 0.
+            tokens: The token that each of these goes on with.
+        """
+
+
+class CachedDecoding(Decoding):
+    """One pass over the prompts, then one position per token.
+
+    Prompts are padded on the left, so that the next token of all of them is in one column; the mask hides the padding
+    and positions count from each prompt's own start.
+
+    Args:
+        base: A transformers model, its adapter as it shall be.
+        prompts: Token ids, at least one each.
+    """
+
+    def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:  # noqa: ANN401 - transformers has no types
+        self._decoder, device = base.get_decoder(), base.device
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in prompts], device=device)
+        lengths = torch.tensor([len(one) for one in prompts], device=device)
+        self._mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
+        self._cache = DynamicCache(config=base.config.get_text_config())
+        self._next = lengths
+        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
+        self._run(ids, positions)
+
+    def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
+        """See `Decoding.advance`."""
+        if len(keep) < len(self._next):
+            kept = torch.tensor(keep, device=self._mask.device)
+            self._cache.batch_select_indices(kept)
+            self._mask, self._next = self._mask[kept], self._next[kept]
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(keep), 1)], dim=-1)
+        self._run(torch.tensor(tokens, device=self._mask.device)[:, None], self._next[:, None])
+        self._next = self._next + 1
+
+    def _run(self, ids: Tensor, positions: Tensor) -> None:
+        output = self._decoder(
+            input_ids=ids,
+            attention_mask=self._mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        self.hidden = output.last_hidden_state[:, -1]
+
+
+class PlainDecoding(Decoding):
+    """Every token by a pass over all before it: slow, and right for every architecture.
+
+    Args:
+        hidden_states: From rows to the hidden states that they read.
+        prompts: Token ids, at least one each.
+    """
+
+    def __init__(self, hidden_states: Callable[[Sequence[TokenRow]], Tensor], prompts: Sequence[TokenIds]) -> None:
+        self._hidden_states, self._tokens = hidden_states, list(prompts)
+        self._run()
+
+    def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
+        """See `Decoding.advance`."""
+        self._tokens = [(*self._tokens[index], token) for index, token in zip(keep, tokens, strict=True)]
+        self._run()
+
+    def _run(self) -> None:
+        self.hidden = self._hidden_states([TokenRow(one, None, (len(one) - 1,)) for one in self._tokens])

@@ -1,0 +1,218 @@
+"""Where a model comes from: the pocket model, a folder, a hub, or a user's own function."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers.utils import logging as transformers_logging
+
+from lang_envs.errors import MissingExtraError
+from poad_sb3.errors import ModelError
+from poad_sb3.pocket import POCKET_FOLDER
+
+__all__ = ["DTYPES", "ModelFactory", "ModelSource", "load"]
+
+ModelFactory = Callable[[], tuple[Any, Any]]
+"""Makes a transformers model and its tokenizer."""
+
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Types of the base weights. Not float16: there gradients through the frozen base underflow without loss scaling."""
+
+_QUANTIZATIONS: Mapping[str, Mapping[str, Any]] = {
+    "8bit": {"load_in_8bit": True},
+    "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+}
+"""Arguments of `BitsAndBytesConfig`; 4 bits as in QLoRA (arXiv 2305.14314)."""
+
+_LOADING_ERRORS = (
+    AttributeError,
+    ImportError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
+"""What transformers and its file formats raise for what cannot be loaded."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What to load, and how.
+
+    Attributes:
+        model: `"pocket"`, a folder, an id of the Hugging Face hub, or a function that makes model and tokenizer.
+        revision: Commit, tag or branch on the hub.
+        dtype: Key of `DTYPES`.
+        quantization: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
+        attn_implementation: `"eager"`, `"sdpa"`, `"flash_attention_2"` or what else transformers knows; its choice if
+            None.
+        device: Where a quantised model is loaded; others are moved later.
+    """
+
+    model: str | ModelFactory = "pocket"
+    revision: str | None = None
+    dtype: str = "float32"
+    quantization: str | Mapping[str, Any] | None = None
+    attn_implementation: str | None = None
+    device: torch.device | str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+        return self.model if isinstance(self.model, str) else _name_of(self.model)
+
+
+def load(source: ModelSource) -> tuple[Any, Any]:
+    """Model and tokenizer.
+
+    Raises:
+        ModelError: If the model cannot be loaded as asked, or its tokenizer has no end token.
+        MissingExtraError: If it is to be quantised and bitsandbytes is not installed.
+    """
+    _check(source)
+    base, tokenizer = _from_files(source) if isinstance(source.model, str) else _from_factory(source)
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"Expected a tokenizer with an end-of-sequence token; that of {source.name!r} has none. "
+            "Fix: set eos_token in its tokenizer_config.json."
+        )
+    return base, tokenizer
+
+
+def _check(source: ModelSource) -> None:
+    if isinstance(source.model, nn.Module) or not (isinstance(source.model, str) or callable(source.model)):
+        raise ModelError(
+            "Expected model as a str (checkpoints keep it as text), or a function that makes model and tokenizer; got "
+            f"{type(source.model).__name__}. Fix: pass str(path), or def make(): return model, tokenizer."
+        )
+    if not isinstance(source.model, str) and _how(source):
+        raise ModelError(
+            f"Expected a function that makes the model as it is to be; got {_how(source)[0]} beside it. "
+            "Fix: leave that out, and do it in the function."
+        )
+    if source.dtype not in DTYPES:
+        raise ModelError(
+            f"Expected dtype to be one of {sorted(DTYPES)}; got {source.dtype!r}. In float16 the gradients of the "
+            "adapter underflow. Fix: 'bfloat16', or 'float32' where the device has none."
+        )
+
+
+def _how(source: ModelSource) -> list[str]:
+    """Names of the settings that say how files are loaded."""
+    given = {
+        "revision": source.revision,
+        "quantization": source.quantization,
+        "attn_implementation": source.attn_implementation,
+        "dtype": None if source.dtype == "float32" else source.dtype,
+    }
+    return [name for name, value in given.items() if value is not None]
+
+
+def _name_of(factory: ModelFactory) -> str:
+    inner = factory.func if isinstance(factory, functools.partial) else factory
+    return f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
+
+
+def _from_files(source: ModelSource) -> tuple[Any, Any]:
+    where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
+    options: dict[str, Any] = {"revision": source.revision, "dtype": DTYPES[source.dtype]}
+    if source.attn_implementation is not None:
+        options["attn_implementation"] = source.attn_implementation
+    if source.quantization is not None:
+        options |= {"quantization_config": _quantization(source), "device_map": {"": source.device}}
+    try:
+        with _no_progress_bars():
+            base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options)
+            tokenizer = AutoTokenizer.from_pretrained(where, revision=source.revision)
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        ImportError,
+        SafetensorError,
+    ) as error:
+        raise ModelError(
+            "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
+            f"{source.model!r}, which could not be loaded ({type(error).__name__}: {str(error)[:300]}). "
+            "Fix: check the spelling; without a network, download the folder elsewhere and pass its path."
+        ) from error
+    if report["missing_keys"]:
+        raise ModelError(
+            f"Expected all weights of {type(base).__name__} in {source.model!r}; {len(report['missing_keys'])} are "
+            f"missing, first {min(report['missing_keys'])!r}, and would be random. Fix: complete the folder."
+        )
+    return base, tokenizer
+
+
+def _from_factory(source: ModelSource) -> tuple[Any, Any]:
+    """What the user's function makes; seeds that it sets must not become those of the training."""
+    assert not isinstance(source.model, str)
+    kept = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            made = source.model()
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], nn.Module):
+        raise ModelError(
+            f"Expected {source.name} to return a transformers model and its tokenizer; got {type(made).__name__}. "
+            "Fix: return model, tokenizer."
+        )
+    base, tokenizer = made
+    for needed, owner in (("get_decoder", base), ("get_output_embeddings", base), ("added_tokens_decoder", tokenizer)):
+        if not hasattr(owner, needed):
+            raise ModelError(
+                f"Expected a transformers causal language model and tokenizer from {source.name}; "
+                f"{type(owner).__name__} has no {needed}. Fix: return AutoModelForCausalLM..., AutoTokenizer...."
+            )
+    if getattr(base, "dtype", None) not in DTYPES.values():
+        raise ModelError(f"Expected weights in one of {sorted(DTYPES)} from {source.name}; got {base.dtype}.")
+    return base, tokenizer
+
+
+def _quantization(source: ModelSource) -> Any:  # noqa: ANN401 - transformers has no types
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingExtraError(
+            f"Expected the package of the extra 'quant' for quantization={source.quantization!r}; bitsandbytes is not "
+            'installed. Fix: pip install -c constraints.txt -e ".[quant]" in the checkout.'
+        )
+    given = source.quantization
+    if isinstance(given, str) and given not in _QUANTIZATIONS:
+        raise ModelError(
+            f"Expected quantization to be one of {sorted(_QUANTIZATIONS)}, or arguments of BitsAndBytesConfig; got "
+            f"{given!r}."
+        )
+    settings = _QUANTIZATIONS[given] if isinstance(given, str) else dict(given or {})
+    try:
+        return BitsAndBytesConfig(**{"bnb_4bit_compute_dtype": DTYPES[source.dtype], **settings})
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"Expected arguments of transformers.BitsAndBytesConfig; got {given!r} ({error}).") from error
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Loading a small model is instant; its progress bar would only break into ours."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

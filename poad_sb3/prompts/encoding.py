@@ -1,0 +1,174 @@
+"""`Prompter`: token ids of prompts and actions, and the text of token ids."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from poad_sb3.errors import ModelError, ObservationError
+from poad_sb3.prompts.layouts import Part
+from poad_sb3.prompts.question import PastStep, Question
+from poad_sb3.prompts.templates import PromptTemplate
+
+__all__ = ["Prompter"]
+
+TokenIds = tuple[int, ...]
+
+
+class Prompter:
+    """A template for a tokenizer.
+
+    Prompt and action are tokenised apart and their ids joined, so what is sampled is what is scored, whatever the
+    tokenizer would make of the joined text.
+
+    Args:
+        tokenizer: Of the model.
+        template: How prompts are made.
+        max_length: Tokens of the model's context.
+        other_ends: Ids that end a generated text beside the layout's.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,  # noqa: ANN401 - transformers has no types
+        template: PromptTemplate,
+        max_length: int,
+        other_ends: Iterable[int] = (),
+    ) -> None:
+        self.template, self.layout, self.max_length = template, template.bind(tokenizer), max_length
+        self.end_token = self.layout.end_token
+        added = tokenizer.added_tokens_decoder
+        # A model's settings may name an ordinary word: those of a config that nobody adjusted do.
+        others = {int(token) for token in other_ends if token in added}
+        self.end_tokens = frozenset({self.end_token, int(tokenizer.eos_token_id)} | others)
+        self._tokenizer = tokenizer
+        self._special_names = [str(token) for token in added.values() if token.special]
+        # Words such as "<think>" are no special tokens, but tokens with a meaning all the same. Runs of spaces are not.
+        words = [str(token) for token in added.values() if not token.special and str(token).strip()]
+        self._meaningful = re.compile("|".join(map(re.escape, words))) if words else None
+        self._anchor_ids = self._encode(self.layout.anchor, is_content=True)
+        self._anchor_text = self._decode(self._anchor_ids)
+        self._has_warned = False
+
+    # ------------------------------------------------------------------ prompts
+
+    def prompt_ids(self, question: Question, reserve: int = 1) -> TokenIds:
+        """Token ids of a prompt.
+
+        If it is too long, steps are left out from the middle of the history (the first and the latest tell most), one
+        more until it fits; a mark says how many. What the task says, and the present observation, are never cut.
+
+        Args:
+            question: What is asked.
+            reserve: Tokens to leave for the action.
+
+        Raises:
+            ObservationError: If there is no token (the first action token would have nothing to follow), or the
+                template needs what the observation does not bring.
+            ModelError: If the prompt is too long even without history.
+        """
+        past = self._history(question)
+        bare = self._joined(question, (), 0) if past else ()
+        for kept in range(len(past), -1, -1):
+            ids = self._joined(question, past, kept)
+            if self._fits(ids, bare, reserve):
+                break
+        else:
+            ids = bare or ids  # without the mark: nothing of the history is seen
+        self._warn_once(len(past) - kept, len(past))
+        if len(ids) > self.max_length:  # with less room than was asked for, a shorter action may still fit
+            raise ModelError(
+                f"Expected a prompt of at most {self.max_length} tokens (the model's limit); an observation of "
+                f"{len(question.text)} characters takes {len(ids)}. Fix: shorten the observation, or use a model with "
+                "a longer context."
+            )
+        return ids
+
+    def _history(self, question: Question) -> tuple[PastStep, ...]:
+        wanted = self.template.needs.history
+        if not wanted:
+            return ()
+        if question.context is None:
+            raise ObservationError(
+                f"Expected the latest steps beside the observation: the prompt shows {wanted}. "
+                f"Fix: AdmissibleObservation(env, history={wanted}), as model.get_env() has it."
+            )
+        return question.context.history[-wanted:]
+
+    def _joined(self, question: Question, past: tuple[PastStep, ...], kept: int) -> TokenIds:
+        n_heads = kept // 2
+        heads, tails = past[:n_heads], past[len(past) - (kept - n_heads) :]
+        parts = self.layout.parts(question, heads, tails, len(past) - kept)
+        ids = (*self.layout.start, *self._encode_parts(parts))
+        if not ids:
+            raise ObservationError(
+                f"Expected an observation of at least one token; got {question.text!r}, and this tokenizer has no "
+                "start token. Fix: let the environment describe its state in words."
+            )
+        return ids
+
+    def _fits(self, ids: TokenIds, bare: TokenIds, reserve: int) -> bool:
+        bound = self.template.history_tokens
+        return len(ids) + reserve <= self.max_length and (not bare or bound is None or len(ids) - len(bare) <= bound)
+
+    def _warn_once(self, n_omitted: int, n_steps: int) -> None:
+        if n_omitted and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"The history does not fit into the prompt: {n_omitted} of {n_steps} steps are left out from its "
+                "middle. (Said once.) Fix: a smaller history, shorter observations, or a model with a longer context.",
+                stacklevel=2,
+            )
+
+    def _encode_parts(self, parts: list[Part]) -> TokenIds:
+        """Ids of a prompt's pieces.
+
+        As one text, which is what models are trained on, unless a content spells a special token: then piece by piece.
+        """
+        if all(part.is_content for part in parts) or self._spell_specials(parts):
+            return tuple(token for part in parts for token in self._encode(part.text, is_content=part.is_content))
+        return self._encode("".join(part.text for part in parts), is_content=False)
+
+    def _spell_specials(self, parts: list[Part]) -> bool:
+        """Whether a content would not be read as text."""
+        contents = [part.text for part in parts if part.is_content]
+        if self._meaningful is not None and any(map(self._meaningful.search, contents)):
+            return True
+        return any(name in text for text in contents for name in self._special_names)
+
+    def _encode(self, text: str, *, is_content: bool) -> TokenIds:
+        # Text from an environment is text: a "</s>" in it must not become the end token.
+        pieces = self._harmless(text) if is_content else [text]
+        encode = partial(self._tokenizer.encode, add_special_tokens=False, split_special_tokens=is_content)
+        return tuple(token for piece in pieces for token in encode(piece))
+
+    def _harmless(self, text: str) -> list[str]:
+        """The text, cut inside of every word that would become a token with a meaning."""
+        if self._meaningful is None:
+            return [text]
+        cuts = [0, *(found.start() + 1 for found in self._meaningful.finditer(text)), len(text)]
+        return [text[start:end] for start, end in pairwise(cuts)]
+
+    # ------------------------------------------------------------------ actions
+
+    def action_ids(self, text: str) -> TokenIds:
+        """Token ids of an action that continues a prompt, end token included."""
+        whole = self._encode(self.layout.anchor + self.layout.separator + text, is_content=True)
+        n = len(self._anchor_ids)
+        if whole[:n] == self._anchor_ids:
+            return (*whole[n:], self.end_token)
+        return (*self._encode(self.layout.separator + text, is_content=True), self.end_token)
+
+    def action_text(self, ids: TokenIds) -> str:
+        """The text of an action's tokens, without the separator before it and the end token."""
+        kept = ids[:-1] if ids and ids[-1] in self.end_tokens else ids
+        text = self._decode((*self._anchor_ids, *kept))
+        return text.removeprefix(self._anchor_text).removeprefix(self.layout.separator)
+
+    def _decode(self, ids: TokenIds) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text

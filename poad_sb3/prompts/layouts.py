@@ -1,0 +1,241 @@
+"""Templates bound to a tokenizer: where text goes, where special tokens go, and what ends an action."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from jinja2 import TemplateError
+
+from poad_sb3.errors import ModelError, ObservationError
+from poad_sb3.prompts.question import PastStep, Question
+
+__all__ = ["ChatLayout", "CompletionLayout", "FillInMiddleLayout", "Layout", "Part"]
+
+TokenIds = tuple[int, ...]
+Steps = Sequence[PastStep]
+
+_LONGEST_ANCHOR = 16
+_MARK = "\ue000{}\ue001"
+"""Stands for a content while a chat template is rendered; of the private use area, which no template looks for."""
+
+
+class Part(NamedTuple):
+    """A piece of a prompt.
+
+    Attributes:
+        text: What it says.
+        is_content: Whether it comes from an environment: a special token's name in it is then just text.
+    """
+
+    text: str
+    is_content: bool
+
+
+class Layout(ABC):
+    """A template for one tokenizer.
+
+    Attributes:
+        start: Token ids before everything.
+        separator: Text between prompt and action.
+        anchor: Plain text right before the separator. Tokenizers treat the beginning of a text in their own ways
+            (an added space, another token for the same word); behind the anchor an action is tokenised as what it is.
+        end_token: Id that ends an action.
+    """
+
+    start: TokenIds = ()
+    separator: str = ""
+    anchor: str = ""
+    end_token: int
+
+    @abstractmethod
+    def parts(
+        self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
+    ) -> list[Part]:
+        """Pieces of the prompt.
+
+        Args:
+            question: What is asked.
+            heads: Earlier steps, oldest first.
+            tails: Later steps, after those that are left out.
+            omitted: How many are left out between them.
+        """
+
+
+def omission(n_steps: int) -> str:
+    """What stands for steps that are left out."""
+    return f"({n_steps} earlier {'step is' if n_steps == 1 else 'steps are'} left out.)\n" if n_steps else ""
+
+
+class CompletionLayout(Layout):
+    """See `CompletionPrompt`."""
+
+    def __init__(self, tokenizer: Any, separator: str) -> None:  # noqa: ANN401 - transformers has no types
+        self.start, self.end_token = _start_of(tokenizer), int(tokenizer.eos_token_id)
+        self.separator, self.anchor = separator, "a"
+
+    def parts(
+        self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
+    ) -> list[Part]:
+        """See `Layout.parts`."""
+        before, after = ("".join(map(self._line, steps)) for steps in (heads, tails))
+        return [Part(before + omission(omitted) + after + question.text, True)]
+
+    def _line(self, step: PastStep) -> str:
+        return f"{step.observation}{self.separator}{step.action}\n"
+
+
+def _start_of(tokenizer: Any) -> TokenIds:  # noqa: ANN401 - as above
+    """What the tokenizer puts before a text by itself; else its start token, if it has one of that purpose alone."""
+    alone, with_it = tokenizer.encode("a", add_special_tokens=False), tokenizer.encode("a")
+    added = len(with_it) - len(alone)
+    for n in range(added + 1):
+        if with_it[n : n + len(alone)] == alone and n:
+            return tuple(with_it[:n])
+    bos = tokenizer.bos_token_id
+    if bos in (None, tokenizer.eos_token_id) or tokenizer.init_kwargs.get("add_bos_token") is False:
+        return ()
+    return (int(bos),)
+
+
+class ChatLayout(Layout):
+    """See `ChatPrompt`. The chat template is rendered once for each number of messages, with marks for contents."""
+
+    def __init__(self, tokenizer: Any, system: str, arguments: Mapping[str, Any]) -> None:  # noqa: ANN401 - as above
+        if not getattr(tokenizer, "chat_template", None):
+            raise ModelError(
+                "Expected a tokenizer with a chat template for prompt='chat'; this one has none. "
+                "Fix: prompt='completion', or set tokenizer.chat_template in the model's folder."
+            )
+        self._tokenizer, self._arguments, self._system = tokenizer, dict(arguments), system
+        self._has_system = bool(system) and self._knows_system()
+        self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
+        asked = self._render([_message("user", 0)], generate=True)
+        answered = self._render([_message("user", 0), _message("assistant", 1)], generate=False)
+        before, _, behind = answered.partition(_MARK.format(1))
+        self.separator = before[len(asked) :] if before.startswith(asked) else ""
+        self.end_token = self._end_of_turn(behind)
+        self.anchor = self._plain_tail(asked)
+
+    def parts(
+        self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
+    ) -> list[Part]:
+        """See `Layout.parts`."""
+        contents: list[str] = [self._system] if self._has_system else []
+        for number, step in enumerate((*heads, *tails)):
+            gap = omission(omitted) if number == len(heads) else ""
+            contents += [gap + step.observation, step.action]
+        gap = omission(omitted) if not tails else ""
+        contents.append(gap + question.text)
+        if self._system and not self._has_system:
+            contents[0] = f"{self._system}\n\n{contents[0]}"
+        pieces = self._skeleton(len(heads) + len(tails))
+        parts = [Part(pieces[0], False)]
+        for content, piece in zip(contents, pieces[1:], strict=True):
+            parts += [Part(content, True), Part(piece, False)]
+        return parts
+
+    def _render_skeleton(self, n_past: int) -> tuple[str, ...]:
+        """What the template puts before, between and behind the contents."""
+        roles = ["system"] * self._has_system + ["user", "assistant"] * n_past + ["user"]
+        rest = self._render([_message(role, number) for number, role in enumerate(roles)], generate=True)
+        pieces = []
+        for number in range(len(roles)):
+            piece, found, rest = rest.partition(_MARK.format(number))
+            if not found:
+                raise ModelError(
+                    f"Expected a chat template that shows all {len(roles)} messages in their order; that of this "
+                    f"tokenizer leaves out number {number + 1} ({roles[number]}). Fix: prompt='completion'."
+                )
+            pieces.append(piece)
+        return (*pieces, rest)
+
+    def _render(self, messages: list[dict[str, str]], *, generate: bool) -> str:
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=generate, **self._arguments
+            )
+        except (TemplateError, ValueError, TypeError, KeyError) as error:
+            raise ModelError(
+                f"Expected a chat template that takes {[message['role'] for message in messages]}; it fails with "
+                f"{type(error).__name__}: {error}. Fix: prompt='completion'."
+            ) from error
+        return text
+
+    def _knows_system(self) -> bool:
+        try:
+            return _MARK.format(0) in self._render([_message("system", 0), _message("user", 1)], generate=True)
+        except ModelError:
+            return False
+
+    def _end_of_turn(self, behind: str) -> int:
+        """The special token that follows an answer; the tokenizer's end token if none does."""
+        special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
+        ids = self._tokenizer.encode(behind, add_special_tokens=False)
+        return next((int(token) for token in ids if token in special), int(self._tokenizer.eos_token_id))
+
+    def _plain_tail(self, text: str) -> str:
+        """The last plain characters of a prompt, behind its last special token (which may have swallowed spaces)."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        special = [place for place, token in enumerate(ids) if token in self._tokenizer.added_tokens_decoder]
+        tail: str = self._tokenizer.decode(ids[max(special, default=-1) + 1 :], clean_up_tokenization_spaces=False)
+        return tail[-_LONGEST_ANCHOR:]
+
+
+def _message(role: str, number: int) -> dict[str, str]:
+    return {"role": role, "content": _MARK.format(number)}
+
+
+class _Holes(NamedTuple):
+    """How a family of models marks a hole: before each of prefix, suffix and middle, and what ends the middle."""
+
+    prefix: str
+    suffix: str
+    middle: str
+    end: str | None = None
+
+
+_HOLES = (
+    _Holes("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"),  # CodeLlama
+    _Holes("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, SantaCoder
+    _Holes("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    _Holes("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
+    _Holes("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001 - DeepSeek-Coder's own bars
+)
+"""In DeepSeek-Coder the second marks the hole and the third the end of the suffix: the same order of tokens."""
+
+
+class FillInMiddleLayout(Layout):
+    """See `FillInMiddlePrompt`: prefix mark, prefix, suffix mark, suffix, middle mark."""
+
+    def __init__(self, tokenizer: Any, tokens: tuple[str, str, str] | None) -> None:  # noqa: ANN401 - as above
+        vocabulary = tokenizer.get_vocab()
+        wanted = _HOLES if tokens is None else (_Holes(*tokens),)
+        found = next((holes for holes in wanted if vocabulary.keys() >= set(holes[:3])), None)
+        if found is None:
+            raise ModelError(
+                f"Expected a tokenizer with tokens for filling in the middle, such as {wanted[0][:3]}; this one has "
+                "none. Fix: prompt='completion', or name its tokens: prompt={'kind': 'fim', 'tokens': [...]}."
+            )
+        self.start, self._holes = _start_of(tokenizer), found
+        self.end_token = int(vocabulary.get(found.end, tokenizer.eos_token_id))
+
+    def parts(
+        self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
+    ) -> list[Part]:
+        """See `Layout.parts`."""
+        fields = dict(question.context.fields) if question.context is not None else {}
+        if not {"prefix", "suffix"} <= fields.keys():
+            raise ObservationError(
+                "Expected info['prefix'] and info['suffix'] beside the observation for prompt='fim'; got "
+                f"{sorted(fields)}. Fix: AdmissibleObservation(env, fields=('prefix', 'suffix')), or another prompt."
+            )
+        return [
+            Part(self._holes.prefix, False),
+            Part(fields["prefix"], True),
+            Part(self._holes.suffix, False),
+            Part(fields["suffix"], True),
+            Part(self._holes.middle, False),
+        ]

@@ -1,0 +1,40 @@
+"""What a policy is asked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Context", "PastStep", "Question"]
+
+
+class PastStep(NamedTuple):
+    """An earlier step of the episode: what was seen, and what was done."""
+
+    observation: str
+    action: str
+
+
+class Context(NamedTuple):
+    """What came with an observation beside it, as `AdmissibleObservation` packs it.
+
+    Attributes:
+        history: The latest steps of the episode, oldest first.
+        fields: Names and texts of fields of `info`.
+    """
+
+    history: tuple[PastStep, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+class Question(NamedTuple):
+    """An observation, and the actions to choose from.
+
+    Attributes:
+        text: The observation.
+        actions: Admissible actions; None where any text is allowed.
+        context: What came with it; None if nothing was packed.
+    """
+
+    text: str
+    actions: tuple[str, ...] | None
+    context: Context | None = None

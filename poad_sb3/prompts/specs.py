@@ -1,0 +1,71 @@
+"""From what a user says of a prompt to its template."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from poad_sb3.errors import ModelError
+from poad_sb3.prompts.templates import ChatPrompt, CompletionPrompt, FillInMiddlePrompt, Needs, PromptTemplate
+
+__all__ = ["PromptSpec", "needs_of", "prompt_template", "template_of"]
+
+PromptSpec = str | Mapping[str, Any] | PromptTemplate
+"""`"auto"`, a kind, a mapping with a kind and settings, or a template."""
+
+_KINDS: Mapping[str, type[PromptTemplate]] = {
+    kind.kind: kind for kind in (CompletionPrompt, ChatPrompt, FillInMiddlePrompt)
+}
+
+
+def prompt_template(spec: PromptSpec, tokenizer: Any) -> PromptTemplate:  # noqa: ANN401 - transformers has no types
+    """The template that is meant.
+
+    Args:
+        spec: See `PromptSpec`; `"auto"` is `"chat"` where the tokenizer has a chat template, else `"completion"`.
+        tokenizer: Of the model.
+
+    Raises:
+        ModelError: If there is no such template.
+    """
+    if isinstance(spec, Mapping) and spec.get("kind", "auto") == "auto":
+        return template_of({**spec, "kind": _own_kind(tokenizer)})
+    return template_of(_own_kind(tokenizer) if spec == "auto" else spec)
+
+
+def _own_kind(tokenizer: Any) -> str:  # noqa: ANN401 - as above
+    return "chat" if getattr(tokenizer, "chat_template", None) else "completion"
+
+
+def template_of(spec: PromptSpec) -> PromptTemplate:
+    """The template of a kind, or of what `PromptTemplate.to_dict` wrote.
+
+    Raises:
+        ModelError: If there is no such kind, or it has no such setting.
+    """
+    if isinstance(spec, PromptTemplate):
+        return spec
+    settings: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
+    name = settings.pop("kind", None)
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ModelError(f"Expected prompt to be 'auto' or one of {sorted(_KINDS)}; got {name!r}.")
+    known = [one.name for one in fields(_KINDS[name])]
+    for given in settings:
+        if given not in known:
+            near = difflib.get_close_matches(str(given), known, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}."
+            raise ModelError(f"Expected settings of the {name} prompt; got {given!r}; {meant}")
+    kind: Any = _KINDS[name]
+    template: PromptTemplate = kind(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    )
+    return template
+
+
+def needs_of(spec: PromptSpec) -> Needs:
+    """What the template that is meant wants beside the observation; known without a tokenizer."""
+    if isinstance(spec, Mapping) and spec.get("kind", "auto") == "auto":
+        return Needs(history=spec.get("history", 0))
+    return Needs() if spec == "auto" else template_of(spec).needs

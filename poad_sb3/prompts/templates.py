@@ -1,0 +1,168 @@
+"""Prompt templates: data that says how a prompt is made, and can be saved with a run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from poad_sb3.errors import ModelError
+from poad_sb3.prompts.layouts import ChatLayout, CompletionLayout, FillInMiddleLayout, Layout
+
+__all__ = ["ChatPrompt", "CompletionPrompt", "FillInMiddlePrompt", "Needs", "PromptTemplate"]
+
+DEFAULT_SYSTEM = (
+    "You act in a world that is described in words. Each message tells what you see. Answer with your next action and "
+    "nothing else."
+)
+_FIXED_DATE = "26 Jul 2024"
+"""Some chat templates print today's date, which would make a run another one tomorrow."""
+
+
+class Needs(NamedTuple):
+    """What a template wants beside the observation.
+
+    Attributes:
+        history: Steps of the episode.
+        fields: Fields of `info`.
+    """
+
+    history: int = 0
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptTemplate(ABC):
+    """How a prompt is made of an observation.
+
+    Attributes:
+        version: Of the rules behind this kind of template; a change of them gets a new number.
+    """
+
+    kind: ClassVar[str]
+    newest: ClassVar[int] = 1
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.version not in range(1, self.newest + 1):
+            raise ModelError(
+                f"Expected a version of the {self.kind} prompt up to {self.newest}; got {self.version!r}. "
+                "Fix: use the version of this package that the run was made with, or leave version out."
+            )
+
+    @property
+    def needs(self) -> Needs:
+        """What it wants beside the observation."""
+        return Needs()
+
+    @property
+    def history_tokens(self) -> int | None:
+        """Bound on the tokens of the history; None for the model's own limit alone."""
+        return None
+
+    @abstractmethod
+    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - transformers has no types
+        """The template for one tokenizer.
+
+        Raises:
+            ModelError: If the tokenizer lacks what it needs.
+        """
+
+    def to_dict(self) -> dict[str, Any]:
+        """In terms of JSON; `template_of` reads it."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithHistory(PromptTemplate):
+    """A template that can show earlier steps.
+
+    Attributes:
+        history: Latest steps of the episode that are shown.
+        max_history_tokens: Bound on what they take; None for what the model's context leaves.
+    """
+
+    history: int = 0
+    max_history_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value, least in (("history", self.history, 0), ("max_history_tokens", self.max_history_tokens, 1)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise ModelError(f"Expected {name} of a prompt to be an integer of at least {least}; got {value!r}.")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(history=self.history)
+
+    @property
+    def history_tokens(self) -> int | None:
+        return self.max_history_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionPrompt(_WithHistory):
+    """The observation itself; the action follows after a space. Earlier steps are lines before it.
+
+    ```text
+    {observation} {action}
+    {observation} {action}
+    {observation}
+    ```
+
+    Attributes:
+        separator: Between observation and action.
+    """
+
+    kind: ClassVar[str] = "completion"
+    separator: str = " "
+
+    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - as above
+        """See `PromptTemplate.bind`."""
+        return CompletionLayout(tokenizer, self.separator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatPrompt(_WithHistory):
+    """A conversation by the tokenizer's own chat template: observations by the user, actions by the assistant.
+
+    Attributes:
+        system: Instructions before it; empty for none. Where a template knows no system role, they are the beginning
+            of the first message.
+        arguments: What the template may read beside the messages. A model that thinks is told not to.
+    """
+
+    kind: ClassVar[str] = "chat"
+    system: str = DEFAULT_SYSTEM
+    arguments: Mapping[str, Any] = field(default_factory=lambda: {"enable_thinking": False, "date_string": _FIXED_DATE})
+
+    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - as above
+        """See `PromptTemplate.bind`."""
+        return ChatLayout(tokenizer, self.system, self.arguments)
+
+    def __hash__(self) -> int:
+        return hash((self.version, self.history, self.max_history_tokens, self.system))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillInMiddlePrompt(PromptTemplate):
+    """`info["prefix"]` and `info["suffix"]` around a hole, for models that are trained to fill one.
+
+    Attributes:
+        tokens: The model's tokens: before the prefix, before the suffix, and before what fills the hole (or, with
+            `hole_last=False`, where the hole is and behind the suffix). Found by the vocabulary if None.
+    """
+
+    kind: ClassVar[str] = "fim"
+    tokens: tuple[str, str, str] | None = None
+
+    @property
+    def needs(self) -> Needs:
+        """The two sides of the hole."""
+        return Needs(fields=("prefix", "suffix"))
+
+    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - as above
+        """See `PromptTemplate.bind`."""
+        return FillInMiddleLayout(tokenizer, self.tokens)

@@ -1,0 +1,357 @@
+"""Any model: where it comes from, what is trained of it, in which numbers, within which memory."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import Collector, make_agent, randomise
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from zoo import ZOO, save
+
+from lang_envs.errors import MissingExtraError
+from poad_sb3 import POAD, CheckpointError, ModelError
+from poad_sb3.buffers import CreditLevel
+from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.models.adapters import adapt
+from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.update import UpdateSettings, _score_again, update
+
+TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}}
+every_model = pytest.mark.parametrize("name", ZOO)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    root = tmp_path_factory.mktemp("zoo")
+
+    def make(name: str) -> str:
+        if not (root / name).exists():
+            save(root / name, name)
+        return str(root / name)
+
+    return make
+
+
+def factory() -> tuple[Any, Any]:
+    """A user's own model; that it sets seeds must not become the training's business."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=256,
+    )
+    return LlamaForCausalLM(config), tokenizer
+
+
+# ------------------------------------------------------------------ where it comes from
+
+
+def test_a_function_makes_the_model(tmp_path: Path) -> None:
+    model = make_agent(policy_kwargs={"model": factory, "critic_arch": (8,)}).learn(32)
+    assert model.policy.lm.hidden_size == 16
+    assert model.policy.lm.source.name == "test_models.factory"
+    model.save(tmp_path / "saved.zip")
+    again = POAD.load(tmp_path / "saved.zip")
+    assert again.policy.lm.fingerprint == model.policy.lm.fingerprint
+
+
+def test_seeds_of_the_function_are_not_those_of_the_training() -> None:
+    def critic(seed: int) -> torch.Tensor:
+        agent = make_agent(policy_kwargs={"model": factory, "critic_arch": (8,)}, seed=seed)
+        return next(agent.policy.critic.parameters()).detach().clone()
+
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]
+    LanguageModel(factory)
+    assert random.getstate() == states[0]
+    assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
+    assert torch.equal(critic(3), critic(3))
+    assert not torch.equal(critic(3), critic(4))
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        (lambda: None, {}, "Expected .*lambda.* to return a transformers model and its tokenizer; got NoneType"),
+        (lambda: (torch.nn.Linear(2, 2), None), {}, "Linear has no get_decoder"),
+        (lambda: (factory()[0], "x"), {}, "str has no added_tokens_decoder"),
+        (lambda: (factory()[0].half(), factory()[1]), {}, "Expected weights in one of .*; got torch.float16"),
+        (factory, {"dtype": "bfloat16"}, "Expected a function that makes the model as it is to be; got dtype"),
+        (factory, {"revision": "main"}, "got revision beside it"),
+        (torch.nn.Linear(2, 2), {}, "Expected model as a str .* got Linear.*Fix: pass str"),
+        (Path("x"), {}, "Expected model as a str .* got PosixPath"),
+        ("pocket", {"dtype": "float16"}, "Expected dtype to be one of .*; got 'float16'.*Fix: 'bfloat16'"),
+        ("pocket", {"attn_implementation": "flush"}, "could not be loaded.*flush"),
+        ("pocket", {"critic_trunk": "cold"}, "Expected critic_trunk to be one of .*got 'cold'"),
+        ("pocket", {"lora": None, "dtype": "bfloat16"}, "Expected dtype='float32' with lora=None; got torch.bfloat16"),
+    ],
+)
+def test_what_is_no_model_is_refused(model: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        LanguageModel(model, **settings)
+
+
+def test_an_adapted_model_is_refused() -> None:
+    base = factory()[0]
+    with pytest.raises(ModelError, match=r"Expected a base model without an adapter.*Fix: merge_and_unload"):
+        adapt(adapt(base, {}), {})
+
+
+def test_quantisation_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="Expected the package of the extra 'quant' for quantization='4bit'"):
+        LanguageModel(quantization="4bit")
+
+
+# ------------------------------------------------------------------ what is trained
+
+
+@every_model
+def test_the_adapter_finds_its_place(folder_of: Callable[[str], str], name: str) -> None:
+    lm = LanguageModel(folder_of(name))
+    adapted = {full.split(".lora_")[0].rpartition(".")[2] for full, _ in lm.named_parameters() if ".lora_A" in full}
+    assert adapted == TARGETS.get(name, {"q_proj", "v_proj"})
+
+
+@pytest.mark.parametrize("name", ["llama2", "gpt2", "phi3", "gemma2", "mistral"])
+@pytest.mark.parametrize("trunk", ["frozen", "live"])
+@pytest.mark.parametrize("lora", [{}, None])
+def test_it_trains(folder_of: Callable[[str], str], name: str, trunk: str, lora: dict[str, Any] | None) -> None:
+    kwargs = {"model": folder_of(name), "critic_arch": (8,), "critic_trunk": trunk, "lora": lora}
+    model = make_agent(policy_kwargs=kwargs, learning_rate=1e-3, n_epochs=1, target_kl=None)
+    lm = model.policy.lm
+    probe = [TokenRow(lm.prompt_ids("The lamp is red."), None, (3,))]
+    before = {key: value.detach().clone() for key, value in model.policy.named_parameters() if value.requires_grad}
+    features, trunk_before = lm.hidden_states(probe).detach(), lm.trunk_features(probe)[0]
+    model.learn(32)
+    assert model.logger.name_to_value["train/first_ratio_error"] < 1e-4
+    still = [key for key, value in model.policy.named_parameters() if key in before and torch.equal(value, before[key])]
+    unseen = [key for key in still if not any(word in key for word in ("embed", "wte", "wpe", "lm_head"))]
+    assert not [key for key in unseen if lora is None or "lora_" in key]
+    assert not torch.equal(lm.hidden_states(probe), features), "the policy has moved"
+    assert torch.equal(lm.trunk_features(probe)[0], trunk_before) == (trunk == "frozen")
+
+
+def test_full_fine_tuning_resumes_exactly(folder_of: Callable[[str], str], tmp_path: Path) -> None:
+    kwargs = {"model": folder_of("llama3"), "critic_arch": (8,), "lora": None}
+    whole = make_agent(policy_kwargs=kwargs, learning_rate=1e-3).learn(64)
+    half = make_agent(policy_kwargs=kwargs, learning_rate=1e-3).learn(32)
+    half.save(tmp_path / "half.zip")
+    rest = POAD.load(tmp_path / "half.zip", make_agent(policy_kwargs=kwargs).env).learn(32, reset_num_timesteps=False)
+    for (name, mine), theirs in zip(whole.policy.named_parameters(), rest.policy.parameters(), strict=True):
+        assert torch.equal(mine, theirs), name
+    assert set(rest.policy.state_dict()) == set(whole.policy.state_dict())
+
+
+def test_the_divergence_from_the_base_is_from_what_it_was(folder_of: Callable[[str], str]) -> None:
+    """With full fine-tuning the head moves too; the divergence needs the old one."""
+    kwargs = {"model": folder_of("llama3"), "critic_arch": (8,), "lora": None}
+    settings = {"learning_rate": 3e-2, "target_kl": None, "n_epochs": 1, "batch_size": 16, "ent_coef": 0.5}
+    model = make_agent(policy_kwargs=kwargs, kl_coef=1e-9, **settings).learn(16)
+    assert model.logger.name_to_value["train/kl_to_base"] == pytest.approx(0, abs=1e-6)
+    model.learn(16, reset_num_timesteps=False)
+    assert model.logger.name_to_value["train/kl_to_base"] > 1e-4
+    with pytest.raises(ValueError, match="Expected kl_coef with critic_trunk='frozen'"):
+        make_agent(policy_kwargs={**kwargs, "critic_trunk": "live"}, kl_coef=0.1)
+
+
+# ------------------------------------------------------------------ the same gradient, however it is accumulated
+
+
+def gradients(model: POAD, bound: int, batch_size: int) -> dict[str, torch.Tensor]:
+    """Gradient of the first policy step, without the step."""
+    policy = copy.deepcopy(model.policy)
+    policy.lm.max_tokens_per_forward = bound
+    caught: dict[str, torch.Tensor] = {}
+
+    def catch(*_: Any, **__: Any) -> None:
+        if not caught:
+            caught.update({n: p.grad.clone() for n, p in policy.lm.named_parameters() if p.grad is not None})
+
+    policy.optimizer.step = catch
+    policy.optimizer = copy.copy(policy.optimizer)
+    policy.optimizer.step = catch  # type: ignore[method-assign]
+    settings = UpdateSettings(1, 1, batch_size, 0.2, 0.2, 0.02, 0.5, 1e9, None, True, 0.01)
+    update(policy, model.rollout_buffer, settings, np.random.default_rng(0))
+    return caught
+
+
+@pytest.mark.parametrize("sampling", ["trie", "free"])
+@pytest.mark.parametrize("lora", [{}, None])
+def test_accumulation_changes_no_gradient(sampling: str, lora: dict[str, Any] | None) -> None:
+    """One pass of 16 actions, four of about 4, and 16 of 1."""
+    kwargs = {"critic_arch": (8,), "lora": lora}
+    more = {"max_new_tokens": 9} if sampling == "free" else {}
+    model = make_agent(Collector, policy_kwargs=kwargs, action_sampling=sampling, **more)
+    randomise(model.policy)
+    model.learn(16)
+    assert len(model.rollout_buffer.everything().paths) == 16
+    whole = gradients(model, 100_000, 16)
+    assert len(whole) > 5
+    scale = max(float(gradient.abs().max()) for gradient in whole.values())
+    for bound in (128, 1):
+        parts = gradients(model, bound, 16)
+        assert parts.keys() == whole.keys()
+        for name, gradient in whole.items():
+            torch.testing.assert_close(parts[name] / scale, gradient / scale, rtol=0, atol=1e-5)
+
+
+@every_model
+def test_gradient_checkpointing_changes_no_gradient(folder_of: Callable[[str], str], name: str) -> None:
+    rows: list[TokenRow] = []
+    found = []
+    for recompute in (False, True):
+        lm = LanguageModel(folder_of(name), gradient_checkpointing=recompute)
+        randomise(lm)
+        rows = [TokenRow(lm.prompt_ids(text), None, (2, 4)) for text in ("The lamp is red. You look.", "Go on. Wait.")]
+        lm.zero_grad()
+        lm.hidden_states(rows).square().sum().backward()  # type: ignore[no-untyped-call]
+        found.append({key: value.grad for key, value in lm.named_parameters() if value.grad is not None})
+        assert not any(module.training for module in lm.modules() if module is not lm)
+    assert found[0].keys() == found[1].keys()
+    for key, gradient in found[0].items():
+        torch.testing.assert_close(found[1][key], gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_checkpointing_keeps_less(folder_of: Callable[[str], str]) -> None:
+    kept = []
+    for recompute in (False, True):
+        lm = LanguageModel(folder_of("llama3"), gradient_checkpointing=recompute)
+        sizes: dict[int, int] = {}
+
+        def remember(tensor: torch.Tensor, sizes: dict[int, int] = sizes) -> torch.Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+            lm.hidden_states([TokenRow((5,) * 300, None, (299,))])
+        kept.append(sum(sizes.values()))
+    assert kept[1] < 0.5 * kept[0]
+
+
+def test_dropout_inside_a_layer_is_found_out(folder_of: Callable[[str], str]) -> None:
+    """OPT asks its layer, not a dropout module, whether it is in training."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    def make() -> tuple[Any, Any]:
+        tokenizer = AutoTokenizer.from_pretrained(folder_of("gpt2"))
+        config = OPTConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, ffn_dim=32, dropout=0.5,
+                           num_attention_heads=2, max_position_embeddings=128, word_embed_proj_dim=32)  # fmt: skip
+        return OPTForCausalLM(config), tokenizer
+
+    assert LanguageModel(make).packs_trees is not None
+    with pytest.raises(ModelError, match=r"Expected the same hidden states with gradient checkpointing.*Fix"):
+        LanguageModel(make, gradient_checkpointing=True)
+
+
+def test_many_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logits of a large vocabulary go through the head in slices, and again in the backward pass."""
+    found = []
+    for bound in (1 << 24, 1000):
+        monkeypatch.setattr("poad_sb3.lm._MAX_LOGITS", bound)
+        for sampling in ("trie", "free", "candidates"):
+            model = make_agent(Collector, action_sampling=sampling, policy_kwargs={"critic_arch": (8,)})
+            randomise(model.policy)
+            model.learn(16)
+            found.append(gradients(model, 4096, 16))
+    for whole, parts in zip(found[:3], found[3:], strict=True):
+        for name, gradient in whole.items():
+            torch.testing.assert_close(parts[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+# ------------------------------------------------------------------ other numbers than float32
+
+
+@pytest.mark.parametrize("name", ["llama2", "qwen3", "gpt2", "gemma2", "phi"])
+@pytest.mark.parametrize("sampling", ["trie", "free", "candidates"])
+def test_bfloat16_is_scored_again_by_the_update(folder_of: Callable[[str], str], name: str, sampling: str) -> None:
+    kwargs = {"model": folder_of(name), "critic_arch": (8,), "dtype": "bfloat16"}
+    more = {"max_new_tokens": 6} if sampling == "free" else {}
+    model = make_agent(policy_kwargs=kwargs, action_sampling=sampling, learning_rate=1e-3, **more)
+    lm = model.policy.lm
+    assert {value.dtype for value in lm.parameters() if value.requires_grad} == {torch.float32}
+    assert lm.base.dtype == torch.bfloat16
+    assert not lm.is_exact
+    model.learn(48)
+    logged = model.logger.name_to_value
+    assert 0 <= logged["train/sampling_mismatch"] < 3
+    assert logged["train/first_ratio_error"] < 0.2
+    assert all(torch.isfinite(value).all() for value in model.policy.parameters())
+
+
+@pytest.mark.parametrize("level", ["token", "action"])
+def test_what_was_stored_is_replaced_by_what_the_update_sees(level: str) -> None:
+    model = make_agent(Collector, policy_kwargs={"critic_arch": (8,)}, credit_level=level)
+    randomise(model.policy)
+    model.learn(16)
+    stored = model.rollout_buffer.everything().old_log_prob
+    right, chosen = stored.clone(), model.rollout_buffer.everything().is_decision
+    stored[chosen] += 0.5 * torch.rand(int(chosen.sum()), generator=torch.Generator().manual_seed(0))
+    wrong = float((right - stored).exp().sub(1).abs().max())
+    mismatch = _score_again(model.policy, model.rollout_buffer, CreditLevel(level))
+    assert mismatch == pytest.approx(wrong, abs=1e-4)
+    assert mismatch > 0.1
+    torch.testing.assert_close(stored, right, rtol=0, atol=1e-5)
+
+
+def test_float32_is_not_scored_again(folder_of: Callable[[str], str]) -> None:
+    model = make_agent(policy_kwargs={"model": folder_of("llama2"), "critic_arch": (8,)}).learn(16)
+    assert "train/sampling_mismatch" not in model.logger.name_to_value
+
+
+def test_weights_of_a_folder_are_taken_in_the_wanted_type(tmp_path: Path) -> None:
+    """A folder in bfloat16 is float32 here unless said otherwise, and the same model to a checkpoint."""
+    folder = str(tmp_path / "half")
+    AutoModelForCausalLM.from_pretrained(POCKET_FOLDER, dtype=torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(POCKET_FOLDER).save_pretrained(folder)
+    wide, narrow = LanguageModel(folder), LanguageModel(folder, dtype="bfloat16")
+    assert (wide.base.dtype, narrow.base.dtype) == (torch.float32, torch.bfloat16)
+    assert wide.fingerprint == narrow.fingerprint
+
+
+@pytest.mark.parametrize("name", ["llama2", "gpt2", "qwen3"])
+def test_attention_kernels_agree(folder_of: Callable[[str], str], name: str) -> None:
+    found = []
+    for kernel in ("eager", "sdpa"):
+        lm = LanguageModel(folder_of(name), attn_implementation=kernel)
+        assert lm.base.config._attn_implementation == kernel
+        found.append(lm.hidden_states([TokenRow(lm.prompt_ids("The lamp is red. Look."), None, (1, 5))]))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=2e-5)
+
+
+@pytest.mark.skipif("bitsandbytes" not in sys.modules and not __import__("importlib").util.find_spec("bitsandbytes"),
+                    reason="the extra 'quant' is not installed")  # fmt: skip
+@pytest.mark.parametrize("quantization", ["8bit", "4bit"])
+def test_a_quantised_base_trains(folder_of: Callable[[str], str], tmp_path: Path, quantization: str) -> None:
+    kwargs = {"model": folder_of("llama3"), "critic_arch": (8,), "quantization": quantization, "dtype": "bfloat16"}
+    model = make_agent(policy_kwargs=kwargs, learning_rate=1e-3).learn(32)
+    assert not model.policy.lm.is_exact
+    assert model.logger.name_to_value["train/first_ratio_error"] < 0.3
+    model.save(tmp_path / "saved.zip")
+    POAD.load(tmp_path / "saved.zip")
+    with pytest.raises(ModelError, match=r"Expected an adapter on a quantised base; got lora=None.*QLoRA"):
+        LanguageModel(folder_of("llama3"), quantization=quantization, lora=None)
+
+
+def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path: Path) -> None:
+    """Loaded with other policy arguments, it must not start to read its observations in another way."""
+    kwargs = {"model": folder_of("qwen2"), "critic_arch": (8,)}
+    model = make_agent(policy_kwargs={**kwargs, "prompt": "completion"})
+    model.save(tmp_path / "saved.zip")
+    assert POAD.load(tmp_path / "saved.zip").policy.lm.prompter.template == model.policy.lm.prompter.template
+    with pytest.raises(CheckpointError, match=r"Expected the prompt the checkpoint was written with.*Fix: name it"):
+        POAD.load(tmp_path / "saved.zip", policy_kwargs=kwargs)
+    POAD.load(tmp_path / "saved.zip", policy_kwargs={**kwargs, "prompt": "chat"})

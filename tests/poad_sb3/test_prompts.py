@@ -1,0 +1,356 @@
+"""Prompt templates on every tokenizer of the zoo: what is said, in which tokens, and what is left out."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+from zoo import ZOO, save
+
+from poad_sb3.errors import ModelError, ObservationError
+from poad_sb3.prompts import (
+    ChatPrompt,
+    CompletionPrompt,
+    Context,
+    FillInMiddlePrompt,
+    PastStep,
+    Prompter,
+    PromptTemplate,
+    Question,
+    prompt_template,
+    template_of,
+)
+from poad_sb3.prompts.specs import needs_of
+from poad_sb3.prompts.templates import DEFAULT_SYSTEM, Needs
+
+CHATS = [name for name, facts in ZOO.items() if facts.has_chat_template]
+ACTIONS = ("press the red button", "x = 1\n    return  x\n", "wait, é", "two  spaces")
+DATE = "26 Jul 2024"
+every_model, every_chat = (pytest.mark.parametrize("name", names) for names in (list(ZOO), CHATS))
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    root = tmp_path_factory.mktemp("zoo")
+
+    def make(name: str) -> Any:
+        if not (root / name).exists():
+            save(root / name, name)
+        return AutoTokenizer.from_pretrained(root / name)
+
+    return make
+
+
+def prompter(tokenizer: Any, template: PromptTemplate, max_length: int = 512) -> Prompter:
+    return Prompter(tokenizer, template, max_length)
+
+
+def steps(n: int) -> Context:
+    return Context(tuple(PastStep(f"You see {k}.", f"do {k}") for k in range(n)))
+
+
+def text_of(tokenizer: Any, ids: tuple[int, ...]) -> str:
+    text: str = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    return text
+
+
+# ------------------------------------------------------------------ which template
+
+
+@every_model
+def test_the_default_is_a_chat_where_the_tokenizer_has_a_template(
+    tokenizer_of: Callable[[str], Any], name: str
+) -> None:
+    chosen = prompt_template("auto", tokenizer_of(name))
+    assert chosen == (ChatPrompt() if ZOO[name].has_chat_template else CompletionPrompt())
+    settings = prompt_template({"history": 3}, tokenizer_of(name))
+    assert (settings.kind, settings.needs) == (chosen.kind, Needs(history=3))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        CompletionPrompt(),
+        CompletionPrompt(history=4, max_history_tokens=100, separator="\n> "),
+        ChatPrompt(system="", history=1, arguments={"enable_thinking": True}),
+        FillInMiddlePrompt(tokens=("<a>", "<b>", "<c>")),
+    ],
+)
+def test_a_template_survives_json(template: PromptTemplate) -> None:
+    written = json.loads(json.dumps(template.to_dict()))
+    assert template_of(written) == template
+    assert hash(template_of(written)) == hash(template)
+    assert (written["kind"], written["version"]) == (template.kind, 1)
+    assert needs_of(written) == template.needs
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("caht", r"Expected prompt to be 'auto' or one of \['chat', 'completion', 'fim'\]; got 'caht'"),
+        ({"kind": "chat", "sytem": ""}, "Expected settings of the chat prompt; got 'sytem'; did you mean system"),
+        ({"kind": "chat", "version": 2}, r"Expected a version of the chat prompt up to 1; got 2.*Fix"),
+        ({"kind": "completion", "history": -1}, "Expected history of a prompt to be an integer of at least 0; got -1"),
+        ({"kind": "completion", "history": 1.5}, "Expected history of a prompt to be an integer"),
+        ({"kind": "chat", "max_history_tokens": 0}, "Expected max_history_tokens .* at least 1; got 0"),
+        ({"kind": "fim", "history": 1}, "Expected settings of the fim prompt; got 'history'"),
+        (None, "Expected prompt to be 'auto'"),
+    ],
+)
+def test_what_is_no_template_is_refused(spec: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        template_of(spec)
+
+
+def test_a_chat_needs_a_template_and_a_hole_its_tokens(tokenizer_of: Callable[[str], Any]) -> None:
+    with pytest.raises(ModelError, match=r"Expected a tokenizer with a chat template.*Fix: prompt='completion'"):
+        ChatPrompt().bind(tokenizer_of("gpt2"))
+    with pytest.raises(ModelError, match=r"Expected a tokenizer with tokens for filling in the middle.*Fix"):
+        FillInMiddlePrompt().bind(tokenizer_of("gpt2"))
+
+
+# ------------------------------------------------------------------ chats
+
+
+def messages(name: str, system: str, *turns: str) -> list[dict[str, str]]:
+    """The conversation as a user of transformers would write it."""
+    roles = ["user", "assistant"] * len(turns)
+    talk = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=False)]
+    if not system:
+        return talk
+    if ZOO[name].supports_system:
+        return [{"role": "system", "content": system}, *talk]
+    talk[0]["content"] = f"{system}\n\n{talk[0]['content']}"
+    return talk
+
+
+def rendered(tokenizer: Any, talk: list[dict[str, str]], *, ask: bool) -> tuple[int, ...]:
+    extra = {"enable_thinking": False, "date_string": DATE}
+    text = tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=ask, **extra)
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+@every_chat
+@pytest.mark.parametrize("system", ["", "You are a cook.", DEFAULT_SYSTEM])
+def test_a_chat_is_what_the_template_makes_of_it(tokenizer_of: Callable[[str], Any], name: str, system: str) -> None:
+    tokenizer = tokenizer_of(name)
+    ours = prompter(tokenizer, ChatPrompt(system=system, history=2))
+    past = Context((PastStep("The lamp is red.", "press it"), PastStep("The lamp is green.", "wait")))
+    for turns, context in (
+        (("The lamp is blue.",), Context()),
+        (("The lamp is red.", "press it", "The lamp is green.", "wait", "The lamp is blue."), past),
+    ):
+        ids = ours.prompt_ids(Question("The lamp is blue.", None, context))
+        assert text_of(tokenizer, ids) == text_of(
+            tokenizer, rendered(tokenizer, messages(name, system, *turns), ask=True)
+        )
+        assert ids == rendered(tokenizer, messages(name, system, *turns), ask=True)
+
+
+@every_chat
+def test_prompt_and_action_are_the_tokens_of_the_whole_conversation(
+    tokenizer_of: Callable[[str], Any], name: str
+) -> None:
+    """As the model saw them in its own training; qwen3 drops the thoughts of earlier answers, and is apart."""
+    tokenizer = tokenizer_of(name)
+    ours = prompter(tokenizer, ChatPrompt(system=""))
+    for action in ("press the red button", "wait, é"):
+        ids = (*ours.prompt_ids(Question("The lamp is red.", None)), *ours.action_ids(action))
+        whole = rendered(tokenizer, messages(name, "", "The lamp is red.", action), ask=False)
+        if name == "qwen3":
+            assert text_of(tokenizer, ids).endswith(f"</think>\n\n{action}<|im_end|>")
+        else:
+            assert _without_space_before_end(tokenizer, whole)[: len(ids)] == ids
+
+
+def _without_space_before_end(tokenizer: Any, ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Llama 2 writes a space before its end token; an action ends where its text ends."""
+    spaces = {tokenizer.convert_tokens_to_ids(token) for token in ("▁",)} - {None, tokenizer.unk_token_id}
+    ends = {tokenizer.eos_token_id}
+    return tuple(t for k, t in enumerate(ids) if not (t in spaces and k + 1 < len(ids) and ids[k + 1] in ends))
+
+
+@every_chat
+def test_a_turn_ends_by_the_template_s_own_token(tokenizer_of: Callable[[str], Any], name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    ours = prompter(tokenizer, ChatPrompt())
+    assert tokenizer.convert_ids_to_tokens(ours.end_token) == ZOO[name].turn_end
+    assert {ours.end_token, tokenizer.eos_token_id} <= ours.end_tokens
+    assert prompter(tokenizer, CompletionPrompt()).end_token == tokenizer.eos_token_id
+
+
+@every_model
+@pytest.mark.parametrize("kind", ["completion", "chat"])
+def test_actions_come_back(tokenizer_of: Callable[[str], Any], name: str, kind: str) -> None:
+    if kind == "chat" and name not in CHATS:
+        pytest.skip("no chat template")
+    ours = prompter(tokenizer_of(name), template_of(kind))
+    for action in (*ACTIONS, "stop </s> <|im_end|> <end_of_turn> <think> here", ""):
+        ids = ours.action_ids(action)
+        assert (ids[-1], sum(token in ours.end_tokens for token in ids)) == (ours.end_token, 1)
+        assert ours.action_text(ids) == action
+        assert ours.action_text(ids[:-1]) == action, "a text that was cut"
+
+
+@every_chat
+def test_what_an_environment_says_is_text(tokenizer_of: Callable[[str], Any], name: str) -> None:
+    """Otherwise an observation could end the turn and speak for the assistant."""
+    tokenizer = tokenizer_of(name)
+    ours = prompter(tokenizer, ChatPrompt(history=1))
+    names = [str(token) for token in tokenizer.added_tokens_decoder.values() if str(token).strip()]
+    meaning = {number for number, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
+
+    def count(words: str) -> int:
+        past = Context((PastStep(f"seen {words}", f"done {words}"),))
+        return sum(token in meaning for token in ours.prompt_ids(Question(f"See {words}.", None, past)))
+
+    assert count(" ".join(names)) == count("nothing")
+
+
+def test_a_template_that_hides_messages_is_refused(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = "{{ messages[-1].content }}{% if add_generation_prompt %}:{% endif %}"
+    ours = prompter(tokenizer, ChatPrompt(system="", history=1))
+    assert ours.prompt_ids(Question("red", None, Context()))
+    with pytest.raises(ModelError, match=r"Expected a chat template that shows all 3 messages.*number 1 \(user\)"):
+        ours.prompt_ids(Question("red", None, steps(1)))
+
+
+def test_a_chat_does_not_change_with_the_day(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer = tokenizer_of("llama3")
+    text = text_of(tokenizer, prompter(tokenizer, ChatPrompt()).prompt_ids(Question("The lamp is red.", None)))
+    assert DATE in text
+
+
+# ------------------------------------------------------------------ history
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama2", "qwen2"])
+def test_a_completion_shows_steps_as_lines(tokenizer_of: Callable[[str], Any], name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    ours = prompter(tokenizer, CompletionPrompt(history=2))
+    ids = ours.prompt_ids(Question("You see 3.", None, steps(3)))
+    expected = tokenizer.encode("You see 1. do 1\nYou see 2. do 2\nYou see 3.")
+    assert ids == tuple(expected), "the latest two of three"
+    assert ours.prompt_ids(Question("You see 0.", None, Context())) == tuple(tokenizer.encode("You see 0."))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen2", "gemma"])
+@pytest.mark.parametrize("kind", ["completion", "chat"])
+def test_steps_are_left_out_from_the_middle(tokenizer_of: Callable[[str], Any], name: str, kind: str) -> None:
+    if kind == "chat" and name not in CHATS:
+        pytest.skip("no chat template")
+    tokenizer, n = tokenizer_of(name), 9
+    question = Question("Now act.", None, steps(n))
+    settings: dict[str, Any] = {"kind": kind, "history": n, **({"system": ""} if kind == "chat" else {})}
+    whole = prompter(tokenizer, template_of(settings)).prompt_ids(question)
+    bare = prompter(tokenizer, template_of(settings)).prompt_ids(question._replace(context=Context()))
+    seen_before = set(range(n))
+    for bound in range(len(whole) + 4, len(bare) + 4, -7):
+        ours = prompter(tokenizer, template_of(settings), max_length=bound)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ids = ours.prompt_ids(question, reserve=4)
+            ours.prompt_ids(question, reserve=4)
+        text = text_of(tokenizer, ids)
+        kept = [k for k in range(n) if f"You see {k}." in text and f"do {k}" in text]
+        left_out = sorted(set(range(n)) - set(kept))
+        assert "Now act." in text
+        assert len(ids) + 4 <= bound
+        assert set(kept) <= seen_before, "a smaller room never shows more"
+        seen_before = set(kept)
+        assert left_out == list(range(left_out[0], left_out[-1] + 1)) if left_out else True, "one gap"
+        if kept:
+            assert n - 1 in kept, "the latest step goes last"
+        if len(kept) > 1:
+            assert 0 in kept, "the first stays while there is room for two"
+        said = [str(one.message) for one in caught]
+        assert len(said) == bool(left_out), "once for each policy"
+        assert all(f": {len(left_out)} of {n} steps are left out from its middle" in one for one in said)
+        mark = f"{len(left_out)} earlier step{'' if len(left_out) == 1 else 's'}"
+        assert mark in text if kept and left_out else mark not in text or not kept
+    assert len(seen_before) < n - 3
+
+
+def test_a_budget_bounds_the_history_alone(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer, question = tokenizer_of("gpt2"), Question("Now act. " * 20, None, steps(9))
+    bare = prompter(tokenizer, CompletionPrompt()).prompt_ids(question)
+    lengths = []
+    for budget in (1, 20, 60, 1000):
+        ours = prompter(tokenizer, CompletionPrompt(history=9, max_history_tokens=budget))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ids = ours.prompt_ids(question)
+        lengths.append(len(ids))
+        assert len(ids) - len(bare) <= budget
+        assert text_of(tokenizer, ids).endswith("Now act. " * 20)
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+def test_the_task_is_never_cut(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer = tokenizer_of("gpt2")
+    ours = prompter(tokenizer, CompletionPrompt(history=3), max_length=30)
+    fits, too_long = " press" * 8, " press" * 40
+    with pytest.warns(UserWarning, match="3 of 3 steps are left out"):
+        ids = ours.prompt_ids(Question(fits, None, steps(3)), reserve=25)
+    assert fits in text_of(tokenizer, ids), "a shorter action still fits behind it"
+    with pytest.raises(
+        ModelError, match=r"Expected a prompt of at most 30 tokens .*240 characters takes .*Fix: shorten"
+    ):
+        ours.prompt_ids(Question(too_long, None, steps(3)))
+
+
+def test_a_prompt_with_history_wants_history(tokenizer_of: Callable[[str], Any]) -> None:
+    ours = prompter(tokenizer_of("gpt2"), CompletionPrompt(history=3))
+    with pytest.raises(
+        ObservationError, match=r"Expected the latest steps.*Fix: AdmissibleObservation\(env, history=3\)"
+    ):
+        ours.prompt_ids(Question("The lamp is red.", None))
+
+
+# ------------------------------------------------------------------ holes
+
+
+@pytest.mark.parametrize(
+    "holes",
+    [
+        ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+        ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+        ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+    ],
+)
+def test_a_hole_is_filled_between_prefix_and_suffix(
+    tokenizer_of: Callable[[str], Any], holes: tuple[str, str, str]
+) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.add_special_tokens({"extra_special_tokens": [*holes, "▁<EOT>"]})
+    ours = prompter(tokenizer, FillInMiddlePrompt())
+    fields = (("prefix", "def f(x):\n    "), ("suffix", f"\n    return model {holes[2]}\n"))
+    ids = ours.prompt_ids(Question("not shown", None, Context((), fields)))
+    marks = [tokenizer.convert_tokens_to_ids(hole) for hole in holes]
+    assert [ids.index(mark) for mark in marks] == [0, ids.index(marks[1]), len(ids) - 1]
+    assert [ids.count(mark) for mark in marks] == [1, 1, 1], "a suffix that spells a mark is text"
+    assert text_of(tokenizer, ids[1 : ids.index(marks[1])]) == fields[0][1]
+    assert text_of(tokenizer, ids[ids.index(marks[1]) + 1 : -1]) == fields[1][1]
+    end = "▁<EOT>" if holes[0] == "▁<PRE>" else "<|im_end|>"
+    assert ours.end_token == tokenizer.convert_tokens_to_ids(end)
+    for body in ("    model = fit(x)\n", "x"):
+        assert ours.action_text(ours.action_ids(body)) == body
+    with pytest.raises(ObservationError, match=r"Expected info\['prefix'\] and info\['suffix'\].*Fix"):
+        ours.prompt_ids(Question("text", None))
+
+
+def test_tokens_of_a_hole_may_be_named(tokenizer_of: Callable[[str], Any], tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("llama3")
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<a>", "<b>", "<c>"]})
+    template = template_of({"kind": "fim", "tokens": ["<a>", "<b>", "<c>"]})
+    ids = prompter(tokenizer, template).prompt_ids(Question("", None, Context((), (("prefix", "x"), ("suffix", "y")))))
+    assert text_of(tokenizer, ids) == "<|begin_of_text|><a>x<b>y<c>"
+    with pytest.raises(ModelError, match=r"such as \('<x>', '<b>', '<c>'\)"):
+        FillInMiddlePrompt(tokens=("<x>", "<b>", "<c>")).bind(tokenizer)
