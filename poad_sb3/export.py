@@ -218,7 +218,7 @@ def _merged(network: Any) -> Any:  # noqa: ANN401 - a model of transformers or p
     known |= {id(one): _on_cpu(one) for one in network.buffers()}
     try:
         return copy.deepcopy(network, known).merge_and_unload(safe_merge=True)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise ExportError(
             f"Expected an adapter that can be merged; got {str(error)[:300]}. "
             "Fix: if its weights are no longer finite, take an earlier checkpoint; else export the adapter."

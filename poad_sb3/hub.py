@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
@@ -15,6 +16,7 @@ __all__ = ["push"]
 
 _LONGEST = 300
 """Characters of a hub's error that are shown."""
+_ADVICE = re.compile(r" For more information check: \S+")
 _FIXES = {
     401: "log in anew (hf auth login), or set HF_TOKEN to a token that is valid",
     403: "use a token with the right to write there, or a repository of your own",
@@ -60,10 +62,11 @@ def push(folder: str | Path, repo_id: str, *, private: bool = True, token: str |
     except ExportError:
         raise
     except Exception as error:  # the client raises errors of its own, of httpx2, of hf_xet, ValueError, RuntimeError
-        status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
-        said = " ".join(str(error).split())[:_LONGEST]
+        inner = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        status = inner.response.status_code if isinstance(inner, HfHubHTTPError) else 0
+        said = _ADVICE.sub("", " ".join(str(inner).split()))[:_LONGEST]
         raise ExportError(
-            f"Expected the hub to take {folder} as {repo_id}; got {type(error).__name__}: {said}. "
+            f"Expected the hub to take {folder} as {repo_id}; got {type(inner).__name__}: {said.rstrip('.')}. "
             f"Fix: {_FIXES.get(status, _LATER)}."
         ) from error
     return str(done.commit_url)
