@@ -94,8 +94,10 @@ def _files(folder: Path) -> list[str]:
 
 
 def _sync(folder: Path) -> None:
+    mode = (folder / MANIFEST).stat().st_mode
     for path in folder.rglob("*"):
         if path.is_file():
+            path.chmod(mode)  # safetensors lets nobody else read its files
             with path.open("r+b") as file:  # Windows syncs only what is open for writing
                 os.fsync(file.fileno())
 

@@ -404,6 +404,13 @@ def test_places_that_are_taken(trained: POAD, tmp_path: Path, monkeypatch: pytes
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["cwd", "file"]
 
 
+def test_others_may_read_it(trained: POAD, tmp_path: Path) -> None:
+    (tmp_path / "any").write_text("made under the same umask")
+    for merge in (False, True):
+        folder = export_policy(trained, tmp_path / str(merge), merge=merge).folder
+        assert {path.stat().st_mode for path in folder.iterdir()} == {(tmp_path / "any").stat().st_mode}
+
+
 def no_room(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import numpy as np
 import pytest
 from standins import Cut, HubStandIn, Status
 from test_export import LAMP_WORDS, SMALL, TRAINING, contents
 from test_poad_cli import Run, run
 from toy import LampEnv, make_agent, save_small_model
+from typer.testing import CliRunner
 
 import poad_sb3
 from poad_sb3 import BADQ, POAD
+from poad_sb3.cli.app import app
 from poad_sb3.export import export_policy
-from poad_sb3.export_folder import MANIFEST
+from poad_sb3.export_folder import MANIFEST, write_manifest
 
 __all__ = ["run"]  # a fixture
 
@@ -49,10 +52,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["adapter", "merged"])
-def folder(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export. Leave it as it is."""
-    return export_policy(POAD.load(checkpoint), tmp_path_factory.mktemp("export") / "out", merge=request.param).folder
+    return export_policy(POAD.load(checkpoint), tmp_path_factory.mktemp("export") / "out").folder
 
 
 def pushed(environment: dict[str, str], *pushes: tuple[Path, str, dict[str, Any]]) -> Sequence[str]:
@@ -68,12 +71,13 @@ def pushed(environment: dict[str, str], *pushes: tuple[Path, str, dict[str, Any]
     return said
 
 
-@pytest.mark.parametrize("xet", [True, False], ids=["xet", "lfs"])
-def test_the_hub_has_the_files_of_the_export(xet: bool, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("merge", "xet"), [(False, True), (True, True), (True, False)])
+def test_the_hub_has_the_files_of_the_export(merge: bool, xet: bool, checkpoint: Path, tmp_path: Path) -> None:
+    folder = export_policy(POAD.load(checkpoint), tmp_path / "out", merge=merge).folder
     (folder / "notes.txt").write_text("not of the export")
     with HubStandIn() as server:
         server.fail(Cut(0), path="/preupload/")  # is tried again
-        said = pushed(server.environment(tmp_path, xet=xet), (folder, REPOSITORY, {}))
+        said = pushed(server.environment(tmp_path / "home", xet=xet), (folder, REPOSITORY, {}))
         assert not server.strays
         paths = [request.path for request in server.requests]
     (folder / "notes.txt").unlink()
@@ -86,6 +90,18 @@ def test_the_hub_has_the_files_of_the_export(xet: bool, folder: Path, tmp_path: 
     assert any(path.startswith("/storage/") for path in paths) is not xet
 
 
+def test_the_stand_in_reads_what_the_client_packs(tmp_path: Path) -> None:
+    """Runs, words of four bytes whose halves repeat, and noise: each way of Xet to pack a chunk."""
+    generator = np.random.default_rng(0)
+    floats, noise = generator.normal(size=30_000).astype(np.float32), generator.bytes(200_000)
+    data = b"ab" * 100_000 + floats.tobytes() + noise + bytes(100_000)
+    (tmp_path / "some.safetensors").write_bytes(data)
+    write_manifest(tmp_path, {})
+    with HubStandIn() as server:
+        pushed(server.environment(tmp_path / "home"), (tmp_path, REPOSITORY, {}))
+        assert server.repositories[REPOSITORY].files["some.safetensors"] == data
+
+
 def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
     with HubStandIn(public=["a-tester/open"]) as server:
         mine, wrong, reader = ({"token": token} for token in (server.token, "hf_wrong", server.reader))
@@ -94,7 +110,7 @@ def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
         said = pushed(
             server.environment(tmp_path, token=""),
             (folder, REPOSITORY, {}),
-            (folder, REPOSITORY, mine),
+            (folder, "a-tester/broken", mine),
             (folder, REPOSITORY, wrong),
             (folder, REPOSITORY, reader),
             (folder, "somebody/cook", mine),
@@ -112,12 +128,12 @@ def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
         assert line.endswith("Fix: use a token with the right to write there, or a repository of your own.")
     assert "you must use a write token" in read_only
     assert 'under the namespace "somebody"' in others
-    assert f"Expected the hub to take {folder} as {REPOSITORY}; got HfHubHTTPError: Server error '500" in broken
+    assert f"Expected the hub to take {folder} as a-tester/broken; got HfHubHTTPError: Server error '500" in broken
     assert broken.endswith("Fix: check HF_ENDPOINT and the network, and push the folder again; it is whole.")
     assert is_public.startswith("Expected a private repository; a-tester/open is there and public. Fix: another name")
     assert "HFValidationError" in no_name
     assert "503" in closed
-    assert set(server.repositories) == {"a-tester/open", REPOSITORY}
+    assert set(server.repositories) == {"a-tester/open", "a-tester/broken", REPOSITORY}
     assert not any(repository.files for repository in server.repositories.values())
 
 
@@ -160,8 +176,8 @@ def test_the_command_exports_and_pushes(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("HF_TOKEN", server.token)
         huggingface_hub.close_session()
-        shown = run("export", str(checkpoint), "adapter", "--push", REPOSITORY)
-        first, *code, others, address = shown.splitlines()
+        done = CliRunner().invoke(app, ["export", str(checkpoint), "adapter", "--push", REPOSITORY])
+        first, *code, others, address = done.stdout.splitlines()  # the client has a bar on stderr
         assert first == f"{tmp_path / 'adapter'}: 16 tensors, 0.1 MB"
         assert len(code) == 2
         assert "Others need the base model too" in others
