@@ -147,12 +147,13 @@ def _about(model: BaseAlgorithm | LLMPolicy, kind: Kind) -> tuple[LLMPolicy, Abo
         )
     settings, config = policy._get_constructor_parameters(), policy.lm.network.config
     commit = getattr(config, "_commit_hash", None)
+    folder = _local_folder(settings["model"], commit)
     about = About(
         kind=kind,
-        base=_base(settings["model"], commit),
-        is_local=commit is None,
-        # Without a name of its own, the weights that were trained are those of the commit.
-        revision=settings["revision"] or commit,
+        base=str(folder or settings["model"]),
+        is_local=folder is not None,
+        # Where no revision was asked for, it is the commit whose weights were trained.
+        revision=None if folder else settings["revision"] or commit,
         fingerprint=policy.lm.fingerprint,
         dtype=str(policy.lm.network.dtype).removeprefix("torch."),
         action_sampling=settings["action_sampling"],
@@ -163,17 +164,17 @@ def _about(model: BaseAlgorithm | LLMPolicy, kind: Kind) -> tuple[LLMPolicy, Abo
     return policy, about
 
 
-def _base(model: str, commit: str | None) -> str:
-    """What transformers loads the base model from, on this machine and from any working directory."""
+def _local_folder(model: str, commit: str | None) -> Path | None:
+    """The base model's folder, absolute; None if its name is an id of the hub."""
+    folder = POCKET_FOLDER if model == "pocket" else Path(model).resolve()
+    if folder.is_dir():  # transformers looks there first, too; a folder in its own cache has a commit
+        return folder
     if commit is not None:
-        return model
-    base = POCKET_FOLDER if model == "pocket" else Path(model).resolve()
-    if not base.is_dir():
-        raise ExportError(
-            f"Expected the folder of the base model, {model!r}, in the working directory; there is no {base}. "
-            "Fix: export from the directory in which the policy was made."
-        )
-    return str(base)
+        return None
+    raise ExportError(
+        f"Expected the folder of the base model, {model!r}, in the working directory; there is no {folder}. "
+        "Fix: export from the directory in which the policy was made."
+    )
 
 
 def _adapter_config(network: PeftModel, about: About) -> dict[str, Any]:

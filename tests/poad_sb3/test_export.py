@@ -224,6 +224,15 @@ def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp
         assert not exported.local_base
 
 
+def test_a_folder_in_the_cache_of_the_hub_is_a_folder(small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder)
+    agent.policy.lm.network.config._commit_hash = "c0ffee"  # transformers takes it from the path
+    exported = export_adapter(agent, tmp_path / "out")
+    config = json.loads((exported.folder / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == (str(small_folder), None)
+    assert exported.local_base
+
+
 def test_the_card_says_what_it_is_and_its_code_runs(trained: POAD, tmp_path: Path) -> None:
     for merge in (False, True):
         exported = export_policy(trained, tmp_path / str(merge), merge=merge)
