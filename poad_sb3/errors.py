@@ -1,6 +1,6 @@
 """The exceptions of `poad_sb3`, one tree. Messages say what was expected, what came, and the fix."""
 
-__all__ = ["CheckpointError", "ModelError", "ObservationError", "PoadError", "UnsupportedEnvError"]
+__all__ = ["CheckpointError", "ExportError", "ModelError", "ObservationError", "PoadError", "UnsupportedEnvError"]
 
 
 class PoadError(Exception):
@@ -9,6 +9,10 @@ class PoadError(Exception):
 
 class CheckpointError(PoadError, ValueError):
     """A checkpoint that is damaged, or belongs to another base model."""
+
+
+class ExportError(PoadError, ValueError):
+    """Weights that cannot be written for others, or not be sent to a hub."""
 
 
 class ModelError(PoadError, ValueError):

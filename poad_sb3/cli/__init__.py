@@ -1,4 +1,4 @@
-"""The command `poad`: train, evaluate, and look at presets."""
+"""The command `poad`: train, evaluate, export, and look at presets."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="poad",
-    help="Train language-model agents, take trainings up again, and evaluate them.",
+    help="Train language-model agents, take trainings up again, evaluate and export them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -93,6 +93,27 @@ def evaluate(
     evaluate_run(
         console(), source, env_id, env_settings or (), episodes=episodes, deterministic=deterministic, seed=seed
     )
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(metavar="RUN_OR_ZIP", help="Folder of a run, or a checkpoint.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Merge the adapter into the base model, and write the whole.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    push: Annotated[
+        str | None, typer.Option(metavar="USER/REPO", help="Then upload it to this repository of the hub.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: a repository that everybody sees.")] = False,
+    settings: Settings = None,
+) -> None:
+    """Write an agent as a PEFT adapter or a whole model, for use without poad_sb3."""
+    require_llm()
+    from poad_sb3.cli.export import export_run
+
+    export_run(console(), source, folder, settings or (), merge=merge, overwrite=overwrite, repo_id=push, public=public)
 
 
 @app.command()

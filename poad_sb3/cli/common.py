@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from poad_sb3.badq import BADQ
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+    from poad_sb3.runs import RunConfig
 
 __all__ = [
     "REFUSED",
@@ -26,6 +27,7 @@ __all__ = [
     "algorithm",
     "environments",
     "fail",
+    "found",
     "parse_settings",
     "require_device",
     "require_llm",
@@ -65,6 +67,20 @@ def writer(name: str) -> type[LLMOnPolicyAlgorithm | BADQ]:
     import poad_sb3
 
     return poad_sb3.BADQ if name == _FROM_PYTHON else algorithm(name)
+
+
+def found(source: Path) -> tuple[Path, RunConfig | None]:
+    """Checkpoint and run that a path means: the folder of a run, or a checkpoint, in such a folder or not."""
+    from poad_sb3.runs import RunError, RunFolder
+
+    folder = RunFolder(source if source.is_dir() else source.parent)
+    checkpoint = folder.latest if source.is_dir() else source
+    if not checkpoint.is_file():
+        fail(f"There is no checkpoint {checkpoint}.")
+    try:
+        return checkpoint, folder.read_config()
+    except RunError as error:
+        fail(str(error))
 
 
 def require_device(device: object) -> None:

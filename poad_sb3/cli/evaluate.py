@@ -12,9 +12,8 @@ from rich.table import Table
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import environments, fail, parse_settings, writer
+from poad_sb3.cli.common import environments, fail, found, parse_settings, writer
 from poad_sb3.errors import PoadError
-from poad_sb3.runs import RunConfig, RunError, RunFolder
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -52,7 +51,7 @@ def evaluate_run(
         deterministic: The most probable action instead of a sample.
         seed: Of the episodes and of the samples.
     """
-    checkpoint, config = _found(source)
+    checkpoint, config = found(source)
     if env_id is None and config is None:
         fail(f"Expected --env ID with a checkpoint that is in no run's folder; got {source}.")
     of_run = config is not None and env_id in (None, config.env_id)
@@ -75,18 +74,6 @@ def evaluate_run(
     title = f"{header['algorithm']} at step {header['num_timesteps']} on {name}: {episodes} episodes, {how}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
     console.print(_table(played))
-
-
-def _found(source: Path) -> tuple[Path, RunConfig | None]:
-    """Checkpoint and run that a path means."""
-    folder = RunFolder(source if source.is_dir() else source.parent)
-    checkpoint = folder.latest if source.is_dir() else source
-    if not checkpoint.is_file():
-        fail(f"There is no checkpoint {checkpoint}.")
-    try:
-        return checkpoint, folder.read_config()
-    except RunError as error:
-        fail(str(error))
 
 
 def _play(

@@ -1,5 +1,6 @@
-"""Services that the clients of OpenML and Kaggle ask, played on the loopback interface."""
+"""Services that the clients of OpenML, Kaggle and Hugging Face ask, played on the loopback interface."""
 
+from .hub import HubStandIn, Repository
 from .kaggle import KaggleStandIn
 from .openml import OpenmlStandIn
 from .server import Answer, Corrupt, Cut, Fault, Hang, Request, Slow, StandIn, Status
@@ -10,8 +11,10 @@ __all__ = [
     "Cut",
     "Fault",
     "Hang",
+    "HubStandIn",
     "KaggleStandIn",
     "OpenmlStandIn",
+    "Repository",
     "Request",
     "Slow",
     "StandIn",

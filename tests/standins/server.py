@@ -31,7 +31,17 @@ __all__ = ["Answer", "Corrupt", "Cut", "Fault", "Hang", "Request", "Slow", "Stan
 _MODIFIED = "Tue, 04 Mar 2025 05:06:07 GMT"
 _PIECE_SECONDS = 0.05
 _BLOCK_BYTES = 65_536
-_PRIVATE = ("kaggle_", "openml_", "xdg_cache_home", "xdg_config_home", "netrc", "verbose")
+_PRIVATE = (
+    "hf_",
+    "huggingface_",
+    "hugging_face_",
+    "kaggle_",
+    "openml_",
+    "xdg_cache_home",
+    "xdg_config_home",
+    "netrc",
+    "verbose",
+)
 """How variables begin that hold credentials or settings of the real clients."""
 
 

@@ -1,0 +1,98 @@
+"""`poad export`: an agent for others, and to the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from stable_baselines3.common.save_util import load_from_zip_file
+
+from poad_sb3.arguments import MERGED
+from poad_sb3.checkpoints import read_header
+from poad_sb3.cli.common import fail, found, parse_settings, writer
+from poad_sb3.errors import PoadError
+from poad_sb3.export import Export, export_policy, push
+from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+
+__all__ = ["export_run"]
+
+_MOVABLE = ("model", "revision")
+"""Policy arguments that say where the base model is; its fingerprint is checked wherever that is."""
+
+
+def export_run(
+    console: Console,
+    source: Path,
+    folder: Path,
+    settings: Sequence[str],
+    *,
+    merge: bool,
+    overwrite: bool,
+    repo_id: str | None,
+    public: bool,
+) -> None:
+    """Write an agent, say how to load it, and upload it if that is asked for.
+
+    Args:
+        console: Where to say it.
+        source: Folder of a run, or a checkpoint.
+        folder: The folder to make.
+        settings: NAME=VALUE of `policy_kwargs`, over those of the checkpoint: a base model that has moved.
+        merge: Merge the adapter into the base model.
+        overwrite: Replace an earlier export.
+        repo_id: Repository on the hub to upload to.
+        public: Whether everybody may see it.
+    """
+    if public and repo_id is None:
+        fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")
+    moved = _moved(settings)
+    checkpoint, _ = found(source)
+    try:
+        model = _load(checkpoint, moved)
+        exported = export_policy(model, folder, merge=merge, overwrite=overwrite)
+    except (PoadError, OSError, ValueError, TypeError) as error:
+        fail(str(error))
+    _show(console, exported)
+    if repo_id is None:
+        return
+    if exported.local_base:
+        line = "Others need the base model too: it is a folder of this machine. --merge writes a model that needs none."
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    try:
+        address = push(exported.folder, repo_id, private=not public)
+    except PoadError as error:
+        fail(str(error))
+    console.print(address, markup=False, highlight=False, soft_wrap=True)
+
+
+def _moved(settings: Sequence[str]) -> dict[str, Any]:
+    """Where the base model is now. Anything else would make another policy of the same weights."""
+    given = parse_settings("--set", settings)
+    moved = given.pop(MERGED, {})
+    if given or not isinstance(moved, dict) or not moved.keys() <= set(_MOVABLE):
+        names = " or ".join(f"{MERGED}.{name}" for name in _MOVABLE)
+        fail(f"Expected {names} after --set; got {' '.join(settings)}. Fix: leave the rest out.")
+    return moved
+
+
+def _load(checkpoint: Path, moved: Mapping[str, Any]) -> LLMOnPolicyAlgorithm:
+    name = read_header(checkpoint)["algorithm"]
+    kind = writer(name)
+    if not issubclass(kind, LLMOnPolicyAlgorithm):
+        fail(
+            f"Expected a checkpoint whose language model was trained; {checkpoint} is of {name}, which trains Q-values "
+            "beside it and leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or ARCHER."
+        )
+    if not moved:
+        return kind.load(checkpoint)
+    data, _, _ = load_from_zip_file(checkpoint)
+    kept: dict[str, Any] = (data or {})[MERGED]
+    return kind.load(checkpoint, policy_kwargs={**kept, **moved})
+
+
+def _show(console: Console, exported: Export) -> None:
+    size = f"{exported.n_bytes / 1e6:.1f} MB"
+    lines = f"{exported.folder}: {exported.n_tensors} tensors, {size}\n{exported.code}"
+    console.print(lines, markup=False, highlight=False, soft_wrap=True)

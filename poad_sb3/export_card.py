@@ -1,0 +1,155 @@
+"""The model card of an export: what it is, how to load it, what it is not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["About", "Kind", "model_card"]
+
+
+class Kind(StrEnum):
+    """What an export is."""
+
+    ADAPTER = "adapter"
+    MERGED = "merged"
+
+
+@dataclass(frozen=True)
+class About:
+    """What an export is made of.
+
+    Attributes:
+        kind: Adapter or whole model.
+        base: Id on the hub or absolute folder of the base model.
+        is_local: Whether that is a folder.
+        revision: Of the base model on the hub.
+        fingerprint: Digest of its weights and vocabulary, as checkpoints have it.
+        dtype: Of the weights that were trained.
+        action_sampling: How the policy acts.
+        candidate_normalization: N(a), where it acts by candidates.
+        algorithm: Name of the class, if known.
+        num_timesteps: Environment steps, if known.
+    """
+
+    kind: Kind
+    base: str
+    is_local: bool
+    revision: str | None
+    fingerprint: str
+    dtype: str
+    action_sampling: str
+    candidate_normalization: str
+    algorithm: str | None
+    num_timesteps: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """In terms of JSON."""
+        return {**asdict(self), "kind": str(self.kind)}
+
+    def two_lines(self, folder: str) -> str:
+        """Python that loads the export from a folder."""
+        if self.kind is Kind.MERGED:
+            module, name, arguments = "transformers", "AutoModelForCausalLM", repr(folder)
+        else:
+            module, name, arguments = "peft", "AutoPeftModelForCausalLM", f"{folder!r}, dtype={self.dtype!r}"
+        return f"from {module} import {name}\nmodel = {name}.from_pretrained({arguments})"
+
+
+def model_card(about: About, *, has_template: bool) -> str:
+    """The text of README.md; the same for the same export.
+
+    Args:
+        about: What was exported.
+        has_template: Whether `poad_prompt.json` says how a prompt is made of an observation.
+    """
+    is_adapter = about.kind is Kind.ADAPTER
+    return _CARD.format(
+        library="peft" if is_adapter else "transformers",
+        # A hub takes ids only.
+        base_line="" if about.is_local else f"base_model: {about.base}\n",
+        lora_line="- lora\n" if is_adapter else "",
+        opening=_OPENING[about.kind],
+        table=_table(about),
+        code=_code(about),
+        prompt=_TEMPLATED if has_template else _PLAIN,
+        acting=_ACTING[about.action_sampling].format(normalization=about.candidate_normalization),
+    )
+
+
+def _table(about: About) -> str:
+    steps = "" if about.num_timesteps is None else f", {about.num_timesteps} environment steps"
+    where = ", a folder of the machine that trained it" if about.is_local else ""
+    rows = {
+        "Base model": f"`{about.base}`{where}",
+        "Revision": f"`{about.revision}`" if about.revision else "none",
+        "Fingerprint of the base": f"`{about.fingerprint}`",
+        "Weights": about.dtype,
+        "Trained by": f"{about.algorithm or 'an algorithm'} of poad_sb3{steps}",
+        "Licence": "that of the base model, unless its author says otherwise",
+    }
+    return "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+
+
+def _code(about: About) -> str:
+    here = '"path/of/this/folder"'
+    tokenizer = f"tokenizer = AutoTokenizer.from_pretrained({here})"
+    imports = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    if about.kind is Kind.MERGED:
+        return f"{imports}\n\nmodel = AutoModelForCausalLM.from_pretrained({here})\n{tokenizer}"
+    revision = f', revision="{about.revision}"' if about.revision else ""
+    base = f'base = AutoModelForCausalLM.from_pretrained("{about.base}"{revision}, dtype="{about.dtype}")'
+    model = f"model = PeftModel.from_pretrained(base, {here})"
+    return f"from peft import PeftModel\n{imports}\n\n{base}\n{model}\n{tokenizer}"
+
+
+_OPENING = {
+    Kind.ADAPTER: """# A LoRA adapter for a language-model agent
+
+A PEFT adapter, no whole model. It belongs onto the base model below and no other; what it makes of others is noise.""",
+    Kind.MERGED: """# A language model trained as an agent
+
+A whole model: the weights of the base model below, changed by training. It needs no adapter.""",
+}
+_PLAIN = "the text of the observation"
+_TEMPLATED = "the observation, put into the template of `poad_prompt.json`"
+_ACTING = {
+    "trie": "The probability of an admissible action is the product of those of its tokens, each among the tokens "
+    "that continue some admissible action.",
+    "candidates": "The probability of an admissible action is a softmax over the log-probabilities of whole actions, "
+    "each divided by the action's length (`{normalization}`).",
+    "free": "Actions are sampled token by token until the end token.",
+}
+_CARD = """---
+library_name: {library}
+pipeline_tag: text-generation
+{base_line}tags:
+{lora_line}- reinforcement-learning
+- poad
+---
+
+{opening}
+
+| | |
+|---|---|
+{table}
+
+## Load it
+
+```python
+{code}
+```
+
+## What it does
+
+It was trained by reinforcement learning to act in a text environment: given an observation, it says what to do. A
+prompt is the tokenizer's start token, if it has one, and {prompt}. An action is a
+space, its text and the end token. Prompt and action are tokenised apart and their ids joined.
+{acting}
+
+## What it is not
+
+It is no assistant and follows no instructions. Nothing is known of it outside the environment that it was trained in.
+A program that executes what it says should check it first.
+"""

@@ -1,0 +1,186 @@
+"""The folder of an export: it comes whole or not at all, and knows its own files."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from poad_sb3.errors import ExportError
+
+__all__ = ["MANIFEST", "new_folder", "read_manifest", "require_whole", "write_manifest"]
+
+MANIFEST = "poad_export.json"
+"""What was exported, and the SHA-256 of every other file. It tells an export from any other folder."""
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+"""Of Linux's renameat2."""
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
+    """Where to write so that `folder` is either what it was or the whole new one.
+
+    Args:
+        folder: The folder to make. An empty one may be there.
+        overwrite: Whether an earlier export in its place is replaced, in one step where the system can (Linux).
+
+    Raises:
+        ExportError: If something else is in its place, or it cannot be written. It is as it was then.
+    """
+    final = Path(folder).resolve()
+    _require_free(final, overwrite)
+    made = [parent for parent in final.parents if not parent.exists()]
+    scratch = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        _sync(scratch)
+        _require_free(final, overwrite)  # who came in the meantime
+        _put_in_place(scratch, final)
+    except (OSError, SafetensorError) as error:
+        raise ExportError(
+            f"Expected to write the folder {final}; got {type(error).__name__}: {error}. "
+            "Fix: make room or choose another folder. What was there is as it was."
+        ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        for parent in made:  # none that holds anything
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def _require_free(final: Path, overwrite: bool) -> None:
+    if final in (Path.cwd(), *Path.cwd().parents):
+        raise ExportError(
+            f"Expected a folder of its own for the export; got {final}, which is the present one or above it. "
+            "Fix: name a folder in it."
+        )
+    if not final.is_dir():
+        if final.exists():
+            raise ExportError(f"Expected a folder to write to; {final} is a file. Fix: choose another name.")
+        return
+    there = _files(final)
+    if not there:
+        return
+    if not overwrite:
+        raise ExportError(
+            f"Expected a new or empty folder; {final} holds {there[0]}. "
+            "Fix: choose another folder, or pass overwrite=True (poad export --overwrite)."
+        )
+    known = {MANIFEST, *read_manifest(final)["files"]}
+    foreign = [name for name in there if name not in known]
+    if foreign:
+        raise ExportError(
+            f"Expected an earlier export to overwrite; {final} also holds {foreign[0]}, which would be lost. "
+            "Fix: move it away, or choose another folder."
+        )
+
+
+def _files(folder: Path) -> list[str]:
+    """Paths in a folder, sorted, relative to it and with forward slashes; empty folders in it count too."""
+    paths = (path for path in folder.rglob("*") if not path.is_dir() or not any(path.iterdir()))
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def _sync(folder: Path) -> None:
+    mode = (folder / MANIFEST).stat().st_mode
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)  # safetensors lets nobody else read its files
+            with path.open("r+b") as file:  # Windows syncs only what is open for writing
+                os.fsync(file.fileno())
+
+
+def _put_in_place(scratch: Path, final: Path) -> None:
+    """Move a folder to its name; a folder of that name is where the other was, or gone."""
+    if not final.exists():
+        scratch.rename(final)
+    elif not _exchanged(scratch, final):
+        aside = scratch.with_suffix(".old")
+        final.rename(aside)
+        try:
+            scratch.rename(final)
+        except OSError:
+            aside.rename(final)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Swap two folders in one step; False where the system or the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    done: int = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return done == 0
+
+
+# ---------------------------------------------------------------------- the manifest
+
+
+def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
+    """Note what a folder is and what it holds.
+
+    Args:
+        folder: With all other files.
+        about: What it is, in terms of JSON.
+    """
+    files = {name: _digest(folder / name) for name in _files(folder)}
+    (folder / MANIFEST).write_text(json.dumps({"format": 1, **about, "files": files}, indent=2) + "\n", "utf-8")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What an export is, and its files with their SHA-256.
+
+    Raises:
+        ExportError: If the folder is no export.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+        if isinstance(manifest["files"], dict):
+            return manifest
+        why = "'files' is no mapping"
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        why = f"{type(error).__name__}: {error}"
+    raise ExportError(
+        f"Expected a folder that an export has written; {folder} has no {MANIFEST} that can be read ({why}). "
+        "Fix: name the folder of an export, or export anew elsewhere."
+    )
+
+
+def require_whole(folder: Path) -> list[str]:
+    """Names of the files of an export, its manifest among them.
+
+    A file of text may have been edited since, as the model card should be; the weights may not.
+
+    Raises:
+        ExportError: If a file is missing, or the weights are not those that were exported.
+    """
+    files: dict[str, str] = read_manifest(folder)["files"]
+    for name, digest in files.items():
+        path = folder / name
+        is_there = path.is_file()
+        if not is_there or (path.suffix == ".safetensors" and _digest(path) != digest):
+            raise ExportError(
+                f"Expected the export in {folder} as it was written; {name} is {'another' if is_there else 'missing'}. "
+                "Fix: export again."
+            )
+    return [*files, MANIFEST]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
