@@ -29,7 +29,8 @@ from poad_sb3.errors import ExportError
 from poad_sb3.export_card import About, Kind, model_card
 from poad_sb3.export_folder import new_folder, write_manifest
 from poad_sb3.hub import push
-from poad_sb3.lm import _no_progress_bars
+from poad_sb3.models.adapters import is_quantized
+from poad_sb3.models.sources import ModelFactory, no_progress_bars
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.policies import LLMPolicy
 
@@ -114,7 +115,7 @@ def export_merged(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, overw
         merged = _merged(policy.lm.network)
         kind, expected = type(merged), _digests(merged.state_dict())
         try:
-            with _no_progress_bars():
+            with no_progress_bars():
                 merged.save_pretrained(scratch)
         except ValueError as error:  # of generation settings that contradict each other, above all
             raise ExportError(
@@ -122,7 +123,7 @@ def export_merged(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, overw
                 "Fix: mend its generation_config.json, or export the adapter."
             ) from error
         del merged  # before it is loaded again
-        with _no_progress_bars():
+        with no_progress_bars():
             written = kind.from_pretrained(scratch, dtype="auto")
         _require_same(expected, _digests(written.state_dict()))
         _write_rest(scratch, policy, about)
@@ -145,27 +146,36 @@ def _about(model: BaseAlgorithm | LLMPolicy, kind: Kind) -> tuple[LLMPolicy, Abo
             f"Expected an LLMPolicy or an algorithm with one; got {type(model).__name__} with {type(policy).__name__}. "
             "Fix: pass the algorithm that was trained."
         )
-    settings, config = policy._get_constructor_parameters(), policy.lm.network.config
-    commit = getattr(config, "_commit_hash", None)
-    folder = _local_folder(settings["model"], commit)
+    settings, source = policy._get_constructor_parameters(), policy.lm.source
+    commit = getattr(policy.lm.base.config, "_commit_hash", None)
+    folder = _local_folder(source.model, commit, kind)
     about = About(
         kind=kind,
-        base=str(folder or settings["model"]),
+        base=str(folder or source.name),
         is_local=folder is not None,
         # Where no revision was asked for, it is the commit whose weights were trained.
-        revision=None if folder else settings["revision"] or commit,
+        revision=None if folder else source.revision or commit,
         fingerprint=policy.lm.fingerprint,
-        dtype=str(policy.lm.network.dtype).removeprefix("torch."),
+        dtype=str(policy.lm.base.dtype).removeprefix("torch."),
+        prompt=policy.lm.prompter.template.to_dict(),
         action_sampling=settings["action_sampling"],
         candidate_normalization=settings["candidate_normalization"],
+        drawn_by={name: settings[name] for name in ("temperature", "top_k", "top_p", "stop", "max_new_tokens")},
         algorithm=type(model).__name__ if isinstance(model, BaseAlgorithm) else None,
         num_timesteps=model.num_timesteps if isinstance(model, BaseAlgorithm) else None,
     )
     return policy, about
 
 
-def _local_folder(model: str, commit: str | None) -> Path | None:
-    """The base model's folder, absolute; None if its name is an id of the hub."""
+def _local_folder(model: str | ModelFactory, commit: str | None, kind: Kind) -> Path | None:
+    """The base model's folder, absolute; None if its name is an id of the hub, or that of a function."""
+    if not isinstance(model, str):
+        if kind is Kind.MERGED:
+            return None
+        raise ExportError(
+            "Expected a base model that others can load by its name; got one that a function makes. "
+            "Fix: pass merge=True (poad export --merge), which writes the whole model."
+        )
     folder = POCKET_FOLDER if model == "pocket" else Path(model).resolve()
     if folder.is_dir():  # transformers looks there first, too; a folder in its own cache has a commit
         return folder
@@ -192,8 +202,7 @@ def _json(value: object) -> object:
 
 def _require_mergeable(network: Any) -> None:  # noqa: ANN401 - a model of transformers or peft
     base = network.get_base_model() if isinstance(network, PeftModel) else network
-    marks = ("is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit")
-    if any(getattr(base, mark, False) for mark in marks) or getattr(base.config, "quantization_config", None):
+    if is_quantized(base) or getattr(base.config, "quantization_config", None):
         raise ExportError(
             "Expected a base model with weights to merge into; got a quantised one, whose rounding would swallow "
             "the adapter. Fix: export the adapter, and merge it onto the model that is not quantised with "
@@ -242,10 +251,8 @@ def _new_folder(folder: str | Path, about: About, overwrite: bool) -> AbstractCo
 def _write_rest(scratch: Path, policy: LLMPolicy, about: About) -> None:
     """All but weights and settings."""
     policy.lm.tokenizer.save_pretrained(scratch)
-    prompter = getattr(policy.lm, "prompter", None)
-    if prompter is not None:
-        (scratch / "poad_prompt.json").write_text(json.dumps(prompter.template.to_dict(), indent=2) + "\n", "utf-8")
-    (scratch / "README.md").write_text(model_card(about, has_template=prompter is not None), "utf-8")
+    (scratch / "poad_prompt.json").write_text(json.dumps(about.prompt, indent=2) + "\n", "utf-8")
+    (scratch / "README.md").write_text(model_card(about), "utf-8")
     write_manifest(scratch, about.to_dict())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,9 +27,11 @@ class About:
         is_local: Whether that is a folder.
         revision: Of the base model on the hub.
         fingerprint: Digest of its weights and vocabulary, as checkpoints have it.
-        dtype: Of the weights that were trained.
+        dtype: Of the weights of the base model.
+        prompt: The prompt template, as `PromptTemplate.to_dict` writes it.
         action_sampling: How the policy acts.
         candidate_normalization: N(a), where it acts by candidates.
+        drawn_by: Settings of free sampling.
         algorithm: Name of the class, if known.
         num_timesteps: Environment steps, if known.
     """
@@ -39,8 +42,10 @@ class About:
     revision: str | None
     fingerprint: str
     dtype: str
+    prompt: Mapping[str, Any]
     action_sampling: str
     candidate_normalization: str
+    drawn_by: Mapping[str, Any]
     algorithm: str | None
     num_timesteps: int | None
 
@@ -57,13 +62,8 @@ class About:
         return f"from {module} import {name}\nmodel = {name}.from_pretrained({arguments})"
 
 
-def model_card(about: About, *, has_template: bool) -> str:
-    """The text of README.md; the same for the same export.
-
-    Args:
-        about: What was exported.
-        has_template: Whether `poad_prompt.json` says how a prompt is made of an observation.
-    """
+def model_card(about: About) -> str:
+    """The text of README.md; the same for the same export."""
     is_adapter = about.kind is Kind.ADAPTER
     return _CARD.format(
         library="peft" if is_adapter else "transformers",
@@ -73,8 +73,8 @@ def model_card(about: About, *, has_template: bool) -> str:
         opening=_OPENING[about.kind],
         table=_table(about),
         code=_code(about),
-        prompt=_TEMPLATED if has_template else _PLAIN,
-        acting=_ACTING[about.action_sampling].format(normalization=about.candidate_normalization),
+        prompt=_PROMPTS[about.prompt["kind"]],
+        acting=_ACTING[about.action_sampling].format(normalization=about.candidate_normalization, **about.drawn_by),
     )
 
 
@@ -112,14 +112,20 @@ A PEFT adapter, no whole model. It belongs onto the base model below and no othe
 
 A whole model: the weights of the base model below, changed by training. It needs no adapter.""",
 }
-_PLAIN = "the text of the observation"
-_TEMPLATED = "the observation, put into the template of `poad_prompt.json`"
+_PROMPTS = {
+    "completion": "A prompt is the start token, if the tokenizer has one of its own, and the text of the observation; "
+    "an action is the separator (a space), its text and the end token.",
+    "chat": "A prompt is made by the tokenizer's chat template: the instructions in `poad_prompt.json`, then the "
+    "observation as a message of the user. An action is the assistant's answer, up to the token that ends a turn.",
+    "fim": "A prompt is what stands before and behind a hole, with the tokenizer's marks for it; an action fills it.",
+}
 _ACTING = {
     "trie": "The probability of an admissible action is the product of those of its tokens, each among the tokens "
     "that continue some admissible action.",
     "candidates": "The probability of an admissible action is a softmax over the log-probabilities of whole actions, "
     "each divided by the action's length (`{normalization}`).",
-    "free": "Actions are sampled token by token until the end token.",
+    "free": "Actions are sampled token by token until an end token: temperature {temperature}, top_k {top_k} (0: all), "
+    "top_p {top_p}, stop texts {stop}, at most {max_new_tokens} tokens.",
 }
 _CARD = """---
 library_name: {library}
@@ -143,9 +149,8 @@ pipeline_tag: text-generation
 
 ## What it does
 
-It was trained by reinforcement learning to act in a text environment: given an observation, it says what to do. A
-prompt is the tokenizer's start token, if it has one, and {prompt}. An action is a
-space, its text and the end token. Prompt and action are tokenised apart and their ids joined.
+It was trained by reinforcement learning to act in a text environment: given an observation, it says what to do.
+{prompt} Prompt and action are tokenised apart and their ids joined. The template is in `poad_prompt.json`.
 {acting}
 
 ## What it is not

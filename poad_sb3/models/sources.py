@@ -21,7 +21,7 @@ from lang_envs.errors import MissingExtraError
 from poad_sb3.errors import ModelError
 from poad_sb3.pocket import POCKET_FOLDER
 
-__all__ = ["DTYPES", "ModelFactory", "ModelSource", "load"]
+__all__ = ["DTYPES", "ModelFactory", "ModelSource", "load", "no_progress_bars"]
 
 ModelFactory = Callable[[], tuple[Any, Any]]
 """Makes a transformers model and its tokenizer."""
@@ -134,7 +134,7 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
     if source.quantization is not None:
         options |= {"quantization_config": _quantization(source), "device_map": {"": source.device}}
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options)
             tokenizer = AutoTokenizer.from_pretrained(where, revision=source.revision)
     except (
@@ -207,7 +207,7 @@ def _quantization(source: ModelSource) -> Any:  # noqa: ANN401 - transformers ha
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
     """Loading a small model is instant; its progress bar would only break into ours."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()

@@ -88,16 +88,13 @@ class CompletionLayout(Layout):
 
 
 def _start_of(tokenizer: Any) -> TokenIds:  # noqa: ANN401 - as above
-    """What the tokenizer puts before a text by itself; else its start token, if it has one of that purpose alone."""
+    """What the tokenizer puts before a text by itself: its start token, if its model was trained with one."""
     alone, with_it = tokenizer.encode("a", add_special_tokens=False), tokenizer.encode("a")
     added = len(with_it) - len(alone)
     for n in range(added + 1):
         if with_it[n : n + len(alone)] == alone and n:
             return tuple(with_it[:n])
-    bos = tokenizer.bos_token_id
-    if bos in (None, tokenizer.eos_token_id) or tokenizer.init_kwargs.get("add_bos_token") is False:
-        return ()
-    return (int(bos),)
+    return ()
 
 
 class ChatLayout(Layout):

@@ -22,13 +22,17 @@ from safetensors.torch import load_file
 from test_architectures import MODELS, save
 from toy import Collector, LampEnv, children_after, everything, make_agent, randomise, save_small_model, weights_of
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from zoo import ZOO
+from zoo import save as save_zoo
 
 import poad_sb3
 from poad_sb3 import BADQ, POAD
 from poad_sb3.errors import ExportError
 from poad_sb3.export import Export, export_adapter, export_merged, export_policy
 from poad_sb3.export_folder import MANIFEST
+from poad_sb3.lm import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.prompts import template_of
 
 ROOT = Path(poad_sb3.__file__).parents[1]
 TEXT = "The lamp is green. You have 2 moves left."
@@ -37,11 +41,12 @@ LAMP_WORDS = "<unk> The lamp is red green blue . You have 1 2 3 moves left press
 TRAINING: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 5e-3}
 SMALL = {"critic_arch": (8,)}
 ADAPTER_FILES = {
-    "README.md", "adapter_config.json", "adapter_model.safetensors", MANIFEST, "tokenizer.json",
+    "README.md", "adapter_config.json", "adapter_model.safetensors", MANIFEST, "poad_prompt.json", "tokenizer.json",
     "tokenizer_config.json",
 }  # fmt: skip
 MERGED_FILES = {
-    "README.md", "config.json", "generation_config.json", "model.safetensors", MANIFEST, "tokenizer.json",
+    "README.md", "config.json", "generation_config.json", "model.safetensors", MANIFEST, "poad_prompt.json",
+    "tokenizer.json",
     "tokenizer_config.json",
 }  # fmt: skip
 
@@ -252,11 +257,53 @@ def test_the_card_says_what_it_is_and_its_code_runs(trained: POAD, tmp_path: Pat
 
 
 def test_the_template_of_prompts_comes_along(small_folder: Path, tmp_path: Path) -> None:
-    agent = untrained(small_folder)
-    agent.policy.lm.prompter = SimpleNamespace(template=SimpleNamespace(to_dict=lambda: {"kind": "chat"}))
+    agent = untrained(small_folder, prompt={"kind": "completion", "history": 2})
     exported = export_adapter(agent, tmp_path / "out")
-    assert json.loads((exported.folder / "poad_prompt.json").read_text()) == {"kind": "chat"}
-    assert "template of `poad_prompt.json`" in (exported.folder / "README.md").read_text()
+    written = json.loads((exported.folder / "poad_prompt.json").read_text())
+    assert template_of(written) == agent.policy.lm.prompter.template
+    assert (
+        "an action is the separator (a space), its text and the end token"
+        in (exported.folder / "README.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("name", ["llama2", "qwen2", "gemma2"])
+@pytest.mark.parametrize("lora", [{}, None])
+def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora: dict[str, Any] | None) -> None:
+    """By the tokenizer's own template, and merged or whole: what others load says the same."""
+    save_zoo(tmp_path / name, name)
+    kwargs = {**SMALL, "model": str(tmp_path / name), "lora": lora}
+    agent = make_agent(policy_kwargs=kwargs, learning_rate=1e-3, n_steps=8, batch_size=8).learn(8)
+    lm = agent.policy.lm
+    exported = export_policy(agent, tmp_path / "out", merge=lora is None)
+    model, tokenizer = loaded(exported), AutoTokenizer.from_pretrained(exported.folder)
+    template = json.loads((exported.folder / "poad_prompt.json").read_text())
+    system = [{"role": "system", "content": template["system"]}] if ZOO[name].supports_system else []
+    first = TEXT if system else f"{template['system']}\n\n{TEXT}"
+    text = tokenizer.apply_chat_template(
+        [*system, {"role": "user", "content": first}], tokenize=False, add_generation_prompt=True
+    )
+    prompt = tokenizer.encode(text, add_special_tokens=False)
+    assert tuple(prompt) == lm.prompt_ids(TEXT)
+    ids = lm.action_ids(ACTIONS[0])
+    with torch.no_grad():
+        theirs = model(input_ids=torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+        row = TokenRow((*prompt, *ids[:-1]), None, tuple(range(len(prompt) - 1, len(prompt) + len(ids) - 1)))
+        ours = lm.vocabulary_logits(lm.hidden_states([row]))
+    torch.testing.assert_close(ours.log_softmax(-1), theirs.log_softmax(-1), rtol=0, atol=1e-5)
+
+
+def test_a_model_that_a_function_makes_is_written_whole(small_folder: Path, tmp_path: Path) -> None:
+    def make() -> tuple[Any, Any]:
+        return AutoModelForCausalLM.from_pretrained(small_folder), AutoTokenizer.from_pretrained(small_folder)
+
+    agent = make_agent(Collector, policy_kwargs={**SMALL, "model": make})
+    with pytest.raises(ExportError, match=r"Expected a base model that others can load.*Fix: pass merge=True"):
+        export_adapter(agent, tmp_path / "out")
+    exported = export_merged(agent, tmp_path / "out")
+    assert_same(
+        agent.policy.action_probabilities(TEXT, ACTIONS), plain_probabilities(loaded(exported), exported.folder), 1e-4
+    )
 
 
 # ---------------------------------------------------------------------- the live model
@@ -317,11 +364,11 @@ def test_badq_has_nothing_to_export(tmp_path: Path) -> None:
 def test_quantised_bases_are_not_merged_into(small_folder: Path, tmp_path: Path) -> None:
     agent = untrained(small_folder)
     base = agent.policy.lm.network.get_base_model()
-    base.is_loaded_in_4bit = True
+    base.hf_quantizer = object()
     with pytest.raises(ExportError, match=r"got a quantised one.*Fix: export the adapter.*merge_and_unload\(\)"):
         export_merged(agent, tmp_path / "out")
     export_adapter(agent, tmp_path / "adapter")
-    del base.is_loaded_in_4bit
+    del base.hf_quantizer
     base.config.quantization_config = {"quant_method": "bitsandbytes"}
     with pytest.raises(ExportError, match="got a quantised one"):
         export_merged(agent, tmp_path / "out")

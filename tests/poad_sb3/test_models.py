@@ -214,6 +214,7 @@ def test_gradient_checkpointing_changes_no_gradient(folder_of: Callable[[str], s
     rows: list[TokenRow] = []
     found = []
     for recompute in (False, True):
+        torch.manual_seed(0)
         lm = LanguageModel(folder_of(name), gradient_checkpointing=recompute)
         randomise(lm)
         rows = [TokenRow(lm.prompt_ids(text), None, (2, 4)) for text in ("The lamp is red. You look.", "Go on. Wait.")]
