@@ -88,7 +88,7 @@ def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) ->
             texts.append(finished[len(seen) :])
             seen = finished
         else:
-            texts.append(str(tokenizer.convert_ids_to_tokens(int(token))))
+            texts.append(tokenizer.convert_ids_to_tokens(int(token)) or f"<{token}>")  # heads may be padded
     return texts
 
 

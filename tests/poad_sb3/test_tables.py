@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import METHODS, Collector, LampEnv, TableEnv, make_agent, make_method, randomise
 from transformers import AutoTokenizer
-from zoo import ZOO, save
+from zoo import ZOO
 
 from poad_sb3 import BADQ, POAD
 from poad_sb3.callbacks import GenerationTableCallback
@@ -290,12 +290,8 @@ LETTERS = "wait, é😀日本\n  x"
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    root, made = tmp_path_factory.mktemp("zoo"), {}
-    for name in ZOO:
-        save(root / name, name)
-        made[name] = AutoTokenizer.from_pretrained(root / name)
-    return made
+def tokenizers(zoo_folder: Callable[[str], Path]) -> dict[str, Any]:
+    return {name: AutoTokenizer.from_pretrained(zoo_folder(name)) for name in ZOO}
 
 
 def ids_of(tokenizer: Any, text: str) -> list[int]:
@@ -344,3 +340,9 @@ def test_texts_behind_a_prompt_of_one_token(tokenizers: dict[str, Any]) -> None:
     tokenizer = tokenizers["llama2"]
     prompt: Sequence[int] = [tokenizer.bos_token_id]
     assert "".join(token_texts(tokenizer, prompt, ids_of(tokenizer, "wait here"))).strip() == "wait here"
+
+
+def test_texts_of_tokens_that_the_tokenizer_does_not_have(tokenizers: dict[str, Any]) -> None:
+    tokenizer = tokenizers["qwen2"]
+    unknown = len(tokenizer) + 3
+    assert token_texts(tokenizer, [1], [unknown, *ids_of(tokenizer, "wait")])[0] == f"<{unknown}>"
