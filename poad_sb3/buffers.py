@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ __all__ = [
     "ActionStep",
     "Bootstrap",
     "CreditLevel",
+    "RolloutAction",
     "TokenPath",
     "TokenRolloutBuffer",
     "TokenRolloutSamples",
@@ -98,6 +99,30 @@ class TokenRolloutSamples(NamedTuple):
     returns: Tensor
     feature_of: Tensor
     features: Tensor
+
+
+class RolloutAction(NamedTuple):
+    """One action of a full rollout, and what is learned from it.
+
+    Attributes:
+        position: Step of the rollout, from 0.
+        env: Index of the environment.
+        path: Prompt and action tokens.
+        reward: Of the step.
+        log_probs: Of each action token under the distribution sampled from, `[n]`, 0 where forced.
+        values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`. Likewise:
+        advantages: What the tokens are reinforced by.
+        returns: What the values are regressed on.
+    """
+
+    position: int
+    env: int
+    path: TokenPath
+    reward: float
+    log_probs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
 
 
 class TokenRolloutBuffer(RolloutBuffer):
@@ -288,6 +313,22 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Values at sampling and returns of every token, `[N]` each."""
         flat = self.everything()
         return flat.old_values.cpu().numpy(), flat.returns.cpu().numpy()
+
+    def sampled_actions(self) -> Iterator[RolloutAction]:
+        """The actions of a full rollout, step by step, and of each step in the order of the environments.
+
+        Raises:
+            RuntimeError: Before `compute_returns_and_advantage`, and for a rollout that a checkpoint brought back:
+                it holds what the update needs, and no rewards.
+        """
+        if self._flat is None or len(self.steps) * self.n_envs != len(self._flat.paths):
+            raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
+        names = ("old_values", "advantages", "returns")
+        units = [np.split(getattr(self._flat, name).cpu().numpy(), self._offsets[1:-1]) for name in names]
+        steps = [(position, env, step) for position, row in enumerate(self.steps) for env, step in enumerate(row)]
+        for (position, env, step), *credit in zip(steps, *units, strict=True):
+            reward = float(self.rewards[position, env])
+            yield RolloutAction(position, env, step.path, reward, step.log_probs, *credit)
 
     def get_state(self) -> dict[str, Any]:
         """What an update needs of a full rollout, as plain picklable data."""

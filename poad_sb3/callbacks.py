@@ -1,4 +1,4 @@
-"""Callbacks: the last checkpoint of a run, the best program found, Weights & Biases."""
+"""Callbacks: the last checkpoint of a run, the best program found, tables of what is generated, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from stable_baselines3.common.logger import KVWriter
 from lang_envs.errors import MissingExtraError
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
 from poad_sb3.runs import write_text
+from poad_sb3.tables import GenerationTableCallback
 
-__all__ = ["BestCodeCallback", "LatestCheckpointCallback", "WandbCallback"]
+__all__ = ["BestCodeCallback", "GenerationTableCallback", "LatestCheckpointCallback", "WandbCallback"]
 
 _NOT_KEPT = ("code", "terminal_observation", "prefix", "suffix", "episode")
 """Fields of `info` that stand elsewhere, or are the prompt."""

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
 import pytest
 import torch
 from toy import randomise
+from zoo import save
 
 from poad_sb3.lm import LanguageModel
 
@@ -15,3 +20,16 @@ def lm() -> LanguageModel:
     model = LanguageModel()
     randomise(model)
     return model
+
+
+@pytest.fixture(scope="session")
+def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a model of the zoo, by name; made when it is first asked for. Leave it as it is."""
+    root = tmp_path_factory.mktemp("zoo")
+
+    @cache
+    def make(name: str) -> Path:
+        save(root / name, name)
+        return root / name
+
+    return make

@@ -18,6 +18,9 @@ from zoo_tokenizers import GPT2_WORDS, LLAMA3_WORDS, QWEN_WORDS, byte_level, sen
 WINDOW = 16
 """Of the models that see no further; shorter than the prompts of the tests."""
 
+PADDED = ("qwen2", "qwen3", "phi", "phi3")
+"""Models with more rows in the head than their tokenizers have tokens; nothing keeps them from being sampled."""
+
 CHATML = ("<|im_start|>", "<|im_end|>")
 HEADERS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>")
 SPACES = tuple(" " * n for n in range(16, 1, -1)) + tuple("\t" * n for n in range(9, 1, -1))
@@ -169,7 +172,7 @@ def save(folder: Path, name: str) -> None:
         ends.append(tokenizer.convert_tokens_to_ids("<|end_of_text|>"))
     config = CONFIG_MAPPING[kind](
         **settings,
-        vocab_size=len(tokenizer),
+        vocab_size=len(tokenizer) + (24 if name in PADDED else 0),
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
