@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from poad_sb3.arguments import nearest
-from poad_sb3.model_shapes import SHAPES, ModelShape
+from poad_sb3.model_shapes import HEADS, SHAPES, ModelShape
 
 __all__ = ["SHAPES", "MemoryEstimate", "ModelShape", "TrainingSettings", "activation_bytes", "estimate",
            "largest_that_fits"]  # fmt: skip
@@ -208,9 +208,10 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     * once: the input of the last norm, and as work space for going back the gradients of the MLP's tensors and two
       tensors of width h.
 
-    Without checkpointing there are L layers; with it, the inputs of L layers (`b h`) and one layer. The mask of packed
-    rows, `b row_tokens` for each token, comes on top; scaled-dot-product attention itself keeps no table of scores,
-    only a float32 for each head and token.
+    Without checkpointing there are L layers; with it, the inputs of L layers (`b h`) and one layer, and in 8 bits what
+    the matrices read: bitsandbytes (`MatMul8bitLt`) holds it where `torch.utils.checkpoint` cannot drop it (measured
+    with bitsandbytes 0.50.2 and `use_reentrant=False`). The mask of packed rows, `b row_tokens` for each token, comes
+    on top; scaled-dot-product attention itself keeps no table of scores, only a float32 for each head and token.
 
     The terms are what PyTorch's formulas of derivatives (derivatives.yaml) save for each operation of transformers'
     layers (compare Korthikanti et al., arXiv 2205.05198, for layers of which everything is trained), with keys and
@@ -220,7 +221,8 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     layer = _layer_bytes(shape, settings)
     kept = shape.layers * layer
     if settings.gradient_checkpointing:
-        kept = shape.layers * size * shape.hidden + layer
+        beside = size * sum(_inputs(shape, shape.matrices).values()) if settings.quantization == "8bit" else 0
+        kept = shape.layers * (size * shape.hidden + beside) + layer
     work = size * (_mlp_tensors(shape) * shape.intermediate + 2 * shape.hidden)
     last_norm = _norm_bytes(shape, settings, shape.hidden)
     per_token = kept + work + last_norm + size * settings.row_tokens
@@ -257,20 +259,21 @@ def _read_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     """Bytes that one token keeps of what the trained matrices of a layer read.
 
     In float32 all share the tensor that they read, and the attention's output is kept anyway. In bfloat16 peft casts it
-    to float32, for each matrix anew. 8-bit matrices keep their inputs too, though they are frozen (bitsandbytes,
-    `MatMul8bitLt`).
+    to float32, for each matrix anew. 8-bit matrices keep their inputs too, though they are frozen.
     """
     size = _BYTES[settings.dtype]
     targets = shape.matrices if settings.lora_rank is None else settings.lora_targets
-    matrices = [shape.matrix(name) for name in targets]
-    quantised = [shape.matrix(name) for name in shape.matrices] if settings.quantization == "8bit" else []
-    inner = _FLOAT32 * (settings.lora_rank or 0) * len(matrices)
-    copies = sum(_FLOAT32 * one.inputs for one in matrices) if size < _FLOAT32 else 0
-    as_they_are: dict[str, int] = {
-        one.reads: one.inputs for one in (*quantised, *(matrices if size == _FLOAT32 else ()))
-    }
-    as_they_are.pop("heads", None)
-    return inner + copies + size * sum(as_they_are.values())
+    inner = _FLOAT32 * (settings.lora_rank or 0) * len(targets)
+    copies = sum(_FLOAT32 * shape.matrix(name).inputs for name in targets) if size < _FLOAT32 else 0
+    shared = _inputs(shape, targets) if size == _FLOAT32 else {}
+    if settings.quantization == "8bit":
+        shared |= _inputs(shape, shape.matrices)
+    return inner + copies + size * sum(width for read, width in shared.items() if read != HEADS)
+
+
+def _inputs(shape: ModelShape, names: Iterable[str]) -> dict[str, int]:
+    """Widths of the distinct tensors that some matrices read."""
+    return {one.reads: one.inputs for one in map(shape.matrix, names)}
 
 
 def _require(name: str, value: str, known: Iterable[str]) -> None:

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from poad_sb3.arguments import nearest
 
-__all__ = ["SHAPES", "Matrix", "ModelShape"]
+__all__ = ["HEADS", "SHAPES", "Matrix", "ModelShape"]
 
-_ATTENTION_INPUT, _MLP_INPUT, _HEADS, _PRODUCT = "attention input", "MLP input", "heads", "product"
+HEADS = "heads"
+"""What the attention's output matrix reads."""
+_ATTENTION_INPUT, _MLP_INPUT, _PRODUCT = "attention input", "MLP input", "product"
 _QKV, _GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 _PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -180,7 +182,7 @@ class ModelShape:
             "q_proj": Matrix(self.hidden, self.heads_width, _ATTENTION_INPUT),
             "k_proj": Matrix(self.hidden, self.kv_width, _ATTENTION_INPUT),
             "v_proj": Matrix(self.hidden, self.kv_width, _ATTENTION_INPUT),
-            "o_proj": Matrix(self.heads_width, self.hidden, _HEADS),
+            "o_proj": Matrix(self.heads_width, self.hidden, HEADS),
             "gate_proj": Matrix(self.hidden, self.intermediate, _MLP_INPUT),
             "up_proj": Matrix(self.hidden, self.intermediate, _MLP_INPUT),
             "down_proj": Matrix(self.intermediate, self.hidden, _PRODUCT),
