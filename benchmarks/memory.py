@@ -6,21 +6,24 @@ stand beside the estimate of `poad_sb3.memory.activation_bytes`:
 * `saved`: bytes of the distinct storages that autograd keeps for going back (`saved_tensors_hooks`; without gradient
   checkpointing only, which has hooks of its own);
 * `peak`: the most bytes that tensors made in the pass held at any moment. Exact, and the figure to compare with;
-* `rss`: growth of the process's resident memory in the pass, with all that an allocator adds to it.
+* `rss`: growth of the process's resident memory in the pass, with what the allocator and the kernels of the CPU need
+  beside tensors (Linux only).
 
 The tables of logits are measured likewise, on the pocket model. Writes results/memory.json.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import multiprocessing
-import resource
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -87,14 +90,18 @@ class Measured(NamedTuple):
 
     saved: int | None
     peak: int
-    rss: int
+    rss: int | None
 
 
 # ---------------------------------------------------------------------- a training pass
 
 
-def training_pass(model: Any, settings: TrainingSettings) -> Callable[[], Tensor]:  # noqa: ANN401 - transformers
-    """Prepare a model for training; the function returned makes the forward pass of a full chunk of packed rows."""
+def training_pass(model: Any, settings: TrainingSettings) -> Callable[..., Tensor]:  # noqa: ANN401 - transformers
+    """Prepare a model for training.
+
+    Returns:
+        A function that makes the forward pass of a full chunk of packed rows, or of one row of a few tokens.
+    """
     from peft import LoraConfig, get_peft_model
 
     base = model.to(getattr(torch, settings.dtype))
@@ -110,23 +117,22 @@ def training_pass(model: Any, settings: TrainingSettings) -> Callable[[], Tensor
     for parameter in model.parameters():
         if parameter.requires_grad:  # counted as trained, not as an activation
             parameter.grad = torch.zeros_like(parameter)
-    length = settings.row_tokens
-    ids = torch.randint(base.config.vocab_size, (settings.tokens // length, length))
+    size = (settings.tokens // settings.row_tokens, settings.row_tokens)
+    tokens = torch.randint(base.config.vocab_size, size)
 
-    def forward() -> Tensor:
+    def forward(few: int | None = None) -> Tensor:
+        ids = tokens if few is None else tokens[:1, :few]
+        length = ids.shape[1]
         unseen = torch.ones(len(ids), 1, length, length, dtype=torch.bool).triu(1)
         mask = torch.zeros(unseen.shape, dtype=base.dtype).masked_fill(unseen, torch.finfo(base.dtype).min)
         hidden: Tensor = base.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-        return hidden[:, -length // 8 :].float().sum()
+        return hidden[:, -(length // 8) :].float().sum()
 
     return forward
 
 
 def measure(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Measured:
-    """Run training passes, and count what they hold besides the parameters."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    forward().backward()
-    rss = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024  # Linux counts in KiB
+    """Run training passes, and count what they hold besides the parameters; `rss` is left to others."""
     own = {one.untyped_storage()._cdata for one in parameters}
     saved: dict[int, int] = {}
     kept: list[Tensor] = []  # so that no two storages have one address
@@ -144,7 +150,25 @@ def measure(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Meas
     gc.collect()
     with LiveBytes() as live:
         forward().backward()
-    return Measured(sum(saved.values()), live.peak, rss)
+    return Measured(sum(saved.values()), live.peak, None)
+
+
+def _resident_growth(run: Callable[[], object]) -> int | None:
+    """Bytes by which resident memory grows while something runs; None elsewhere than on Linux."""
+    if sys.platform != "linux":
+        return None
+    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be used again unseen
+    reset.write_text("5")  # the highest mark falls to the present size
+    before = _status_bytes(status, "VmRSS")
+    run()
+    return _status_bytes(status, "VmHWM") - before
+
+
+def _status_bytes(status: Path, name: str) -> int:
+    words = next(line.split() for line in status.read_text(encoding="utf-8").splitlines() if line.startswith(name))
+    return int(words[1]) * 1024
 
 
 def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
@@ -187,7 +211,10 @@ def _one(shape: ModelShape, settings: TrainingSettings) -> Measured:
         vocab_size=shape.vocabulary,
     )
     model = LlamaForCausalLM(config)
-    found = measure(training_pass(model, settings), [*model.parameters(), *model.buffers()])
+    forward = training_pass(model, settings)
+    forward(8).backward()  # what is made once for all passes
+    rss = _resident_growth(lambda: forward().backward())
+    found = measure(forward, [*model.parameters(), *model.buffers()])._replace(rss=rss)
     return found._replace(saved=None) if settings.gradient_checkpointing else found
 
 
@@ -215,7 +242,7 @@ def main() -> None:
     for sampling in ("trie", "candidates", "free"):
         peak, one_table = measure_logits(sampling)
         logits[sampling] = round(peak / one_table, 3)
-    Console(width=120).print(table)
+    Console(width=140).print(table)
     print("tables of logits alive at once:", logits)
     result = {**describe_machine(), "tokens": BASE.tokens, "row_tokens": BASE.row_tokens}
     result |= {"cases": cases, "logit_tables": logits}

@@ -232,11 +232,12 @@ def _version(package: str) -> str | None:
 
 
 def _attention(torch: ModuleType) -> Attention:
-    switches = {"flash": "flash_sdp", "efficient": "mem_efficient_sdp", "cudnn": "cudnn_sdp", "math": "math_sdp"}
-    enabled = [
-        name for name, switch in switches.items() if getattr(torch.backends.cuda, f"{switch}_enabled", lambda: False)()
-    ]
-    return Attention(tuple(enabled), _version("flash_attn"))
+    switches = {"flash": "flash_sdp", "math": "math_sdp"}
+    if torch.cuda.is_available():  # elsewhere these are switched on too, but there is nothing behind them
+        switches |= {"efficient": "mem_efficient_sdp", "cudnn": "cudnn_sdp"}
+    asked = {name: getattr(torch.backends.cuda, f"{switch}_enabled", None) for name, switch in switches.items()}
+    enabled = tuple(name for name, is_enabled in asked.items() if is_enabled is not None and is_enabled())
+    return Attention(enabled, _version("flash_attn"))
 
 
 def _quantization(torch: ModuleType, device: str) -> Quantization:

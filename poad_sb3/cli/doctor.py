@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -104,7 +104,6 @@ def _quantization(machine: Machine) -> str:
 
 
 def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
-    default = TrainingSettings()
     room = "unknown" if diagnosis.usable is None else f"{_gb(diagnosis.usable)} GB"
     console.print(
         Text.assemble("\n", ("GB to train an adapter", "bold"), f", of {room} on {diagnosis.machine.automatic}")
@@ -118,13 +117,18 @@ def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
     for model, cells in rows.items():
         table.add_row(Text(model, style="cyan", no_wrap=True), *cells)
     console.print(table)
-    console.print(
-        Text(
-            f"*: with gradient_checkpointing=True; so are the figures marked no. Rank {default.lora_rank} on "
-            f"{' and '.join(default.lora_targets)}, max_tokens_per_forward={default.max_tokens_per_forward}; "
-            f"{MARGIN:.0%} of what is free is left alone.",
-            style="dim",
-        )
+    works = diagnosis.machine.device.dtypes, diagnosis.machine.quantization.problems
+    missing = [way.name for way in WAYS if way.dtype not in works[0] or way.quantization in works[1]]
+    console.print(Text(_legend(missing), style="dim"))
+
+
+def _legend(missing: Sequence[str]) -> str:
+    default = TrainingSettings()
+    would = f" {', '.join(missing)}: what they would need; they do not work here." if missing else ""
+    return (
+        f"*: with gradient_checkpointing=True; so are the figures marked no. Rank {default.lora_rank} on "
+        f"{' and '.join(default.lora_targets)}, max_tokens_per_forward={default.max_tokens_per_forward}; "
+        f"{MARGIN:.0%} of what is free is left alone.{would}"
     )
 
 

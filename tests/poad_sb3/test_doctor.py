@@ -95,6 +95,7 @@ def test_a_cuda_machine() -> None:
     assert (first.label, first.total, first.free, first.capability) == ("NVIDIA H200", 140 * GIB, 130 * GIB, "9.0")
     assert first.dtypes == ("float32", "bfloat16", "float16")
     assert not first.emulates_bfloat16
+    assert machine.attention.sdpa_backends == ("flash", "math", "efficient")
     assert diagnose(machine).usable == int(0.9 * 130 * GIB)
 
 
@@ -279,6 +280,7 @@ def test_the_command_where_little_is_known(monkeypatch: pytest.MonkeyPatch) -> N
     )
     shown = said(bare, monkeypatch)
     assert "How much memory is free is unknown here" in shown
+    assert "bfloat16, 8-bit, 4-bit: what they would need; they do not work here." in " ".join(shown.split())
     assert '-e ".[quant]"' in " ".join(shown.split())
     tiny = bare._replace(devices=(Device("cpu", "a chip", GIB, GIB // 8, dtypes=("float32",)),))
     assert "None of these models fits" in said(tiny, monkeypatch)
