@@ -19,6 +19,11 @@ _GB = 1e9
 _WIDTH = 80
 _MARK = 3
 _QUANT = 'pip install -c constraints.txt -e ".[quant]"'
+_ON_THE_CPU = (
+    "On the CPU run with MALLOC_MMAP_THRESHOLD_=262144 in the environment: without it gaps in the heap nearly double "
+    "what a pass takes."
+)
+"""Measured: benchmarks/memory.py."""
 _VERDICTS = {"yes": ("", "green"), "checkpointing": ("*", "yellow"), "no": (" no", "dim"), "": ("", "")}
 
 
@@ -120,6 +125,8 @@ def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
     works = diagnosis.machine.device.dtypes, diagnosis.machine.quantization.problems
     missing = [way.name for way in WAYS if way.dtype not in works[0] or way.quantization in works[1]]
     console.print(Text(_legend(missing), style="dim"))
+    if diagnosis.machine.automatic == "cpu" and diagnosis.machine.system.startswith("Linux"):
+        console.print(Text(_ON_THE_CPU, style="dim"))
 
 
 def _legend(missing: Sequence[str]) -> str:
