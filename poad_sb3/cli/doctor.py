@@ -20,8 +20,8 @@ _WIDTH = 80
 _MARK = 3
 _QUANT = 'pip install -c constraints.txt -e ".[quant]"'
 _ON_THE_CPU = (
-    "On the CPU run with MALLOC_MMAP_THRESHOLD_=262144 in the environment: without it gaps in the heap nearly double "
-    "what a pass takes."
+    "On the CPU run with MALLOC_MMAP_THRESHOLD_=262144 in the environment: without it gaps in the heap make a pass "
+    "take 1.2 to 4 times as much."
 )
 """Measured: benchmarks/memory.py."""
 _VERDICTS = {"yes": ("", "green"), "checkpointing": ("*", "yellow"), "no": (" no", "dim"), "": ("", "")}
