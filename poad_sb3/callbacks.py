@@ -184,7 +184,8 @@ class _WandbWriter(KVWriter):
         self._run = run
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        self._run.log(dict(key_values), step=step)
+        shown = {key: value for key, value in key_values.items() if "wandb" not in (key_excluded.get(key) or ())}
+        self._run.log(shown, step=step)
 
     def close(self) -> None:
         """Nothing: the run ends with the training."""

@@ -97,7 +97,7 @@ class LanguageModel(nn.Module):
         keeps_copy = lora is None and self.critic_trunk == CriticTrunk.FROZEN
         self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
         self.network = adapt(base, lora)
-        self.network.eval()
+        self.eval()
         self.is_exact = is_exact(base)
         self.packs_trees = True  # until the check says otherwise
         self.hidden_size, self.packs_trees, self.caches = check_model(
@@ -252,6 +252,15 @@ class LanguageModel(nn.Module):
         return CachedDecoding(self.base, prompts) if self.caches else PlainDecoding(self.hidden_states, prompts)
 
     # ------------------------------------------------------------------ modes
+
+    def train(self, mode: bool = True) -> LanguageModel:
+        """Always evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
+        super().train(False)
+        for module in self.modules():
+            if type(module).__name__ == "Linear4bit":
+                # In evaluation mode bitsandbytes packs weights for a CPU kernel that passes no gradient on.
+                module.training = True
+        return self
 
     @contextmanager
     def _as_it_was(self, frozen: bool) -> Iterator[Any]:

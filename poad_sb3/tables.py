@@ -93,13 +93,12 @@ class GenerationTableCallback(BaseCallback):
         shown = [
             self._generation(action) for action in _picked(list(buffer.sampled_actions()), self.n_samples, self.pick)
         ]
-        with self.path.open(
-            "a", encoding="utf-8"
-        ) as file:  # one write: what a kill leaves is dropped by the next start
+        with self.path.open("a", encoding="utf-8") as file:
+            # One write: what a kill leaves of it is dropped by the next start.
             file.write("".join(_json_line(one) for one in shown))
             file.flush()
             os.fsync(file.fileno())
-        exclude = ("stdout", "log", "json", "csv")
+        exclude = ("stdout", "log", "json", "csv", "wandb")
         self.logger.record(_KEY, "\n\n".join(markdown(one) for one in shown), exclude=exclude)
         if self.verbose:
             print_generations(shown)
@@ -121,7 +120,7 @@ class GenerationTableCallback(BaseCallback):
             step=self.model.num_timesteps - after,
             env=action.env,
             prompt=decode(lm.tokenizer, action.path.prompt)[-self.prompt_characters :],
-            action=lm.action_text(action.path.action),
+            action=lm.prompter.action_text(action.path.action),
             reward=action.reward,
             value=whole[0],
             advantage=whole[1],

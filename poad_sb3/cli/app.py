@@ -131,3 +131,14 @@ def presets(
         show_preset(console(), name)
     else:
         fail(f"There is no preset {name!r}. {nearest(name, PRESETS)}")
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
+) -> None:
+    """Say what this machine can do, and the largest model that can be trained on it."""
+    require_llm()
+    from poad_sb3.cli.doctor import show_diagnosis
+
+    show_diagnosis(console(), as_json=as_json)

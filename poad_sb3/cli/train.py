@@ -15,7 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3 import runs
-from poad_sb3.callbacks import BestCodeCallback, LatestCheckpointCallback, WandbCallback
+from poad_sb3.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
 from poad_sb3.checkpoints import read_header
 from poad_sb3.cli.common import STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.request import Request
@@ -125,7 +125,10 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
 
 
 def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project: str | None) -> list[BaseCallback]:
-    callbacks: list[BaseCallback] = [LatestCheckpointCallback(folder.latest, config.save_every)]
+    callbacks: list[BaseCallback] = [
+        LatestCheckpointCallback(folder.latest, config.save_every),
+        GenerationTableCallback(folder.path),
+    ]
     if envs.has_attr("best_so_far"):
         callbacks.append(BestCodeCallback(folder.path))
     if wandb_project is not None:

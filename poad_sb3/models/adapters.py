@@ -22,6 +22,7 @@ DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0
 
 _PAPERS_TARGETS = ("q_proj", "v_proj")
 _FINGERPRINT_ELEMENTS = 1 << 18
+_PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
 
 def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - transformers and peft have no types
@@ -97,7 +98,7 @@ def is_quantized(base: Any) -> bool:  # noqa: ANN401 - as above
 
 
 def fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above
-    """Digest of the base weights and the vocabulary.
+    """Digest of the base weights, the vocabulary, and how the tokenizer treats what tokenizers treat differently.
 
     Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
     that no fine-tuning passes for the original, in seconds.
@@ -111,4 +112,6 @@ def fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(sample.to("cpu", torch.float32).numpy().tobytes())
     digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
+    # Two tokenizers of one vocabulary may normalise and split in their own ways; a change of config.json can be enough.
+    digest.update(json.dumps([list(tokenizer.encode(probe)) for probe in _PROBES]).encode())
     return digest.hexdigest()

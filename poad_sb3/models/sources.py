@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -188,6 +189,8 @@ def _from_factory(source: ModelSource) -> tuple[Any, Any]:
 
 
 def _quantization(source: ModelSource) -> Any:  # noqa: ANN401 - transformers has no types
+    # It says once for every product of two matrices that its input was cast.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if importlib.util.find_spec("bitsandbytes") is None:
         raise MissingExtraError(
             f"Expected the package of the extra 'quant' for quantization={source.quantization!r}; bitsandbytes is not "

@@ -14,7 +14,7 @@ import pytest
 import torch
 from toy import Collector, make_agent, randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
-from zoo import ZOO, save
+from zoo import ZOO
 
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
@@ -28,16 +28,9 @@ TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "d
 every_model = pytest.mark.parametrize("name", ZOO)
 
 
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    root = tmp_path_factory.mktemp("zoo")
-
-    def make(name: str) -> str:
-        if not (root / name).exists():
-            save(root / name, name)
-        return str(root / name)
-
-    return make
+@pytest.fixture
+def folder_of(zoo_folder: Callable[[str], Path]) -> Callable[[str], str]:
+    return lambda name: str(zoo_folder(name))
 
 
 def factory() -> tuple[Any, Any]:
@@ -336,15 +329,43 @@ def test_attention_kernels_agree(folder_of: Callable[[str], str], name: str) -> 
 @pytest.mark.skipif("bitsandbytes" not in sys.modules and not __import__("importlib").util.find_spec("bitsandbytes"),
                     reason="the extra 'quant' is not installed")  # fmt: skip
 @pytest.mark.parametrize("quantization", ["8bit", "4bit"])
-def test_a_quantised_base_trains(folder_of: Callable[[str], str], tmp_path: Path, quantization: str) -> None:
-    kwargs = {"model": folder_of("llama3"), "critic_arch": (8,), "quantization": quantization, "dtype": "bfloat16"}
+def test_a_quantised_base_trains(tmp_path: Path, quantization: str) -> None:
+    folder = str(tmp_path / "base")
+    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
+    # bitsandbytes wants widths of whole blocks of 64.
+    config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+                         num_attention_heads=2, max_position_embeddings=256)  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    kwargs = {"model": folder, "critic_arch": (8,), "quantization": quantization, "dtype": "bfloat16"}
     model = make_agent(policy_kwargs=kwargs, learning_rate=1e-3).learn(32)
     assert not model.policy.lm.is_exact
     assert model.logger.name_to_value["train/first_ratio_error"] < 0.3
     model.save(tmp_path / "saved.zip")
     POAD.load(tmp_path / "saved.zip")
+    _assert_gradients_pass(folder, quantization)
     with pytest.raises(ModelError, match=r"Expected an adapter on a quantised base; got lora=None.*QLoRA"):
-        LanguageModel(folder_of("llama3"), quantization=quantization, lora=None)
+        LanguageModel(folder, quantization=quantization, lora=None)
+
+
+def _assert_gradients_pass(folder: str, quantization: str) -> None:
+    """Those of the first layer's adapter, through all quantised layers behind it, are those of the model it rounds."""
+    torch.manual_seed(0)
+    lm = LanguageModel(folder, quantization=quantization)
+    torch.manual_seed(0)
+    plain = LanguageModel(folder)
+    for one in (lm, plain):
+        randomise(one, scale=0.5)
+        one.eval()
+        row = TokenRow(one.prompt_ids("The lamp is red. You look."), None, (2, 6))
+        with torch.no_grad():
+            one.hidden_states([row])  # what acts first must not change what learns
+        one.hidden_states([row]).float().square().sum().backward()  # type: ignore[no-untyped-call]
+    name = next(key for key, value in lm.named_parameters() if value.requires_grad and "lora_B" in key)
+    ours, theirs = (dict(one.named_parameters())[name].grad for one in (lm, plain))
+    assert ours is not None
+    assert theirs is not None
+    assert torch.cosine_similarity(ours.flatten(), theirs.flatten(), 0) > 0.9
 
 
 def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
-from zoo import ZOO, save
+from zoo import ZOO
 
 from poad_sb3.errors import ModelError, ObservationError
 from poad_sb3.prompts import (
@@ -34,16 +34,9 @@ DATE = "26 Jul 2024"
 every_model, every_chat = (pytest.mark.parametrize("name", names) for names in (list(ZOO), CHATS))
 
 
-@pytest.fixture(scope="module")
-def tokenizer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    root = tmp_path_factory.mktemp("zoo")
-
-    def make(name: str) -> Any:
-        if not (root / name).exists():
-            save(root / name, name)
-        return AutoTokenizer.from_pretrained(root / name)
-
-    return make
+@pytest.fixture
+def tokenizer_of(zoo_folder: Callable[[str], Path]) -> Callable[[str], Any]:
+    return lambda name: AutoTokenizer.from_pretrained(zoo_folder(name))
 
 
 def prompter(tokenizer: Any, template: PromptTemplate, max_length: int = 512) -> Prompter:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from toy import randomise, save_small_model
@@ -16,9 +17,11 @@ from transformers import AutoModelForCausalLM
 from zoo import ZOO
 
 from poad_sb3.choosers import ActionSampling, make_chooser
+from poad_sb3.generation import Continuation, Limits, generate
 from poad_sb3.lm import LanguageModel, TokenRow
-from poad_sb3.observations import Question
+from poad_sb3.prompts import Question
 from poad_sb3.rows import Normalization, ScoreCache
+from poad_sb3.sampling import TokenSampling
 
 PROMPT = "The lamp is red. The tomato is on the table. You have 3 moves left. You wait and look. You"
 OTHERS = ("You", "The lamp is green. You", PROMPT * 3, "Press the red button, é!\n\tAnd    wait. You")
@@ -47,7 +50,7 @@ def scored(zoo_folder: Callable[[str], Path]) -> Callable[[str], Scored]:
     @cache
     def make(name: str) -> Scored:
         folder = str(zoo_folder(name))
-        lm = LanguageModel(folder, lora=ZOO[name].lora)
+        lm = LanguageModel(folder, prompt="completion")
         randomise(lm)
         frozen = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
         return Scored(lm, copy.deepcopy(lm.network).double().merge_and_unload(), frozen)
@@ -86,7 +89,7 @@ def test_tokens_are_scored_as_the_plain_model_scores_them(
     expected = [log_probs_of(reference, *pair)[range(len(pair[1])), pair[1]] for pair in pairs]
     rows, children = [row_of(*pair) for pair in pairs], [[(token,) for token in pair[1]] for pair in pairs]
     for order in (range(len(rows)), range(len(rows) - 1, -1, -1), [0], [len(rows) - 1, 0]):
-        hidden = lm.hidden_states([rows[k] for k in order], adapter=adapter)
+        hidden = lm.hidden_states([rows[k] for k in order], frozen=not adapter)
         ours = lm.child_log_probs(hidden, [token for k in order for token in children[k]])
         close(ours, torch.cat([expected[k] for k in order]))
 
@@ -106,7 +109,9 @@ def test_actions_are_chosen_as_the_plain_model_would(
         for packs, bound in itertools.product({lm.packs_trees, False}, (1, 4096)):
             monkeypatch.setattr(lm, "packs_trees", packs)
             monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
-            chooser = make_chooser(lm, sampling, Normalization.SUM, paper_mode=False, max_new_tokens=9)
+            chooser = make_chooser(
+                lm, sampling, Normalization.SUM, paper_mode=False, limits=Limits(9), drawn_by=TokenSampling()
+            )
             known = ScoreCache([])
             questions = [Question(text, ACTIONS[:n]) for text, n in zip(OTHERS, (2, 6, 1, 4), strict=True)]
             chooser.choose([*questions, Question(PROMPT, ACTIONS), questions[0]], None, known)
@@ -125,7 +130,7 @@ def _along_trie(log_probs: torch.Tensor, ids: Sequence[int], sequences: Sequence
 
 
 @every_model
-def test_frozen_features_do_not_depend_on_neighbours(
+def test_trunk_features_do_not_depend_on_neighbours(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     lm, _, frozen = scored(name)
@@ -137,20 +142,44 @@ def test_frozen_features_do_not_depend_on_neighbours(
     scale = max(float(states.abs().max()) for states in expected)
     for bound, order in itertools.product((1, 150, 4096), ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2], [0, 2])):
         monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
-        for k, ours in zip(order, lm.frozen_features([rows[k] for k in order]), strict=True):
+        for k, ours in zip(order, lm.trunk_features([rows[k] for k in order]), strict=True):
             close(ours / scale, expected[k] / scale)
 
 
 @every_model
-def test_sampled_tokens_have_the_plain_model_s_log_probabilities(scored: Callable[[str], Scored], name: str) -> None:
+@pytest.mark.parametrize("caches", [True, False])
+def test_sampled_tokens_have_the_plain_model_s_log_probabilities(
+    scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str, caches: bool
+) -> None:
+    """With the cache and without it, in batches of prompts of many lengths, that end at different times."""
     lm, adapted, _ = scored(name)
-    generator = torch.Generator().manual_seed(0)
+    assert lm.caches, "the cache of this architecture can be trusted"
+    monkeypatch.setattr(lm, "caches", caches)
     prompts = [lm.prompt_ids(text) for text in (PROMPT, *OTHERS)]
-    texts, noted = lm.generate(
-        prompts, 8, lambda known: torch.multinomial(known.exp(), 1, generator=generator).flatten().tolist()
-    )
-    for prompt, ids, log_probs in zip(prompts, texts, noted, strict=True):
-        close(torch.tensor(log_probs), log_probs_of(adapted, prompt, ids)[range(len(ids)), ids])
+    uniforms = np.random.default_rng(0).random((len(prompts), 12))
+    limits = Limits(12, stop=("e", "o"))
+    for sampling in (TokenSampling(), TokenSampling(0.7, 5, 0.9), TokenSampling(1.5, 0, 0.8)):
+        written = generate(lm, prompts, limits, sampling, uniforms)
+        assert len({len(one.tokens) for one in written}) > 1, "rows leave the batch at different times"
+        assert not any(letter in one.text for one in written for letter in "eo")
+        for prompt, one in zip(prompts, written, strict=True):
+            close(torch.from_numpy(one.log_probs), _drawn_from(adapted, prompt, one, sampling))
+        alone = [generate(lm, [prompt], limits, sampling, uniforms[[k]])[0] for k, prompt in enumerate(prompts)]
+        assert [one.tokens for one in alone] == [one.tokens for one in written], "neighbours change nothing"
+
+
+def _drawn_from(plain: Any, prompt: tuple[int, ...], one: Continuation, sampling: TokenSampling) -> torch.Tensor:
+    """Log-probabilities of a continuation by the plain model and its own idea of a nucleus."""
+    known = []
+    for place, row in enumerate(log_probs_of(plain, prompt, one.tokens)):
+        ranked = sorted(range(len(row)), key=lambda token: -float(row[token]))[: sampling.top_k or None]
+        probs = (row[ranked] / sampling.temperature).softmax(0)
+        n = next(n for n in range(1, len(ranked) + 1) if n == len(ranked) or probs[:n].sum() >= sampling.top_p)
+        listed = sorted(ranked[:n])
+        assert one.decisions[place].children == (tuple(listed) if sampling.restricts else ())
+        drawn = (row[listed] / sampling.temperature).log_softmax(0)
+        known.append(drawn[listed.index(one.tokens[place])])
+    return torch.stack(known)
 
 
 def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
@@ -163,9 +192,7 @@ def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
     unfinished = list(itertools.product(going, repeat=4))
     assert (len(finished), len(unfinished)) == (40, 81)
     rows = [row_of(prompt, ids) for ids in (*finished, *unfinished)]
-    flat = lm.child_log_probs(
-        lm.hidden_states(rows, adapter=True), [(token,) for ids in (*finished, *unfinished) for token in ids]
-    )
+    flat = lm.child_log_probs(lm.hidden_states(rows), [(token,) for ids in (*finished, *unfinished) for token in ids])
     mass = [part.sum().exp() for part in flat.split([len(row.reads) for row in rows])]
     assert float(sum(mass)) == pytest.approx(1, abs=1e-5)
     assert 0.01 < float(sum(mass[:40])) < 0.99
@@ -174,28 +201,22 @@ def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ text
 
 
-def failing(*names: str, reason: str) -> pytest.MarkDecorator:
-    """Every model, of which some are known to fail today."""
-    marks = pytest.mark.xfail(reason=reason)
-    return pytest.mark.parametrize("name", [pytest.param(one, marks=marks) if one in names else one for one in ZOO])
-
-
 @every_model
 def test_text_of_an_action_comes_back(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
     for action in (*ACTIONS, "x = 1\n    return  x\n", "two  spaces", "stop </s> <|im_end|> <end_of_turn> here"):
-        assert lm.action_text(lm.action_ids(action)) == action
+        assert lm.prompter.action_text(lm.action_ids(action)) == action
         assert lm.action_ids(action).count(lm.end_token) == 1
 
 
-@failing("llama2", reason="the decoder strips a space, and action_text another")
+@every_model
 def test_an_action_may_start_with_spaces(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
     for action in (" press", "    return x\n", "\tx"):
-        assert lm.action_text(lm.action_ids(action)) == action
+        assert lm.prompter.action_text(lm.action_ids(action)) == action
 
 
-@failing("llama2", "mistral", "phi3", reason="the decoder strips a space, and action_text another")
+@every_model
 def test_one_space_is_dropped_from_what_a_model_writes(scored: Callable[[str], Scored], name: str) -> None:
     lm, start = scored(name).lm, "You"
     for action in ("press it", "    return x\n", "\tx"):
@@ -203,25 +224,32 @@ def test_one_space_is_dropped_from_what_a_model_writes(scored: Callable[[str], S
         ids = lm.tokenizer.encode(text, add_special_tokens=False)[
             len(lm.tokenizer.encode(start, add_special_tokens=False)) :
         ]
-        assert lm.action_text((*ids, lm.end_token)) == action
+        assert lm.prompter.action_text((*ids, lm.end_token)) == action
 
 
-@failing("mistral", "phi3", reason="the tokenizer puts a space of its own before that of action_ids")
+@every_model
 def test_one_space_is_between_prompt_and_action(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
     together = (*lm.prompt_ids("The lamp is red. You"), *lm.action_ids("press it"))
-    as_one = lm.tokenizer.encode("The lamp is red. You press it", add_special_tokens=False)
-    start = [] if lm.tokenizer.bos_token_id is None else [lm.tokenizer.bos_token_id]
-    assert together == (*start, *as_one, lm.end_token)
+    assert together == (*lm.tokenizer.encode("The lamp is red. You press it"), lm.end_token)
 
 
-@failing("gpt2", "phi", "phi3", reason="prompt_ids puts any start token there is")
+@every_model
+def test_a_special_token_that_is_written_says_nothing(scored: Callable[[str], Scored], name: str) -> None:
+    lm = scored(name).lm
+    special = {number for number, token in lm.tokenizer.added_tokens_decoder.items() if token.special}
+    for token in special - lm.prompter.end_tokens:
+        ids = (*lm.action_ids("press")[:-1], token, *lm.action_ids("it"))
+        assert lm.prompter.action_text(ids) == "press it"
+
+
+@every_model
 def test_a_prompt_starts_as_its_tokenizer_starts_it(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
     assert lm.prompt_ids(PROMPT) == tuple(lm.tokenizer.encode(PROMPT))
 
 
-@failing("qwen3", reason="split_special_tokens leaves added tokens that are not special")
+@every_model
 def test_text_cannot_be_a_token_with_a_meaning(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
     tokens = ("<think>", "</think>", "<|im_end|>", "<end_of_turn>", "</s>", "[INST]", "<|end|>", "<|eot_id|>")

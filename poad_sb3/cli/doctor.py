@@ -1,0 +1,162 @@
+"""What this machine can do, on a screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from poad_sb3.doctor import MARGIN, Attention, Device, Diagnosis, Machine, diagnose, plain
+from poad_sb3.fitting import WAYS, Choice, Fit
+from poad_sb3.memory import TrainingSettings
+
+__all__ = ["show_diagnosis"]
+
+_GB = 1e9
+_WIDTH = 80
+_MARK = 3
+_QUANT = 'pip install -c constraints.txt -e ".[quant]"'
+_ON_THE_CPU = (
+    "On the CPU run with MALLOC_MMAP_THRESHOLD_=262144 in the environment: without it gaps in the heap make a pass "
+    "take 1.2 to 4 times as much."
+)
+"""Measured: benchmarks/memory.py."""
+_VERDICTS = {"yes": ("", "green"), "checkpointing": ("*", "yellow"), "no": (" no", "dim"), "": ("", "")}
+
+
+def show_diagnosis(console: Console, *, as_json: bool = False) -> None:
+    """Examine this machine and show what was found.
+
+    Args:
+        console: Where to.
+        as_json: The facts as JSON instead of tables.
+    """
+    diagnosis = diagnose()
+    if as_json:
+        answer = plain(diagnosis)
+        if diagnosis.best is not None:
+            answer["best"] |= {"settings": vars(diagnosis.best.settings), "policy_kwargs": diagnosis.best.policy_kwargs}
+        console.print(json.dumps(answer, indent=1), markup=False, highlight=False, soft_wrap=True)
+        return
+    narrow = Console(file=console.file, width=min(console.width, _WIDTH))
+    _show_facts(narrow, diagnosis.machine)
+    _show_fits(narrow, diagnosis)
+    console.print(Text.assemble("\n", _verdict(diagnosis)), soft_wrap=True)  # one line, to be copied
+
+
+# ---------------------------------------------------------------------- facts
+
+
+def _show_facts(console: Console, machine: Machine) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in _facts(machine):
+        table.add_row(Text(name, style="bold", no_wrap=True), Text(value))
+    console.print(table)
+
+
+def _facts(machine: Machine) -> Iterable[tuple[str, str]]:
+    yield "python", f"{machine.python} ({machine.system})"
+    yield "packages", ", ".join(f"{name} {version or 'missing'}" for name, version in machine.versions.items())
+    yield "memory", _memory(machine)
+    for device in machine.devices:
+        yield device.name, _device(device)
+    yield "device=auto", machine.automatic + _beside_auto(machine)
+    yield "attention", _attention(machine.attention)
+    yield "quantization", _quantization(machine)
+
+
+def _memory(machine: Machine) -> str:
+    if machine.memory is None:
+        return "unknown"
+    limit = " (limit of this container or job)" if machine.memory.limited else ""
+    return f"{_gb(machine.memory.available)} GB free of {_gb(machine.memory.total)} GB{limit}"
+
+
+def _device(device: Device) -> str:
+    parts = [device.label]
+    if device.capability is not None:
+        parts.append(f"capability {device.capability}")
+    if device.name != "cpu" and device.total is not None:  # that of the CPU has a line
+        parts.append(f"{'?' if device.free is None else _gb(device.free)} GB free of {_gb(device.total)} GB")
+    formats = ", ".join(device.dtypes) or "no number format"
+    slowly = " (bfloat16 is emulated, slowly)" if device.emulates_bfloat16 and "bfloat16" in device.dtypes else ""
+    return f"{'; '.join(parts)}; computes in {formats}{slowly}"
+
+
+def _beside_auto(machine: Machine) -> str:
+    if any(device.name == "mps" for device in machine.devices):
+        return '; say device="mps" for the Apple GPU'
+    return ""
+
+
+def _attention(attention: Attention) -> str:
+    flash = f"yes ({attention.flash_attention_2})" if attention.flash_attention_2 else "no (flash-attn not installed)"
+    return f"eager: yes; sdpa: {', '.join(attention.sdpa_backends) or 'no kernel'}; flash_attention_2: {flash}"
+
+
+def _quantization(machine: Machine) -> str:
+    found = machine.quantization
+    if found.version is None:
+        return f"bitsandbytes is not installed; for 8bit and 4bit: {_QUANT}"
+    ways = (f"{name}: {found.problems.get(name, 'works')}" for name in ("8bit", "4bit"))
+    return f"bitsandbytes {found.version} on {machine.automatic}: {'; '.join(ways)}"
+
+
+# ---------------------------------------------------------------------- what fits
+
+
+def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
+    room = "unknown" if diagnosis.usable is None else f"{_gb(diagnosis.usable)} GB"
+    console.print(
+        Text.assemble("\n", ("GB to train an adapter", "bold"), f", of {room} on {diagnosis.machine.automatic}")
+    )
+    table = Table("model", box=None)
+    for way in WAYS:
+        table.add_column(Text(f"{way.name:<{len(way.name) + _MARK}}"), justify="right")
+    rows: dict[str, list[Text]] = {}
+    for fit in diagnosis.fits:
+        rows.setdefault(fit.model, []).append(_cell(fit))
+    for model, cells in rows.items():
+        table.add_row(Text(model, style="cyan", no_wrap=True), *cells)
+    console.print(table)
+    works = diagnosis.machine.device.dtypes, diagnosis.machine.quantization.problems
+    missing = [way.name for way in WAYS if way.dtype not in works[0] or way.quantization in works[1]]
+    console.print(Text(_legend(missing), style="dim"))
+    if diagnosis.machine.automatic == "cpu" and diagnosis.machine.system.startswith("Linux"):
+        console.print(Text(_ON_THE_CPU, style="dim"))
+
+
+def _legend(missing: Sequence[str]) -> str:
+    default = TrainingSettings()
+    would = f" {', '.join(missing)}: what they would need; they do not work here." if missing else ""
+    return (
+        f"*: with gradient_checkpointing=True; so are the figures marked no. Rank {default.lora_rank} on "
+        f"{' and '.join(default.lora_targets)}, max_tokens_per_forward={default.max_tokens_per_forward}; "
+        f"{MARGIN:.0%} of what is free is left alone.{would}"
+    )
+
+
+def _cell(fit: Fit) -> Text:
+    mark, style = _VERDICTS[fit.verdict]
+    size = fit.bytes if fit.verdict in ("yes", "") else fit.bytes_with_checkpointing
+    return Text(f"{_gb(size)}{mark:<{_MARK}}", style=style)
+
+
+def _verdict(diagnosis: Diagnosis) -> Text:
+    if diagnosis.usable is None:
+        return Text("How much memory is free is unknown here: compare the table with what you have.")
+    if diagnosis.best is None:
+        return Text('None of these models fits; the embedded one (model="pocket") always does.')
+    return Text.assemble("largest that fits: ", (_shown(diagnosis.best), "bold green"))
+
+
+def _shown(best: Choice) -> str:
+    said = ", ".join(f"{name}={value!r}" for name, value in best.policy_kwargs.items())
+    return f"{best.model} in {_gb(best.needed.total)} GB: policy_kwargs=dict({said})"
+
+
+def _gb(size: int) -> str:
+    return f"{size / _GB:.1f}"
