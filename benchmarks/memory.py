@@ -174,21 +174,20 @@ def _status_bytes(status: Path, name: str) -> int:
 
 def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
     """Bytes of the tables `[rows, vocabulary]` at their peak, on the pocket model; and the size of one of them."""
+    from poad_sb3.decisions import open_columns
     from poad_sb3.lm import LanguageModel
 
     lm = LanguageModel()
     hidden = torch.randn(n_rows, lm.hidden_size, requires_grad=True)
     children = [(1, 2, 3)] * n_rows
-    rows = torch.arange(n_rows)
+    choice, temperatures = torch.arange(n_rows) % 7, torch.ones(n_rows)
 
     def loss() -> Tensor:  # as in poad_sb3.decisions
         if action_sampling == "trie":
             return lm.child_logits(hidden, children).sum()
         if action_sampling == "candidates":
             return lm.child_log_probs(hidden, children).sum()
-        log_probs = lm.vocabulary_log_probs(hidden)[rows]
-        probs = log_probs.exp()
-        return (log_probs.gather(-1, rows[:, None] % 7).squeeze(-1) - (probs * log_probs).sum(-1)).sum()
+        return open_columns(lm, hidden, choice, temperatures, None).sum()
 
     with LiveBytes() as live:
         loss().backward()

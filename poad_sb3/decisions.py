@@ -18,7 +18,16 @@ from poad_sb3.lm import LanguageModel
 from poad_sb3.losses import segment_entropy, segment_log_softmax, segment_logsumexp
 from poad_sb3.paths import DecisionRow
 
-__all__ = ["Edges", "Reference", "Slots", "Taken", "edge_log_probs", "mixture_edges", "taken_log_probs"]
+__all__ = [
+    "Edges",
+    "Reference",
+    "Slots",
+    "Taken",
+    "edge_log_probs",
+    "mixture_edges",
+    "open_columns",
+    "taken_log_probs",
+]
 
 
 class Edges(NamedTuple):
@@ -157,7 +166,7 @@ def _taken_openly(
     """Choices among the whole vocabulary, a slice at a time: their logits are never all in memory."""
     columns = [
         lm.recomputed(
-            partial(_open_columns, lm),
+            partial(open_columns, lm),
             hidden[part],
             choice[part],
             temperatures[part],
@@ -169,7 +178,7 @@ def _taken_openly(
     return Taken(log_prob, entropy, None, None if reference is None else divergence)
 
 
-def _open_columns(
+def open_columns(
     lm: LanguageModel, hidden: Tensor, choice: Tensor, temperatures: Tensor, reference: Tensor | None
 ) -> Tensor:
     """Log-probability of the choice, entropy, and divergence from the base model (0 if not asked for), `[3, n]`."""

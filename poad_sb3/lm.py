@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from poad_sb3.errors import ModelError
+from poad_sb3.memory import MAX_LOGITS
 from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint
 from poad_sb3.models.check import adjust_logits, check_checkpointing, check_model, is_exact
 from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
@@ -30,9 +31,6 @@ from poad_sb3.models.sources import ModelFactory, ModelSource, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
 __all__ = ["DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
-
-_MAX_LOGITS = 1 << 24
-"""Logits that are in memory at once; more rows go through the head in slices."""
 
 
 class CriticTrunk(StrEnum):
@@ -217,7 +215,7 @@ class LanguageModel(nn.Module):
 
     def by_slices(self, n_rows: int) -> list[slice]:
         """Slices of rows whose logits of the whole vocabulary are in memory together; at least one."""
-        size = max(1, _MAX_LOGITS // self.base.config.get_text_config().vocab_size)
+        size = max(1, MAX_LOGITS // self.base.config.get_text_config().vocab_size)
         return [slice(start, start + size) for start in range(0, max(n_rows, 1), size)]
 
     def recomputed(self, function: Callable[..., Tensor], hidden: Tensor, *args: Any) -> Tensor:  # noqa: ANN401
@@ -228,7 +226,7 @@ class LanguageModel(nn.Module):
             hidden: `[n, hidden_size]`.
             *args: What else it takes.
         """
-        many = len(hidden) * self.base.config.get_text_config().vocab_size > _MAX_LOGITS // 4
+        many = len(hidden) * self.base.config.get_text_config().vocab_size > MAX_LOGITS // 4
         if not (many and torch.is_grad_enabled() and hidden.requires_grad):
             return function(hidden, *args)
         result: Tensor = checkpoint(function, hidden, *args, use_reentrant=False)
@@ -257,8 +255,8 @@ class LanguageModel(nn.Module):
         """Always evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
         super().train(False)
         for module in self.modules():
-            if type(module).__name__ == "Linear4bit":
-                # In evaluation mode bitsandbytes packs weights for a CPU kernel that passes no gradient on.
+            if hasattr(module, "support_avx512bf16_for_cpu"):
+                # In evaluation mode bitsandbytes' Linear4bit packs weights for a kernel that passes no gradient on.
                 module.training = True
         return self
 

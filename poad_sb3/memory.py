@@ -17,19 +17,21 @@ from typing import NamedTuple
 from poad_sb3.arguments import nearest
 from poad_sb3.model_shapes import HEADS, SHAPES, ModelShape
 
-__all__ = ["SHAPES", "MemoryEstimate", "ModelShape", "TrainingSettings", "activation_bytes", "estimate",
+__all__ = ["MAX_LOGITS", "SHAPES", "MemoryEstimate", "ModelShape", "TrainingSettings", "activation_bytes", "estimate",
            "largest_that_fits"]  # fmt: skip
 
 _BYTES: Mapping[str, int] = MappingProxyType({"float32": 4, "bfloat16": 2})
 _FLOAT32 = 4
 _LEARNED = 16
 """Bytes of a weight that is trained: float32 weight, gradient, and the two moments of Adam."""
-_LOGIT_COPIES: Mapping[str, int] = MappingProxyType({"trie": 2, "candidates": 3, "free": 7})
+MAX_LOGITS = 1 << 24
+"""Logits of the vocabulary that are in memory at once; more rows go through the head in slices."""
+_LOGIT_COPIES: Mapping[str, int] = MappingProxyType({"trie": 2, "candidates": 3, "free": 6})
 """Float32 tables `[rows, vocabulary]` that are alive at once, by `action_sampling`.
 
 `trie`: logits and their scaled copy, later the gradient and its copy. `candidates`: the log-probabilities, which the
-backward pass needs, and two of those. `free`: log-probabilities, the rows picked of them, and probabilities for the
-entropy are kept; in the backward pass the gradients of two factors, their sum and that of the softmax are alive.
+backward pass needs, and two of those. `free`: log-probabilities and probabilities for the entropy are kept; in the
+backward pass the gradients of two factors, their sum and that of the softmax are alive.
 """
 
 
@@ -143,7 +145,7 @@ def estimate(shape: ModelShape, settings: TrainingSettings | None = None) -> Mem
         critic=_LEARNED * layers + 2 * _FLOAT32 * shape.hidden * (shape.hidden + 1),
         features=_FLOAT32 * shape.hidden * settings.rollout_tokens,
         activations=activation_bytes(shape, settings),
-        logits=rows * shape.vocabulary * _FLOAT32 * _LOGIT_COPIES[settings.action_sampling],
+        logits=min(rows * shape.vocabulary, MAX_LOGITS) * _FLOAT32 * _LOGIT_COPIES[settings.action_sampling],
         kv_cache=kv_per_token * settings.decode_batch * settings.decode_context,
     )
 

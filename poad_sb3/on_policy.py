@@ -167,7 +167,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.bootstrap = member(Bootstrap, "bootstrap", bootstrap)
         self.action_sampling, self.candidate_normalization = str(action_sampling), str(candidate_normalization)
         self.paper_mode, self.max_new_tokens = paper_mode, max_new_tokens
-        self.temperature, self.top_k, self.top_p, self.stop = temperature, top_k, top_p, stop
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        self.stop = list(stop) if isinstance(stop, tuple) else stop  # as a checkpoint brings it back
         self.smdp_discount, self.normalize_value, self.kl_coef = smdp_discount, normalize_value, kl_coef
         super().__init__(
             policy,

@@ -170,6 +170,6 @@ class Prompter:
         return text.removeprefix(self._anchor_text).removeprefix(self.layout.separator)
 
     def _decode(self, ids: TokenIds) -> str:
-        # A model may write special tokens that end nothing; they say nothing either.
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        # A special token that a model writes in the middle is spelled out: left out, the action could be another one.
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text

@@ -74,9 +74,9 @@ def test_a_word_is_a_token_of_the_pocket_model() -> None:
 
     tokenizer = Tokenizer.from_file(str(POCKET_FOLDER / "tokenizer.json"))
     assert len(set(KEYS)) == len(KEYS) == 32
-    assert all(len(tokenizer.encode(f" {word}").ids) == 1 for word in (FILLER, *KEYS))
+    assert all(len(tokenizer.encode(f" {word}", add_special_tokens=False).ids) == 1 for word in (FILLER, *KEYS))
     for sentence in KeyTokenEnv(**LONG).sentences:
-        assert len(tokenizer.encode(f" {sentence}").ids) == len(sentence.split())
+        assert len(tokenizer.encode(f" {sentence}", add_special_tokens=False).ids) == len(sentence.split())
 
 
 @pytest.mark.parametrize("kwargs", [{}, LONG])
@@ -87,7 +87,9 @@ def test_the_policys_trie_branches_at_the_key_word_only(kwargs: dict[str, Any]) 
     from poad_sb3.pocket import POCKET_FOLDER
 
     tokenizer, env = Tokenizer.from_file(str(POCKET_FOLDER / "tokenizer.json")), KeyTokenEnv(**kwargs)
-    trie = build_trie(tuple((*tokenizer.encode(f" {sentence}").ids, 0) for sentence in env.sentences))
+    trie = build_trie(
+        tuple((*tokenizer.encode(f" {sentence}", add_special_tokens=False).ids, 0) for sentence in env.sentences)
+    )
     for decisions in trie.decisions:
         assert [decision.position for decision in decisions] == [env.key_position]
         assert len(decisions[0].children) == env.n_actions

@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
@@ -216,10 +217,9 @@ def test_half_precision_and_shards(small_folder: Path, tmp_path: Path, monkeypat
 
 def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp_path: Path) -> None:
     agent = untrained(small_folder)
-    agent.policy._settings["model"] = "user/base"
     agent.policy.lm.network.config._commit_hash = "c0ffee"
     for revision, name in ((None, "c0ffee"), ("v1", "v1")):
-        agent.policy._settings["revision"] = revision
+        agent.policy.lm.source = replace(agent.policy.lm.source, model="user/base", revision=revision)
         exported = export_adapter(agent, tmp_path / name)
         config = json.loads((exported.folder / "adapter_config.json").read_text())
         assert (config["base_model_name_or_path"], config["revision"]) == ("user/base", name)

@@ -255,7 +255,7 @@ def test_many_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The logits of a large vocabulary go through the head in slices, and again in the backward pass."""
     found = []
     for bound in (1 << 24, 1000):
-        monkeypatch.setattr("poad_sb3.lm._MAX_LOGITS", bound)
+        monkeypatch.setattr("poad_sb3.lm.MAX_LOGITS", bound)
         for sampling in ("trie", "free", "candidates"):
             model = make_agent(Collector, action_sampling=sampling, policy_kwargs={"critic_arch": (8,)})
             randomise(model.policy)

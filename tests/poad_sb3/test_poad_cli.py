@@ -88,7 +88,13 @@ CLOCKS = ("time/fps", "time/time_elapsed", "time/iterations")
 
 
 def test_the_folder_of_a_run(straight: Path) -> None:
-    assert {path.name for path in straight.iterdir()} == {"config.json", "latest.zip", "progress.csv", "tensorboard"}
+    assert {path.name for path in straight.iterdir()} == {
+        "config.json",
+        "generations.jsonl",
+        "latest.zip",
+        "progress.csv",
+        "tensorboard",
+    }
     config = json.loads((straight / "config.json").read_text())
     model = POAD.load(straight / "latest.zip")
     assert model.num_timesteps == 6 * N

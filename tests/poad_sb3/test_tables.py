@@ -48,7 +48,7 @@ def test_the_numbers_are_those_of_the_buffer(tmp_path: Path, name: str) -> None:
     assert [(line["step"], line["env"]) for line in lines] == [(2 * t + 2, env) for t in range(N) for env in (0, 1)]
     for action, line in zip(actions, lines, strict=True):
         assert line["reward"] == action.reward == agent.rollout_buffer.rewards[action.position, action.env]
-        assert line["action"] == agent.policy.lm.action_text(action.path.action)
+        assert line["action"] == agent.policy.lm.prompter.action_text(action.path.action)
         assert line["prompt"].startswith("<s>The lamp is ")
         tokens = line["tokens"]
         product = math.prod(token["probability"] for token in tokens)

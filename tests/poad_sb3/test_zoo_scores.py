@@ -235,12 +235,13 @@ def test_one_space_is_between_prompt_and_action(scored: Callable[[str], Scored],
 
 
 @every_model
-def test_a_special_token_that_is_written_says_nothing(scored: Callable[[str], Scored], name: str) -> None:
+def test_a_special_token_that_is_written_makes_another_text(scored: Callable[[str], Scored], name: str) -> None:
+    """Left out, an action that nobody knows would become one that somebody does."""
     lm = scored(name).lm
     special = {number for number, token in lm.tokenizer.added_tokens_decoder.items() if token.special}
     for token in special - lm.prompter.end_tokens:
         ids = (*lm.action_ids("press")[:-1], token, *lm.action_ids("it"))
-        assert lm.prompter.action_text(ids) == "press it"
+        assert str(lm.tokenizer.added_tokens_decoder[token]) in lm.prompter.action_text(ids)
 
 
 @every_model
