@@ -9,11 +9,12 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from huggingface_hub import HfApi
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import logging as transformers_logging
@@ -36,17 +37,13 @@ _QUANTIZATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Arguments of `BitsAndBytesConfig`; 4 bits as in QLoRA (arXiv 2305.14314)."""
 
-_LOADING_ERRORS = (
-    AttributeError,
-    ImportError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    TypeError,
-    ValueError,
+_FIX_CODE = "load it in a function, model=make, where trust_remote_code says that its code may run"
+_FIX_FILES = (
+    "check the spelling, also of the revision; for a private or gated model run `hf auth login` or set HF_TOKEN; "
+    "without a network, download the folder elsewhere and pass its path"
 )
-"""What transformers and its file formats raise for what cannot be loaded."""
+_LONGEST = 300
+"""Characters of an error of transformers or the hub that are shown."""
 
 
 @dataclass(frozen=True)
@@ -128,37 +125,59 @@ def _name_of(factory: ModelFactory) -> str:
 
 
 def _from_files(source: ModelSource) -> tuple[Any, Any]:
+    assert isinstance(source.model, str)
     where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
-    options: dict[str, Any] = {"revision": source.revision, "dtype": DTYPES[source.dtype]}
+    # Said, since transformers would ask on stdin whether to run the code of a model that brings some.
+    both: dict[str, Any] = {"trust_remote_code": False}
+    options: dict[str, Any] = {"dtype": DTYPES[source.dtype]}
     if source.attn_implementation is not None:
         options["attn_implementation"] = source.attn_implementation
     if source.quantization is not None:
         options |= {"quantization_config": _quantization(source), "device_map": {"": source.device}}
     try:
         with no_progress_bars():
-            base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options)
-            tokenizer = AutoTokenizer.from_pretrained(where, revision=source.revision)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RuntimeError,
-        ImportError,
-        SafetensorError,
-    ) as error:
+            both["revision"], commit = _pinned(where, source.revision)
+            base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options, **both)
+            tokenizer = AutoTokenizer.from_pretrained(where, **both)
+    except Exception as error:  # of transformers, its file formats, the hub's client, httpx2, hf_xet
+        said = _said(error)
         raise ModelError(
             "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
-            f"{source.model!r}, which could not be loaded ({type(error).__name__}: {str(error)[:300]}). "
-            "Fix: check the spelling; without a network, download the folder elsewhere and pass its path."
+            f"{source.model!r}{_at(source.revision)}, which could not be loaded ({said}). "
+            f"Fix: {_FIX_CODE if 'trust_remote_code' in said else _FIX_FILES}."
         ) from error
+    if commit is not None:
+        base.config._commit_hash = commit  # transformers has stopped to note it
     if report["missing_keys"]:
         raise ModelError(
             f"Expected all weights of {type(base).__name__} in {source.model!r}; {len(report['missing_keys'])} are "
             f"missing, first {min(report['missing_keys'])!r}, and would be random. Fix: complete the folder."
         )
     return base, tokenizer
+
+
+def _pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
+    """The revision, tied to the commit that it means now, and the commit; None for a folder.
+
+    Model and tokenizer come from the same commit then. What is not there, or a hub that cannot be reached, is refused
+    before any file is asked for: the client would try for half a minute to get one.
+    """
+    if Path(where).exists():
+        return revision, None
+    pinned = HfApi().resolve_revision(where, revision=revision)
+    return pinned, pinned.resolved
+
+
+def _said(error: BaseException) -> str:
+    """An error in one line, with the one behind it where transformers says what it guesses."""
+    line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+    # A broken download is a folder without weights to it.
+    behind = error.__cause__ if type(error) is OSError else None
+    return line if behind is None else f"{line}, after {_said(behind)}"
+
+
+def _at(revision: str | None) -> str:
+    return "" if revision is None else f" at revision {revision!r}"
 
 
 def _from_factory(source: ModelSource) -> tuple[Any, Any]:

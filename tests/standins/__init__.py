@@ -1,6 +1,7 @@
 """Services that the clients of OpenML, Kaggle and Hugging Face ask, played on the loopback interface."""
 
 from .hub import HubStandIn, Repository
+from .hub_models import ModelHubStandIn, StoredModel
 from .kaggle import KaggleStandIn
 from .openml import OpenmlStandIn
 from .server import Answer, Corrupt, Cut, Fault, Hang, Request, Slow, StandIn, Status
@@ -13,10 +14,12 @@ __all__ = [
     "Hang",
     "HubStandIn",
     "KaggleStandIn",
+    "ModelHubStandIn",
     "OpenmlStandIn",
     "Repository",
     "Request",
     "Slow",
     "StandIn",
     "Status",
+    "StoredModel",
 ]

@@ -13,12 +13,12 @@ from typing import Any
 from .server import Answer, Request, StandIn
 from .xorb import contents
 
-__all__ = ["HubStandIn", "Repository"]
+__all__ = ["LFS", "HubStandIn", "Repository", "error", "json_answer"]
 
 _USER, _TOKEN, _READER = "a-tester", "hf_0123456789", "hf_readonly"
 _XET_TOKEN = "xet_0123456789"
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
-_LFS = ".safetensors"
+LFS = ".safetensors"
 
 
 @dataclass
@@ -80,13 +80,13 @@ class HubStandIn(StandIn):
             case ["v1" | "v2", *asked]:
                 return self._xet(asked, request)
             case _ if bearer not in (_TOKEN, _READER):
-                return _error(401, "Invalid username or password.")
+                return error(401, "Invalid username or password.")
             case ["api", "models", user, name]:
                 return self._describe(f"{user}/{name}")
             case ["api", "validate-yaml"]:
-                return _answer({"errors": [], "warnings": []})
+                return json_answer({"errors": [], "warnings": []})
             case _ if bearer == _READER:
-                return _error(403, "Forbidden: you must use a write token.")
+                return error(403, "Forbidden: you must use a write token.")
             case asked:
                 return self._write(asked, request.body)
 
@@ -97,66 +97,66 @@ class HubStandIn(StandIn):
             case ["api", "models", user, name, "preupload", "main"]:
                 return self._sort(f"{user}/{name}", json.loads(body))
             case ["api", "models", _, _, "xet-write-token", "main"]:
-                return _answer({"casUrl": self.proxy, "accessToken": _XET_TOKEN, "exp": 4_000_000_000})
+                return json_answer({"casUrl": self.proxy, "accessToken": _XET_TOKEN, "exp": 4_000_000_000})
             case [_, _, "info", "lfs", "objects", "batch"]:
                 return self._batch(json.loads(body))
             case ["api", "models", user, name, "commit", "main"]:
                 return self._commit(f"{user}/{name}", body)
-        return _error(404, "Sorry, we can't find the page you are looking for.")
+        return error(404, "Sorry, we can't find the page you are looking for.")
 
     def _create(self, asked: Mapping[str, Any]) -> Answer:
         user = asked["organization"] or _USER
         name = f"{user}/{asked['name']}"
         if user != _USER:
-            return _error(403, f"You don't have the rights to create a model under the namespace {json.dumps(user)}.")
+            return error(403, f"You don't have the rights to create a model under the namespace {json.dumps(user)}.")
         if name in self.repositories:
-            return _answer({"error": "You already created this model repo", "url": f"{self.proxy}/{name}"}, 409)
+            return json_answer({"error": "You already created this model repo", "url": f"{self.proxy}/{name}"}, 409)
         self.repositories[name] = Repository(private=asked.get("visibility") == "private")
-        return _answer({"url": f"{self.proxy}/{name}", "id": "0", "name": name})
+        return json_answer({"url": f"{self.proxy}/{name}", "id": "0", "name": name})
 
     def _describe(self, name: str) -> Answer:
         if name not in self.repositories:
-            return _error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
-        return _answer({"id": name, "private": self.repositories[name].private, "sha": "0" * 40, "siblings": []})
+            return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
+        return json_answer({"id": name, "private": self.repositories[name].private, "sha": "0" * 40, "siblings": []})
 
     def _sort(self, name: str, asked: Mapping[str, Any]) -> Answer:
         """Which files are sent how, as the hub's default `.gitattributes` says."""
         if name not in self.repositories:
-            return _error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
+            return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
         files = [
-            {"path": one["path"], "uploadMode": "lfs" if one["path"].endswith(_LFS) else "regular",
+            {"path": one["path"], "uploadMode": "lfs" if one["path"].endswith(LFS) else "regular",
              "shouldIgnore": False, "oid": None}
             for one in asked["files"]
         ]  # fmt: skip
-        return _answer({"files": files})
+        return json_answer({"files": files})
 
     def _batch(self, asked: Mapping[str, Any]) -> Answer:
         """Where Git LFS uploads objects to."""
         objects = [
             {**one, "actions": {"upload": {"href": f"{self.proxy}/storage/{one['oid']}"}}} for one in asked["objects"]
         ]
-        return _answer({"transfer": "basic", "objects": objects})
+        return json_answer({"transfer": "basic", "objects": objects})
 
     def _store(self, body: bytes, oid: str | None = None) -> Answer:
         digest = hashlib.sha256(body).hexdigest()
         if digest != (oid or digest):
             return Answer(400, b"BadDigest")
         self.objects[digest] = body
-        return _answer({"was_inserted": True})
+        return json_answer({"was_inserted": True})
 
     def _xet(self, asked: list[str], request: Request) -> Answer:
         """The store of Xet, first version. It has no chunk yet, and takes the chunks of one upload for one file."""
         if request.headers.get("authorization") != f"Bearer {_XET_TOKEN}":
-            return _error(401, "Unauthorized")
+            return error(401, "Unauthorized")
         if asked[0] == "xorbs":
             return self._store(contents(request.body))
         if asked[0] == "telemetry" or request.path == "/v1/shards":
-            return _answer({"result": 1})
-        return _error(404, "Not found")
+            return json_answer({"result": 1})
+        return error(404, "Not found")
 
     def _commit(self, name: str, body: bytes) -> Answer:
         if name not in self.repositories:
-            return _error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
+            return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
         repository, files = self.repositories[name], {}
         header, *operations = map(json.loads, body.splitlines())
         for operation in operations:
@@ -167,18 +167,20 @@ class HubStandIn(StandIn):
                 case "lfsFile" if value["oid"] in self.objects:
                     files[value["path"]] = self.objects[value["oid"]]
                 case _:
-                    return _error(400, f"Cannot do {operation['key']} of {value['path']}.")
+                    return error(400, f"Cannot do {operation['key']} of {value['path']}.")
         repository.files |= files
         repository.messages.append(header["value"]["summary"])
         oid = f"{len(repository.messages):040x}"
-        return _answer({"success": True, "commitOid": oid, "commitUrl": f"{self.proxy}/{name}/commit/{oid}"})
+        return json_answer({"success": True, "commitOid": oid, "commitUrl": f"{self.proxy}/{name}/commit/{oid}"})
 
 
-def _answer(value: Mapping[str, Any], status: int = 200) -> Answer:
+def json_answer(value: Mapping[str, Any], status: int = 200) -> Answer:
+    """An answer in JSON."""
     return Answer(status, json.dumps(value).encode(), _JSON)
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Answer:
+def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """A refusal as the hub words it."""
     return Answer(
         status, json.dumps({"error": message}).encode(), {**_JSON, "X-Error-Message": message, **(headers or {})}
     )

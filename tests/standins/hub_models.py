@@ -1,0 +1,157 @@
+"""The hub of Hugging Face as its client 2.4 sees it when a model is loaded by its id and revision."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from .hub import LFS, HubStandIn, error, json_answer
+from .server import Answer, Request, serve_bytes
+
+__all__ = ["ModelHubStandIn", "StoredModel"]
+
+_CDN = "cas-bridge.xethub.hf.co"
+
+
+@dataclass
+class StoredModel:
+    """A repository as it is read.
+
+    Attributes:
+        private: Whether only the user sees it; to anybody else there is no such repository.
+        gated: Whether it is seen by all, and its files by nobody who has not been let in.
+        commits: Files by name, by commit.
+        revisions: Commits by the names of branches and tags.
+    """
+
+    private: bool = False
+    gated: bool = False
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    revisions: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, files: Mapping[str, bytes], *names: str) -> str:
+        """Add a commit that branches and tags point to from now on, and return its id."""
+        text = "".join(f"{name} {_oid(body)}" for name, body in sorted(files.items()))
+        commit = _oid(f"{text} {len(self.commits)}".encode())
+        self.commits[commit] = dict(files)
+        self.revisions |= dict.fromkeys(names, commit)
+        return commit
+
+
+class ModelHubStandIn(HubStandIn):
+    """The part of the hub that downloads ask, and its storage of large files, which is another host.
+
+    Attributes:
+        models: By `user/name`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models: dict[str, StoredModel] = {}
+        self._then: list[tuple[str, Callable[[], object]]] = []
+
+    @property
+    def storage(self) -> str:
+        """Host of the large files."""
+        return _CDN
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return super().hosts | {_CDN}
+
+    def put(self, name: str, folder: Path, *revisions: str) -> str:
+        """Commit the files of a folder, for branches and tags, and return the commit's id."""
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        return self.models.setdefault(name, StoredModel()).commit(files, *revisions)
+
+    def when(self, path: str, do: Callable[[], object]) -> None:
+        """Do something once, when a file is first asked for.
+
+        Args:
+            path: How the file's path ends.
+            do: Done before the answer.
+        """
+        self._then.append((path, do))
+
+    def answer(self, request: Request) -> Answer:
+        for entry in [entry for entry in self._then if request.path.endswith(entry[0])]:
+            self._then.remove(entry)
+            entry[1]()
+        if request.host == _CDN:
+            return self._large(request)
+        match [unquote(part) for part in request.path.strip("/").split("/")]:
+            case ["api", "models", user, name]:
+                return self._info(request, f"{user}/{name}", "main")
+            case ["api", "models", user, name, "revision", revision]:
+                return self._info(request, f"{user}/{name}", revision)
+            case ["api", "models", user, name, "tree", revision, *folder]:
+                if folder:  # all files are in the root
+                    return error(404, f"{folder[0]} does not exist", {"X-Error-Code": "EntryNotFound"})
+                return self._tree(request, f"{user}/{name}", revision)
+            case [user, name, "resolve", revision, *path]:
+                return self._file(request, f"{user}/{name}", revision, "/".join(path))
+        return super().answer(request)
+
+    def _find(self, request: Request, name: str, revision: str) -> Answer | tuple[StoredModel, str]:
+        """The repository and the commit that are meant, or a refusal."""
+        known = request.headers.get("authorization") == f"Bearer {self.token}"
+        model = self.models.get(name)
+        if model is None or (model.private and not known):
+            if known:
+                return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
+            return error(401, "Invalid username or password.")  # whether there is one is not said
+        commit = model.revisions.get(revision, revision)
+        if commit not in model.commits:
+            return error(404, f"Invalid rev id: {revision}", {"X-Error-Code": "RevisionNotFound"})
+        return model, commit
+
+    def _info(self, request: Request, name: str, revision: str) -> Answer:
+        found = self._find(request, name, revision)
+        if isinstance(found, Answer):
+            return found
+        model, commit = found
+        siblings = [{"rfilename": path} for path in sorted(model.commits[commit])]
+        return json_answer({"id": name, "private": model.private, "sha": commit, "siblings": siblings})
+
+    def _tree(self, request: Request, name: str, revision: str) -> Answer:
+        found = self._find(request, name, revision)
+        if isinstance(found, Answer):
+            return found
+        model, commit = found
+        files = sorted(model.commits[commit].items())
+        return json_answer(
+            [{"type": "file", "path": path, "size": len(body), "oid": _oid(body)} for path, body in files]
+        )
+
+    def _file(self, request: Request, name: str, revision: str, path: str) -> Answer:
+        found = self._find(request, name, revision)
+        if isinstance(found, Answer):
+            return found
+        model, commit = found
+        known = {"X-Repo-Commit": commit}
+        if model.gated:
+            return error(403, "Access to model is restricted.", {**known, "X-Error-Code": "GatedRepo"})
+        if path not in model.commits[commit]:
+            return error(404, "Entry not found", {**known, "X-Error-Code": "EntryNotFound"})
+        body = model.commits[commit][path]
+        if not path.endswith(LFS):
+            plain = serve_bytes(request, body, "text/plain")
+            return plain._replace(headers={**plain.headers, **known})
+        digest = hashlib.sha256(body).hexdigest()
+        self.objects[digest] = body
+        linked = {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": str(len(body))}
+        return Answer(302, b"", {**known, **linked, "Location": f"http://{_CDN}/{digest}"})
+
+    def _large(self, request: Request) -> Answer:
+        """A signed address: no token, which must not come here at all."""
+        digest = request.path.strip("/")
+        if "authorization" in request.headers or digest not in self.objects:
+            return Answer(400, b"BadRequest")
+        return serve_bytes(request, self.objects[digest], "application/octet-stream")
+
+
+def _oid(body: bytes) -> str:
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
