@@ -81,7 +81,7 @@ def _play(
 ) -> list[_Episode]:
     from poad_sb3.observations import wrap_language_env
 
-    wrapped: Any = wrap_language_env(envs)
+    wrapped: Any = wrap_language_env(envs, model.policy.lm.prompter.template.needs)
     played: list[_Episode] = []
     for number in range(n_episodes):
         wrapped.seed(seed + number)

@@ -437,6 +437,16 @@ def test_eval_elsewhere(run: Run, straight: Path) -> None:
     assert "CartPole-v1 cannot be made" in run("eval", "alone.zip", "--env", "CartPole-v1", code=1)
 
 
+def test_a_prompt_with_history_goes_through_all_commands(run: Run) -> None:
+    history = ("--set", "policy_kwargs.prompt.kind=completion", "--set", "policy_kwargs.prompt.history=2")
+    run(*TRAIN, "--out", "run", *history)
+    assert json.loads(Path("run/config.json").read_text())["prompt_template"]["history"] == 2
+    run("train", "--resume", "--out", "run")
+    assert "2 episodes" in run("eval", "run", "--episodes", "2")
+    run("export", "run", "adapter")
+    assert json.loads(Path("adapter/poad_prompt.json").read_text())["history"] == 2
+
+
 def test_eval_of_badq(run: Run) -> None:
     poad_sb3.BADQ("LLMPolicy", gym.make(ENV_ID), seed=0, policy_kwargs={"critic_arch": [8]}).save("badq.zip")
     shown = run("eval", "badq.zip", "--env", ENV_ID, "--episodes", "1", "--deterministic")
