@@ -7,8 +7,8 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-from poad_sb3.buffers import Bootstrap, CreditLevel
 from poad_sb3.choosers import ActionSampling, member
+from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.sampling import TokenSampling
 
 __all__ = ["check_arguments"]

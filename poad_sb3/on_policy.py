@@ -19,12 +19,13 @@ from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3 import presets
-from poad_sb3.buffers import Bootstrap, CreditLevel, TokenRolloutBuffer
+from poad_sb3.buffers import TokenRolloutBuffer
 from poad_sb3.checks import check_arguments
 from poad_sb3.choosers import ActionSampling, member
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollout_saves import ResumableRollouts
+from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.rows import Normalization
 from poad_sb3.update import UpdateSettings, update
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
 from lang_envs.wrappers.admissible import admissible_observation
-from poad_sb3.buffers import ActionStep, TokenValues
 from poad_sb3.candidates import TokenIds
 from poad_sb3.choosers import ActionSampling, FreeChooser, make_chooser
 from poad_sb3.critic import TokenCritic
@@ -26,6 +25,7 @@ from poad_sb3.models.sources import ModelFactory
 from poad_sb3.observations import merge_admissible, parse_observation
 from poad_sb3.paths import TokenPath
 from poad_sb3.prompts import PromptSpec
+from poad_sb3.rollouts import ActionStep, TokenValues
 from poad_sb3.rows import Normalization, ScoreCache, value_row
 from poad_sb3.sampling import TokenSampling
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from poad_sb3.buffers import CreditLevel, RolloutAction
 from poad_sb3.choosers import member
 from poad_sb3.generations import Generation, TokenEntry, decode, markdown, print_generations, token_texts
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.rollouts import CreditLevel, RolloutAction
 from poad_sb3.runs import write_text
 
 __all__ = ["GenerationTableCallback", "Pick"]

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from poad_sb3.buffers import CreditLevel, TokenRolloutBuffer, TokenRolloutSamples
+from poad_sb3.buffers import TokenRolloutBuffer
 from poad_sb3.decisions import Reference, Slots, Taken, taken_log_probs
 from poad_sb3.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
 from poad_sb3.paths import DecisionRow, TokenPath
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.rollouts import CreditLevel, TokenRolloutSamples
 from poad_sb3.rows import decision_row
 
 __all__ = ["UpdateSettings", "update"]

@@ -7,9 +7,9 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.vec_env import VecEnv
 
-from poad_sb3.buffers import Bootstrap
 from poad_sb3.ntpo import NTPO
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.rollouts import Bootstrap
 
 __all__ = ["ARCHER"]
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from poad_sb3.badq.targets import Backup, HardBackup, SoftBackup, SoftReference
 from poad_sb3.badq.tree import QuestionTree, question_tree
-from poad_sb3.buffers import TokenValues
 from poad_sb3.candidates import sample_index
 from poad_sb3.choosers import Chooser, Chosen, member
 from poad_sb3.critic import FeatureWhitening, TokenCritic
@@ -27,6 +26,7 @@ from poad_sb3.observations import parse_observation
 from poad_sb3.paths import TokenPath
 from poad_sb3.policies import MODEL_SETTINGS, LLMPolicy
 from poad_sb3.prompts import PromptSpec, Question
+from poad_sb3.rollouts import TokenValues
 from poad_sb3.rows import Memo, ScoreCache
 
 __all__ = ["BADQPolicy", "KnownQuestion", "QChooser", "QHeads"]

@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.vec_env import VecEnv
 
-from poad_sb3.buffers import CreditLevel
 from poad_sb3.choosers import ActionSampling
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 from poad_sb3.policies import LLMPolicy
+from poad_sb3.rollouts import CreditLevel
 from poad_sb3.rows import Normalization
 
 __all__ = ["GLAM", "TWOSOME"]

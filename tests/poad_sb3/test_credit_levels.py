@@ -32,9 +32,9 @@ from toy import (
 )
 
 from poad_sb3 import LLMPolicy, UnsupportedEnvError
-from poad_sb3.buffers import TokenPath
 from poad_sb3.credit import next_action_values, next_state_values, token_gae
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.paths import TokenPath
 from poad_sb3.prompts import Question
 
 # ------------------------------------------------------------------ the formula, as one sum for each token

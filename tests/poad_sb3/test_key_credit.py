@@ -9,7 +9,7 @@ import pytest
 from benchmarks.theory import keytoken_table
 from lang_envs.keytoken.env import KeyTokenEnv
 from poad_sb3 import POAD
-from poad_sb3.buffers import TokenPath
+from poad_sb3.paths import TokenPath
 from poad_sb3.tabular import evaluate_tokens, token_reference
 
 

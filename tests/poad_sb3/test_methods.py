@@ -74,8 +74,8 @@ from toy import (
 import poad_sb3
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy
-from poad_sb3.buffers import TokenPath
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.paths import TokenPath
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
 

@@ -18,10 +18,10 @@ from zoo import ZOO
 
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
-from poad_sb3.buffers import CreditLevel
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.models.adapters import adapt
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.rollouts import CreditLevel
 from poad_sb3.update import UpdateSettings, _score_again, update
 
 TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}}

@@ -14,8 +14,8 @@ from toy import batch_of, make_agent, randomise
 
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3 import POAD, LLMPolicy, ObservationError, choosers
-from poad_sb3.buffers import TokenPath
 from poad_sb3.critic import FeatureWhitening
+from poad_sb3.paths import TokenPath
 
 Question = tuple[str, tuple[str, ...]]
 

@@ -10,7 +10,9 @@ import torch
 from toy import COLOURS, Collector, make_agent, randomise
 
 from poad_sb3 import POAD, LLMPolicy
-from poad_sb3.buffers import ActionStep, TokenPath, TokenRolloutBuffer, TokenValues
+from poad_sb3.buffers import TokenRolloutBuffer
+from poad_sb3.paths import TokenPath
+from poad_sb3.rollouts import ActionStep, TokenValues
 from poad_sb3.rows import decision_row
 from poad_sb3.update import UpdateSettings, update
 

@@ -1,0 +1,110 @@
+"""What a rollout is made of: sampled actions, their values, and minibatches of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from poad_sb3.paths import TokenPath
+
+__all__ = ["ActionStep", "Bootstrap", "CreditLevel", "RolloutAction", "TokenRolloutSamples", "TokenValues"]
+
+
+class CreditLevel(StrEnum):
+    """What values and advantages belong to."""
+
+    TOKEN = "token"
+    """Every token of an action."""
+    ACTION = "action"
+    """The whole action, as in TWOSOME: one value before it, one advantage, one ratio."""
+
+
+class Bootstrap(StrEnum):
+    """What the last token of an action bootstraps from."""
+
+    STATE = "state"
+    """The value of the next observation."""
+    ACTION = "action"
+    """The value before the last token of the next action, as in ARCHER."""
+
+
+class ActionStep(NamedTuple):
+    """One sampled action and everything the update needs of it.
+
+    Attributes:
+        env_action: The action in the environment's own tokens.
+        path: Prompt and action tokens.
+        log_probs: Log-probability of each action token under the distribution sampled from, `[n]`, 0 where forced.
+    """
+
+    env_action: NDArray[np.int64]
+    path: TokenPath
+    log_probs: NDArray[np.float32]
+
+
+class TokenValues(NamedTuple):
+    """Features and values of the tokens of some paths; equal paths share them.
+
+    Attributes:
+        features: Frozen-trunk features before each token, `[F, hidden]`.
+        values: Critic values of the features, `[F]`.
+        starts: Where in them the tokens of each path start, `[n_paths]`.
+    """
+
+    features: Tensor
+    values: Tensor
+    starts: NDArray[np.int64]
+
+
+class TokenRolloutSamples(NamedTuple):
+    """A minibatch of actions, their tokens laid end to end (N tokens in all, no padding).
+
+    With credit for whole actions, an action counts as one token here.
+
+    Attributes:
+        paths: The actions.
+        is_decision: Whether the token was a choice, bool `[N]`.
+        old_log_prob: Log-probability at sampling, `[N]`.
+        old_values: Values at sampling, `[N]`.
+        advantages: Token advantages, `[N]`.
+        returns: Token returns, `[N]`.
+        feature_of: Row of `features` that belongs to each token, int64 `[N]`.
+        features: Distinct frozen-trunk features, `[F, hidden]`.
+    """
+
+    paths: list[TokenPath]
+    is_decision: Tensor
+    old_log_prob: Tensor
+    old_values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    feature_of: Tensor
+    features: Tensor
+
+
+class RolloutAction(NamedTuple):
+    """One action of a full rollout, and what is learned from it.
+
+    Attributes:
+        position: Step of the rollout, from 0.
+        env: Index of the environment.
+        path: Prompt and action tokens.
+        reward: Of the step.
+        log_probs: Of each action token under the distribution sampled from, `[n]`, 0 where forced.
+        values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`. Likewise:
+        advantages: What the tokens are reinforced by.
+        returns: What the values are regressed on.
+    """
+
+    position: int
+    env: int
+    path: TokenPath
+    reward: float
+    log_probs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]
