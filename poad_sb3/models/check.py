@@ -49,8 +49,10 @@ def is_exact(base: Any) -> bool:  # noqa: ANN401 - transformers has no types
 
 def adjust_logits(logits: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - transformers configs share no type
     """What Granite, Cohere and Gemma do to the output of their heads."""
-    logits = logits / (getattr(config, "logits_scaling", None) or 1.0)
-    logits = logits * (getattr(config, "logit_scale", None) or 1.0)
+    # Each of these is a table as large as the vocabulary: not made where a model does not ask for it.
+    for name, sign in (("logits_scaling", -1), ("logit_scale", 1)):
+        scale = getattr(config, name, None)
+        logits = logits * scale**sign if scale else logits
     cap = getattr(config, "final_logit_softcapping", None)
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
