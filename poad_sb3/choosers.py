@@ -79,6 +79,10 @@ class Chooser(ABC):
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Probability of every admissible action."""
 
+    def prompt(self, question: Question) -> TokenIds:
+        """Token ids of the prompt, with the room that an action of this way to act needs."""
+        return self.lm.prompt_ids(question)
+
 
 class TrieChooser(Chooser):
     """At each node of the trie the model's distribution over the node's children."""
@@ -103,6 +107,10 @@ class TrieChooser(Chooser):
         prepared = self._prepare(question)
         log_probs = action_log_probs(prepared.trie, self._score([prepared], cache)[0])
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
+
+    def prompt(self, question: Question) -> TokenIds:
+        """See `Chooser.prompt`; at the end of an episode nothing may be left to choose."""
+        return self._prepare(question).prompt if question.actions else self.lm.prompt_ids(question)
 
     def _chosen(self, text: str, one: Prepared, edges: NDArray[np.float32], pick: int) -> Chosen:
         path = TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
@@ -165,9 +173,8 @@ class FreeChooser(Chooser):
 
     def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
         """See `Chooser.choose`."""
-        length = self._limits.max_new_tokens
-        prompts = [self.lm.prompt_ids(question, reserve=length) for question in questions]
-        uniforms = None if rng is None else rng.random((len(prompts), length))
+        prompts = [self.prompt(question) for question in questions]
+        uniforms = None if rng is None else rng.random((len(prompts), self._limits.max_new_tokens))
         temperature = float(self._sampling.temperature)
         chosen = []
         for prompt, one in zip(
@@ -176,6 +183,10 @@ class FreeChooser(Chooser):
             path = TokenPath(prompt, one.tokens, one.decisions, temperature=temperature)
             chosen.append(Chosen(one.text, path, one.log_probs))
         return chosen
+
+    def prompt(self, question: Question) -> TokenIds:
+        """See `Chooser.prompt`."""
+        return self.lm.prompt_ids(question, reserve=self._limits.max_new_tokens)
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Not known: there is no list.

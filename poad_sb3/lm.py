@@ -10,10 +10,10 @@ Only this module and the package `poad_sb3.models` call transformers and peft.
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,10 +24,18 @@ from torch.utils.checkpoint import checkpoint
 from poad_sb3.errors import ModelError
 from poad_sb3.memory import MAX_LOGITS
 from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint
-from poad_sb3.models.check import adjust_logits, check_checkpointing, check_model, is_exact
+from poad_sb3.models.check import (
+    adjust_logits,
+    check_checkpointing,
+    check_frozen,
+    check_model,
+    is_exact,
+    plain_hidden,
+    probe_row,
+)
 from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
 from poad_sb3.models.packing import TokenIds, TokenRow, pack, path_to
-from poad_sb3.models.sources import ModelFactory, ModelSource, load
+from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
 __all__ = ["DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
@@ -88,12 +96,13 @@ class LanguageModel(nn.Module):
         self.source = ModelSource(model, revision, dtype, quantization, attn_implementation, device)
         base, self.tokenizer = load(self.source)
         self.fingerprint = fingerprint(base, self.tokenizer)
-        config = base.config.get_text_config()
-        self.max_length = int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
+        self.max_length = context_length(base.config.get_text_config(), self.source.name)
         template = prompt_template(prompt, self.tokenizer)
         self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
         keeps_copy = lora is None and self.critic_trunk == CriticTrunk.FROZEN
         self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
+        base.eval()
+        as_it_was = plain_hidden(base) if lora is not None and self.critic_trunk == CriticTrunk.FROZEN else None
         self.network = adapt(base, lora)
         self.eval()
         self.is_exact = is_exact(base)
@@ -101,6 +110,10 @@ class LanguageModel(nn.Module):
         self.hidden_size, self.packs_trees, self.caches = check_model(
             self.base, self.hidden_states, self.vocabulary_logits, self.source.name
         )
+        if as_it_was is not None:
+            frozen = partial(self.hidden_states, frozen=True)
+            trained = [one for one in self.network.parameters() if one.requires_grad]
+            check_frozen(frozen, as_it_was, trained, self.source.name, probe_row(self.base))
         self._recomputes: list[nn.Module] = []
         if gradient_checkpointing:
             self._enable_checkpointing()
@@ -282,10 +295,9 @@ class LanguageModel(nn.Module):
         else:
             self.base.gradient_checkpointing_enable({"use_reentrant": False})
         layers = [module for module in self.base.modules() if getattr(module, "gradient_checkpointing", False)]
-        probe = TokenRow(tuple(k % self.base.config.get_text_config().vocab_size for k in range(2, 10)), None, (7,))
 
         def hidden() -> Tensor:
-            return self.hidden_states([probe])
+            return self.hidden_states([probe_row(self.base)])
 
         def with_it() -> Tensor:
             self._recomputes = layers

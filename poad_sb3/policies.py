@@ -225,7 +225,7 @@ class LLMPolicy(BasePolicy):
 
     def prompts(self, observation: Any) -> list[TokenIds]:  # noqa: ANN401 - see parse_observation
         """Token ids of the prompt of each observation."""
-        return [self.lm.prompt_ids(question) for question in parse_observation(observation)[0]]
+        return [self.chooser.prompt(question) for question in parse_observation(observation)[0]]
 
     def predict_values(self, observation: Any) -> Tensor:  # noqa: ANN401 - see parse_observation
         """Value of each observation before any action token, `[n]`."""

@@ -16,7 +16,17 @@ from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.paths import DecisionRow, TokenPath
 from poad_sb3.prompts import Question
 
-__all__ = ["DecisionRow", "Memo", "Normalization", "Prepared", "ScoreCache", "decision_row", "prepare", "value_row"]
+__all__ = [
+    "DecisionRow",
+    "Memo",
+    "Normalization",
+    "Prepared",
+    "ScoreCache",
+    "decision_row",
+    "prepare",
+    "tokenise",
+    "value_row",
+]
 
 _MAX_REMEMBERED = 4096
 Key = TypeVar("Key", bound=Hashable)
@@ -64,10 +74,9 @@ def prepare(lm: LanguageModel, question: Question, normalization: Normalization 
             "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), or an environment that lists "
             "admissible actions."
         )
-    actions = tuple(lm.action_ids(action) for action in question.actions)
-    prompt = lm.prompt_ids(question, reserve=max(map(len, actions), default=1))
+    prompt, sequences = tokenise(lm, question)
     try:
-        trie = build_trie(actions)
+        trie = build_trie(sequences)
     except ValueError as error:
         raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
     if normalization is None:
@@ -77,6 +86,25 @@ def prepare(lm: LanguageModel, question: Question, normalization: Normalization 
     if len(trie.sequences) == 1:  # nothing to decide
         return Prepared(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
     return Prepared(prompt, trie, _tree_row(prompt, tree)._replace(mixture=mixture))
+
+
+def tokenise(lm: LanguageModel, question: Question) -> tuple[TokenIds, tuple[TokenIds, ...]]:
+    """Token ids of a prompt and of its admissible actions.
+
+    Raises:
+        ObservationError: If two different actions are the same to the tokenizer.
+    """
+    words: dict[TokenIds, str] = {}
+    for action in question.actions or ():
+        ids = lm.action_ids(action)
+        if ids in words:
+            raise ObservationError(
+                f"Expected admissible actions that the model's tokenizer tells apart; got {words[ids]!r} and "
+                f"{action!r}, which are the same tokens (unknown words, case or accents that it drops). "
+                "Fix: a model with another tokenizer, or other words in the environment."
+            )
+        words[ids] = action
+    return lm.prompt_ids(question, reserve=max(map(len, words), default=1)), tuple(words)
 
 
 def _tree_row(prompt: TokenIds, tree: TokenTree) -> DecisionRow:

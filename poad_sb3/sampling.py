@@ -96,7 +96,7 @@ def next_token_support(logits: Tensor, sampling: TokenSampling) -> Support:
     """
     scaled = logits / sampling.temperature
     n, vocabulary = scaled.shape
-    if not sampling.restricts:
+    if not sampling.restricts or (sampling.top_k >= vocabulary and sampling.top_p == 1.0):
         return Support(scaled.log_softmax(-1), None, torch.full((n,), vocabulary, device=scaled.device))
     best, ids = scaled.topk(min(sampling.top_k or MAX_SUPPORT, vocabulary), dim=-1)
     probs = best.softmax(-1)

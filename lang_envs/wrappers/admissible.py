@@ -103,9 +103,9 @@ def admissible_observation(text: str, actions: Sequence[str] | None, context: st
 
 
 def spoken(space: Any, action: Any) -> str:  # noqa: ANN401 - a TokenSequence and one of its elements
-    """What an action says; of one that was cut, what is there."""
-    text: str = space.decode(action)
-    return text
+    """What an action says. One that the space could not hold is filler, which says nothing."""
+    text: str | None = space.decode_finished(action)
+    return "(too long)" if text is None else text
 
 
 def mark_success(info: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from poad_sb3.candidates import Decision, TokenIds, build_trie
 from poad_sb3.errors import ObservationError
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.prompts import Question
+from poad_sb3.rows import tokenise
 
 __all__ = ["QuestionTree", "build_tree", "question_tree"]
 
@@ -59,8 +60,7 @@ def question_tree(lm: LanguageModel, question: Question) -> QuestionTree:
             "Fix: POAD, NTPO or ARCHER with action_sampling='free', or an environment that lists admissible actions."
         )
     try:
-        actions = tuple(lm.action_ids(action) for action in question.actions)
-        return build_tree(lm.prompt_ids(question, reserve=max(map(len, actions), default=1)), actions)
+        return build_tree(*tokenise(lm, question))
     except ValueError as error:
         raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
 

@@ -8,7 +8,8 @@ compute the same when their activations are computed again for the backward pass
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,10 +20,19 @@ from poad_sb3.models.adapters import is_quantized
 from poad_sb3.models.decoding import CachedDecoding
 from poad_sb3.models.packing import TokenIds, TokenRow
 
-__all__ = ["Abilities", "adjust_logits", "check_checkpointing", "check_model", "is_exact"]
+__all__ = [
+    "Abilities",
+    "adjust_logits",
+    "check_checkpointing",
+    "check_frozen",
+    "check_model",
+    "is_exact",
+    "plain_hidden",
+    "probe_row",
+]
 
 _WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
-_EXACT, _ROUNDED = 1e-3, 0.05
+_EXACT, _ROUNDED = 1e-4, 0.05
 """Largest error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
 
 HiddenStates = Callable[..., Tensor]
@@ -75,12 +85,11 @@ def check_model(
     Raises:
         ModelError: If ordinary sequences are not scored as the model itself scores them.
     """
-    config = base.config.get_text_config()
-    first, step = (7, 3) if config.vocab_size > 64 else (0, 1)
-    tokens = tuple((first + step * k) % config.vocab_size for k in range(12))
+    row = probe_row(base)
+    tokens = row.tokens
     tolerance = _EXACT if is_exact(base) else _ROUNDED
     try:
-        hidden = hidden_states([TokenRow(tokens, None, (len(tokens) - 1,))])
+        hidden = hidden_states([row])
         ours = vocabulary_logits(hidden)[0]
         theirs = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits[0, -1].float()
     except Exception as error:
@@ -88,10 +97,71 @@ def check_model(
     difference = float((ours.log_softmax(0) - theirs.log_softmax(0)).abs().max())
     if not difference < tolerance * (1 if tolerance == _EXACT else 10):
         raise _unsupported(name, f"log-probabilities differ by {difference:.2g} from the model's own forward pass")
-    packs = _sees_whole_sequences(config) and _agrees(_pack_error, tokens, hidden_states, tolerance)
+    difference = _neighbour_error(tokens, hidden_states)
+    if not difference < tolerance:
+        raise _unsupported(name, f"hidden states of a text differ by {difference:.2g} with the other texts of a batch")
+    packs = _sees_whole_sequences(base.config.get_text_config()) and _agrees(
+        _pack_error, tokens, hidden_states, tolerance
+    )
     return Abilities(
         hidden.shape[-1], packs, _agrees(lambda t, h: _cache_error(base, t, h), tokens, hidden_states, tolerance)
     )
+
+
+def probe_row(base: Any) -> TokenRow:  # noqa: ANN401 - as above
+    """A dozen tokens of the vocabulary, read at their end."""
+    size = base.config.get_text_config().vocab_size
+    first, step = (7, 3) if size > 64 else (0, 1)
+    return TokenRow(tuple((first + step * k) % size for k in range(12)), None, (11,))
+
+
+@torch.no_grad()
+def plain_hidden(base: Any) -> Tensor:  # noqa: ANN401 - as above
+    """What a model says at the probe before anything is done to it."""
+    ids = torch.tensor([probe_row(base).tokens], device=base.device)
+    try:
+        hidden: Tensor = base.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
+    except Exception:  # what cannot be asked is told by `check_model`
+        return torch.zeros(0)
+    return hidden
+
+
+@torch.no_grad()
+def check_frozen(
+    frozen: HiddenStates,
+    as_it_was: Tensor,
+    trained: Sequence[Tensor],
+    name: str,
+    probe: TokenRow,
+) -> None:
+    """Compare the model with its adapter taken off, whatever was trained, with the model as it was.
+
+    Args:
+        frozen: From rows to hidden states without the adapter.
+        as_it_was: `plain_hidden` of the base.
+        trained: What training will change; changed here, and put back.
+        name: The model's name, for the message.
+        probe: `probe_row` of the base.
+
+    Raises:
+        ModelError: If they differ, as with trained biases or adapters that begin with a part of the base.
+    """
+    kept = [one.detach().clone() for one in trained]
+    try:
+        for one in trained:
+            one.add_(0.5 * one.abs().mean() + 0.01)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # what is asked here
+            difference = _relative(frozen([probe]), as_it_was)
+    finally:
+        for one, before in zip(trained, kept, strict=True):
+            one.copy_(before)
+    if not difference < (_EXACT if as_it_was.dtype == torch.float32 else _ROUNDED):
+        raise ModelError(
+            f"Expected an adapter that can be taken off, so that the critic reads {name} as it was; without it hidden "
+            f"states differ by {difference:.2g}. Fix: lora with bias='none' and the usual init_lora_weights, or "
+            "critic_trunk='live'."
+        )
 
 
 def _unsupported(name: str, reason: str) -> ModelError:
@@ -122,6 +192,14 @@ def _relative(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
 
 
+def _neighbour_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
+    """By how much texts of different lengths differ together and alone, and alone a second time."""
+    rows = [TokenRow(tokens[:n], None, (n - 1,)) for n in (len(tokens), 3, 7)]
+    together = hidden_states(rows)
+    alone = torch.cat([hidden_states([row]) for row in rows])
+    return max(_relative(together, alone), _relative(torch.cat([hidden_states([row]) for row in rows]), alone))
+
+
 def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
     """By how much two branches packed into one row differ from what they give apart."""
     n = len(tokens)
@@ -133,13 +211,20 @@ def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
 
 
 def _cache_error(base: Any, tokens: TokenIds, hidden_states: HiddenStates) -> float:  # noqa: ANN401 - as above
-    """By how much decoding two padded prompts, of which one ends early, differs from whole passes."""
-    prompts = [tokens[:5], tokens]
-    decoding = CachedDecoding(base, prompts)
+    """By how much decoding two prompts, the shorter one padded and the longer one ended early, differs from passes."""
+
+    def whole(*texts: TokenIds) -> Tensor:
+        return hidden_states([TokenRow(text, None, (len(text) - 1,)) for text in texts])
+
+    short, long = tokens[:5], tokens
+    decoding = CachedDecoding(base, [short, long])
+    errors = [_relative(decoding.hidden, whole(short, long))]
+    short, long = (*short, tokens[2]), (*long, tokens[4])
     decoding.advance([0, 1], [tokens[2], tokens[4]])
-    decoding.advance([1], [tokens[6]])
-    whole = (*tokens, tokens[4], tokens[6])
-    return _relative(decoding.hidden, hidden_states([TokenRow(whole, None, (len(whole) - 1,))]))
+    errors.append(_relative(decoding.hidden, whole(short, long)))
+    decoding.advance([0], [tokens[6]])
+    errors.append(_relative(decoding.hidden, whole((*short, tokens[6]))))
+    return max(errors)
 
 
 @torch.no_grad()

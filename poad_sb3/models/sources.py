@@ -7,6 +7,8 @@ import functools
 import importlib.util
 import logging
 import random
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from lang_envs.errors import MissingExtraError
 from poad_sb3.errors import ModelError
 from poad_sb3.pocket import POCKET_FOLDER
 
-__all__ = ["DTYPES", "ModelFactory", "ModelSource", "load", "no_progress_bars"]
+__all__ = ["DTYPES", "ModelFactory", "ModelSource", "context_length", "load", "no_progress_bars"]
 
 ModelFactory = Callable[[], tuple[Any, Any]]
 """Makes a transformers model and its tokenizer."""
@@ -88,6 +90,31 @@ def load(source: ModelSource) -> tuple[Any, Any]:
             "Fix: set eos_token in its tokenizer_config.json."
         )
     return base, tokenizer
+
+
+def context_length(config: Any, name: str) -> int:  # noqa: ANN401 - transformers has no types
+    """Tokens that a model may read.
+
+    LongRoPE (Phi-3 with 128k) takes other factors once the longest row of a pass is beyond the length it was first
+    trained on: a row would then depend on its neighbours, and a cache hold keys of both. So that length is the limit.
+
+    Args:
+        config: Of the model's text.
+        name: Of the model, for the warning.
+    """
+    length = getattr(config, "max_position_embeddings", None) or 0
+    length = int(length) if length > 0 else sys.maxsize
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if rope.get("rope_type", rope.get("type")) != "longrope":
+        return length
+    first = int(rope.get("original_max_position_embeddings") or config.original_max_position_embeddings)
+    if first < length:
+        warnings.warn(
+            f"{name} is used with {first} tokens of context instead of {length}: beyond them its position encoding "
+            "(LongRoPE) changes with the longest text of a batch.",
+            stacklevel=3,
+        )
+    return min(length, first)
 
 
 def _check(source: ModelSource) -> None:

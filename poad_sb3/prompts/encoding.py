@@ -46,10 +46,13 @@ class Prompter:
         others = {int(token) for token in other_ends if token in added}
         self.end_tokens = frozenset({self.end_token, int(tokenizer.eos_token_id)} | others)
         self._tokenizer = tokenizer
-        self._special_names = [str(token) for token in added.values() if token.special]
-        # Words such as "<think>" are no special tokens, but tokens with a meaning all the same. Runs of spaces are not.
-        words = [str(token) for token in added.values() if not token.special and str(token).strip()]
-        self._meaningful = re.compile("|".join(map(re.escape, words))) if words else None
+        # Words such as "<think>" are no special tokens, but tokens with a meaning all the same. Runs of spaces are not;
+        # and what a tokenizer does not know it says with its unknown token.
+        meaningful = {number: str(token) for number, token in added.items() if str(token).strip()}
+        meaningful.pop(tokenizer.unk_token_id, None)
+        self._meaningful = frozenset(meaningful)
+        names = "|".join(map(re.escape, meaningful.values()))
+        self._names = re.compile(names, re.IGNORECASE) if names else None
         self._anchor_ids = self._encode(self.layout.anchor, is_content=True)
         self._anchor_text = self._decode(self._anchor_ids)
         self._has_warned = False
@@ -72,14 +75,11 @@ class Prompter:
             ModelError: If the prompt is too long even without history.
         """
         past = self._history(question)
-        bare = self._joined(question, (), 0) if past else ()
-        for kept in range(len(past), -1, -1):
-            ids = self._joined(question, past, kept)
-            if self._fits(ids, bare, reserve):
-                break
-        else:
-            ids = bare or ids  # without the mark: nothing of the history is seen
-        self._warn_once(len(past) - kept, len(past))
+        ids = self._joined(question, past, len(past))
+        bare = self._joined(question, (), 0) if past else ids
+        if past and not self._fits(ids, bare, reserve):
+            kept, ids = self._longest(question, past, bare, reserve)
+            self._warn_once(len(past) - kept, len(past))
         if len(ids) > self.max_length:  # with less room than was asked for, a shorter action may still fit
             raise ModelError(
                 f"Expected a prompt of at most {self.max_length} tokens (the model's limit); an observation of "
@@ -87,6 +87,21 @@ class Prompter:
                 "a longer context."
             )
         return ids
+
+    def _longest(
+        self, question: Question, past: tuple[PastStep, ...], bare: TokenIds, reserve: int
+    ) -> tuple[int, TokenIds]:
+        """The most steps that fit, and the prompt with them: by halving, since a prompt grows with its steps."""
+        kept, best = 0, bare  # without the mark of a gap, where nothing of the history is seen
+        low, high = 0, len(past) - 1
+        while low <= high:
+            middle = (low + high) // 2
+            ids = self._joined(question, past, middle)
+            if self._fits(ids, bare, reserve):
+                kept, best, low = middle, ids, middle + 1
+            else:
+                high = middle - 1
+        return kept, best
 
     def _history(self, question: Question) -> tuple[PastStep, ...]:
         wanted = self.template.needs.history
@@ -113,7 +128,7 @@ class Prompter:
 
     def _fits(self, ids: TokenIds, bare: TokenIds, reserve: int) -> bool:
         bound = self.template.history_tokens
-        return len(ids) + reserve <= self.max_length and (not bare or bound is None or len(ids) - len(bare) <= bound)
+        return len(ids) + reserve <= self.max_length and (bound is None or len(ids) - len(bare) <= bound)
 
     def _warn_once(self, n_omitted: int, n_steps: int) -> None:
         if n_omitted and not self._has_warned:
@@ -135,22 +150,25 @@ class Prompter:
 
     def _spell_specials(self, parts: list[Part]) -> bool:
         """Whether a content would not be read as text."""
-        contents = [part.text for part in parts if part.is_content]
-        if self._meaningful is not None and any(map(self._meaningful.search, contents)):
-            return True
-        return any(name in text for text in contents for name in self._special_names)
+        return self._names is not None and any(self._names.search(part.text) for part in parts if part.is_content)
 
     def _encode(self, text: str, *, is_content: bool) -> TokenIds:
-        # Text from an environment is text: a "</s>" in it must not become the end token.
-        pieces = self._harmless(text) if is_content else [text]
         encode = partial(self._tokenizer.encode, add_special_tokens=False, split_special_tokens=is_content)
-        return tuple(token for piece in pieces for token in encode(piece))
+        ids = tuple(encode(text))
+        if not is_content or self._meaningful.isdisjoint(ids):
+            return ids
+        # Text from an environment is text: a "</s>" in it must not become the end token. What the tokenizer takes for
+        # one all the same is cut inside of the word, and if that does not help, everywhere.
+        for pieces in (self._cut(text), list(text)):
+            ids = tuple(token for piece in pieces for token in encode(piece))
+            if self._meaningful.isdisjoint(ids):
+                break
+        return ids
 
-    def _harmless(self, text: str) -> list[str]:
-        """The text, cut inside of every word that would become a token with a meaning."""
-        if self._meaningful is None:
-            return [text]
-        cuts = [0, *(found.start() + 1 for found in self._meaningful.finditer(text)), len(text)]
+    def _cut(self, text: str) -> list[str]:
+        """The text, cut inside of every name of a token with a meaning."""
+        found = () if self._names is None else self._names.finditer(text)
+        cuts = [0, *(one.start() + 1 for one in found), len(text)]
         return [text[start:end] for start, end in pairwise(cuts)]
 
     # ------------------------------------------------------------------ actions

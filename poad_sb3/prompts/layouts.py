@@ -109,12 +109,17 @@ class ChatLayout(Layout):
         self._tokenizer, self._arguments, self._system = tokenizer, dict(arguments), system
         self._has_system = bool(system) and self._knows_system()
         self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
+        self._trims = f"\t{_MARK.format(0)}\t" not in self._render([_message("user", 0, "\t")], generate=True)
         asked = self._render([_message("user", 0)], generate=True)
         answered = self._render([_message("user", 0), _message("assistant", 1)], generate=False)
         before, _, behind = answered.partition(_MARK.format(1))
-        self.separator = before[len(asked) :] if before.startswith(asked) else ""
+        opening = before[len(asked) :] if before.startswith(asked) else ""
+        # Special tokens before an answer belong to the prompt: the agent is not to write them.
+        is_plain = not any(name in opening for name in self._added_names())
+        self.separator, self._opening = (opening, "") if is_plain else ("", opening)
         self.end_token = self._end_of_turn(behind)
-        self.anchor = self._plain_tail(asked)
+        self.anchor = self._plain_tail(asked + self._opening)
+        self._check_contents()
 
     def parts(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
@@ -128,11 +133,13 @@ class ChatLayout(Layout):
         contents.append(gap + question.text)
         if self._system and not self._has_system:
             contents[0] = f"{self._system}\n\n{contents[0]}"
+        if self._trims:
+            contents = [content.strip() for content in contents]
         pieces = self._skeleton(len(heads) + len(tails))
         parts = [Part(pieces[0], False)]
         for content, piece in zip(contents, pieces[1:], strict=True):
             parts += [Part(content, True), Part(piece, False)]
-        return parts
+        return [*parts, Part(self._opening, False)] if self._opening else parts
 
     def _render_skeleton(self, n_past: int) -> tuple[str, ...]:
         """What the template puts before, between and behind the contents."""
@@ -147,7 +154,25 @@ class ChatLayout(Layout):
                     f"tokenizer leaves out number {number + 1} ({roles[number]}). Fix: prompt='completion'."
                 )
             pieces.append(piece)
+        if _MARK[0] in "".join((*pieces, rest)):
+            raise ModelError(
+                "Expected a chat template that shows each message once; that of this tokenizer repeats some, or turns "
+                "their order. Fix: prompt='completion'."
+            )
         return (*pieces, rest)
+
+    def _check_contents(self) -> None:
+        """Refuse a template that changes what it is given, beyond the spaces around it."""
+        words = 'Pick up "it" & wait.'
+        parts = self.parts(Question(words, None), (), (), 0)
+        roles = ["system"] * self._has_system + ["user"]
+        contents = [part.text for part in parts if part.is_content]
+        talk = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
+        if "".join(part.text for part in parts) != self._render(talk, generate=True) + self._opening:
+            raise ModelError(
+                "Expected a chat template that shows messages as they are; that of this tokenizer changes "
+                f"{words!r}. Fix: prompt='completion'."
+            )
 
     def _render(self, messages: list[dict[str, str]], *, generate: bool) -> str:
         try:
@@ -173,6 +198,9 @@ class ChatLayout(Layout):
         ids = self._tokenizer.encode(behind, add_special_tokens=False)
         return next((int(token) for token in ids if token in special), int(self._tokenizer.eos_token_id))
 
+    def _added_names(self) -> list[str]:
+        return [str(token) for token in self._tokenizer.added_tokens_decoder.values() if str(token).strip()]
+
     def _plain_tail(self, text: str) -> str:
         """The last plain characters of a prompt, behind its last special token (which may have swallowed spaces)."""
         ids = self._tokenizer.encode(text, add_special_tokens=False)
@@ -181,8 +209,8 @@ class ChatLayout(Layout):
         return tail[-_LONGEST_ANCHOR:]
 
 
-def _message(role: str, number: int) -> dict[str, str]:
-    return {"role": role, "content": _MARK.format(number)}
+def _message(role: str, number: int, around: str = "") -> dict[str, str]:
+    return {"role": role, "content": f"{around}{_MARK.format(number)}{around}"}
 
 
 class _Holes(NamedTuple):

@@ -119,7 +119,33 @@ def test_a_damaged_context_is_refused(packed: str) -> None:
         parse_observation({"text": "a", "admissible_actions": "null", "context": 3})
 
 
+def test_an_action_that_was_too_long_says_so() -> None:
+    env = AdmissibleObservation(LampEnv(), history=2)
+    env.reset(seed=0)
+    observation, *_ = env.step(env.action_space.unfinished())  # type: ignore[attr-defined]
+    context = question(observation).context
+    assert context is not None
+    assert [step.action for step in context.history] == ["(too long)"]
+
+
 # ------------------------------------------------------------------ in training
+
+
+def test_values_are_of_the_prompts_that_are_acted_on() -> None:
+    """Where the context is tight, the room that an action needs decides how much history is shown."""
+    kwargs = {**SMALL, "prompt": {"kind": "completion", "history": 40}, "model": random_coder}
+    model = POAD("LLMPolicy", LampEnv(moves=60), n_steps=45, seed=0, action_sampling="free", max_new_tokens=3900,
+                 policy_kwargs=kwargs, _init_setup_model=False)  # fmt: skip
+    model._setup_model()
+    policy, limit = model.policy, model.policy.lm.max_length
+    env = AdmissibleObservation(LampEnv(moves=60), history=40)
+    observation, _ = env.reset(seed=0)
+    for _ in range(30):
+        observation, *_ = env.step(env.action_space.encode("wait"))  # type: ignore[attr-defined]
+    with pytest.warns(UserWarning, match="does not fit"):
+        (prompt,) = policy.prompts(observation)
+    assert len(prompt) <= limit - 3900
+    assert prompt == policy.chooser.prompt(question(observation))
 
 
 def last_prompt(model: POAD) -> str:

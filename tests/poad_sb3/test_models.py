@@ -18,10 +18,12 @@ from zoo import ZOO
 
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
+from poad_sb3.generation import Limits, generate
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.models.adapters import adapt
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.rollouts import CreditLevel
+from poad_sb3.sampling import TokenSampling
 from poad_sb3.update import UpdateSettings, _score_again, update
 
 TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}}
@@ -377,3 +379,69 @@ def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path
     with pytest.raises(CheckpointError, match=r"Expected the prompt the checkpoint was written with.*Fix: name it"):
         POAD.load(tmp_path / "saved.zip", policy_kwargs=kwargs)
     POAD.load(tmp_path / "saved.zip", policy_kwargs={**kwargs, "prompt": "chat"})
+
+
+# ------------------------------------------------------------------ what only looks like an ordinary model
+
+
+def test_positions_that_depend_on_the_batch_are_kept_short(folder_of: Callable[[str], str]) -> None:
+    """LongRoPE takes other factors for all rows as soon as one of them is long."""
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    def make() -> tuple[Any, Any]:
+        tokenizer = AutoTokenizer.from_pretrained(folder_of("phi3"))
+        factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+        config = Phi3Config(vocab_size=512, hidden_size=32, intermediate_size=48, num_hidden_layers=2, pad_token_id=0,
+                            num_attention_heads=4, max_position_embeddings=512, original_max_position_embeddings=32,
+                            rope_scaling={"rope_type": "longrope", **factors})  # fmt: skip
+        return Phi3ForCausalLM(config), tokenizer
+
+    with pytest.warns(UserWarning, match="is used with 32 tokens of context instead of 512"):
+        lm = LanguageModel(make, prompt="completion")
+    assert lm.max_length == 32
+    with pytest.raises(ModelError, match="Expected at most 32 tokens"):
+        lm.hidden_states([TokenRow((5,) * 33, None, (32,))])
+
+
+def test_a_cache_that_ignores_padding_is_not_used(folder_of: Callable[[str], str]) -> None:
+    """BART counts positions by itself: beside a longer prompt, a shorter one would be continued wrongly."""
+    from transformers import BartConfig, BartForCausalLM
+
+    def make() -> tuple[Any, Any]:
+        tokenizer = AutoTokenizer.from_pretrained(folder_of("gpt2"))
+        config = BartConfig(vocab_size=len(tokenizer), d_model=32, decoder_layers=2, decoder_attention_heads=4,
+                            decoder_ffn_dim=48, max_position_embeddings=128, dropout=0.0)  # fmt: skip
+        torch.manual_seed(0)
+        model = BartForCausalLM(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(5)
+        return model, tokenizer
+
+    lm = LanguageModel(make)
+    assert not lm.caches
+    prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You look.", "Go.")]
+    uniforms = np.random.default_rng(0).random((2, 6))
+    for prompt, one in zip(prompts, generate(lm, prompts, Limits(6), TokenSampling(), uniforms), strict=True):
+        with torch.no_grad():
+            logits = lm.base(input_ids=torch.tensor([[*prompt, *one.tokens]]), use_cache=False).logits[0]
+        known = logits[len(prompt) - 1 : -1].log_softmax(-1)[range(len(one.tokens)), one.tokens]
+        np.testing.assert_allclose(one.log_probs, known, atol=1e-4)
+
+
+@pytest.mark.parametrize("lora", [{"bias": "all"}, {"bias": "lora_only"}, {"init_lora_weights": "pissa"}])
+def test_an_adapter_that_cannot_be_taken_off_is_refused(folder_of: Callable[[str], str], lora: dict[str, Any]) -> None:
+    """The critic's features, and the divergence from the base, would be of another model."""
+    folder = folder_of("qwen2")
+    with pytest.raises(ModelError, match=r"Expected an adapter that can be taken off.*Fix: lora with bias='none'"):
+        LanguageModel(folder, lora=lora)
+    LanguageModel(folder, lora=lora, critic_trunk="live")
+    before = LanguageModel(folder, lora={"use_dora": True})
+    assert all("lora_B" not in name or not value.any() for name, value in before.named_parameters()), "put back"
+
+
+def test_a_larger_top_k_than_the_vocabulary_restricts_nothing(folder_of: Callable[[str], str]) -> None:
+    lm = LanguageModel(folder_of("gpt2"))
+    prompts = [lm.prompt_ids("The lamp is red.")]
+    (one,) = generate(lm, prompts, Limits(3), TokenSampling(1.0, 10**6), np.full((1, 3), 0.4))
+    assert {decision.children for decision in one.decisions} == {()}

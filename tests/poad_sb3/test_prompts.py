@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from zoo import ZOO
 
 from poad_sb3.errors import ModelError, ObservationError
@@ -212,6 +213,83 @@ def test_a_template_that_hides_messages_is_refused(tokenizer_of: Callable[[str],
     assert ours.prompt_ids(Question("red", None, Context()))
     with pytest.raises(ModelError, match=r"Expected a chat template that shows all 3 messages.*number 1 \(user\)"):
         ours.prompt_ids(Question("red", None, steps(1)))
+
+
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+
+
+def test_special_tokens_before_an_answer_belong_to_the_prompt(tokenizer_of: Callable[[str], Any]) -> None:
+    """A template without a generation prompt: the agent is not to write the header, least of all letter by letter."""
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = CHATML
+    ours = prompter(tokenizer, ChatPrompt(system=""))
+    ids = ours.prompt_ids(Question("A door.", None))
+    assert text_of(tokenizer, ids) == "<|im_start|>user\nA door.<|im_end|>\n<|im_start|>assistant\n"
+    assert ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
+    assert text_of(tokenizer, ours.action_ids("open")) == "open<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (CHATML.replace("{{ m.content }}", "{{ m.content }} {{ m.content }}"), "shows each message once"),
+        (CHATML.replace("m.content }}", "m.content | upper }}"), "shows messages as they are.*changes"),
+        (CHATML.replace("m.content }}", "m.content | tojson }}"), "shows messages as they are|shows all"),
+    ],
+)
+def test_a_template_that_changes_what_it_is_given_is_refused(
+    tokenizer_of: Callable[[str], Any], template: str, message: str
+) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = template
+    with pytest.raises(ModelError, match=f"(?s)Expected a chat template that .*{message}.*Fix: prompt='completion'"):
+        ChatPrompt(system="").bind(tokenizer)
+
+
+@pytest.mark.parametrize("name", ["gemma", "qwen2", "llama2"])
+def test_spaces_around_messages_go_where_the_template_drops_them(tokenizer_of: Callable[[str], Any], name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    ours = prompter(tokenizer, ChatPrompt(system=""))
+    ids = ours.prompt_ids(Question("  A door.\n", None))
+    assert ids == rendered(tokenizer, messages(name, "", "  A door.\n"), ask=True)
+
+
+def test_a_vocabulary_that_holds_the_names_of_special_tokens(tmp_path: Path) -> None:
+    """A Unigram model finds `</s>` among its own pieces, whatever it is told about added tokens."""
+    pieces = [("<unk>", 0.0), ("</s>", -1.0), ("▁", -2.0), *((letter, -3.0) for letter in "<>/sandcok ")]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.Unigram(pieces, unk_id=0)), unk_token="<unk>", eos_token="</s>"
+    )
+    ours = prompter(tokenizer, CompletionPrompt())
+    assert ours.prompt_ids(Question("and </s> and", None)).count(ours.end_token) == 0
+    assert ours.action_ids("</s>").count(ours.end_token) == 1
+
+
+def test_names_of_tokens_are_found_in_any_case(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer = tokenizer_of("gpt2")
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.add_tokens([AddedToken("<think>", normalized=True)])
+    number = tokenizer.convert_tokens_to_ids("<think>")
+    assert number in tokenizer.encode("so <THINK> now")
+    ours = prompter(tokenizer, CompletionPrompt())
+    assert number not in ours.prompt_ids(Question("so <THINK> now", None))
+
+
+def test_a_long_history_is_cut_in_few_tries(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer, n = tokenizer_of("gpt2"), 200
+    ours = prompter(tokenizer, CompletionPrompt(history=n), max_length=300)
+    tries = []
+    joined = ours._joined
+
+    def counted(*arguments: Any) -> Any:
+        tries.append(1)
+        return joined(*arguments)
+
+    ours._joined = counted  # type: ignore[method-assign]
+    with pytest.warns(UserWarning, match="does not fit"):
+        ids = ours.prompt_ids(Question("Now act.", None, steps(n)))
+    assert len(tries) <= 12
+    assert 250 < len(ids) <= 300, "and as many are shown as fit"
 
 
 def test_a_chat_does_not_change_with_the_day(tokenizer_of: Callable[[str], Any]) -> None:
