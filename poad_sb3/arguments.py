@@ -15,10 +15,13 @@ from poad_sb3.errors import PoadError
 if TYPE_CHECKING:
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
-__all__ = ["MERGED", "PresetError", "check_arguments", "known_arguments", "nearest", "typed_arguments"]
+__all__ = ["MERGED", "MOVABLE", "PresetError", "check_arguments", "known_arguments", "nearest", "typed_arguments"]
 
 MERGED = "policy_kwargs"
 """The argument that is itself arguments: given ones are laid over those of a preset."""
+
+MOVABLE = ("model", "revision")
+"""Policy arguments that say where the base model is; its fingerprint is checked wherever that is."""
 
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 """What a boolean may be called, in any case."""

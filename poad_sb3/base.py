@@ -12,6 +12,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
+from poad_sb3.arguments import nearest
 from poad_sb3.persistence import ResumableAlgorithm
 from poad_sb3.stepping import step_all
 
@@ -35,7 +36,10 @@ class LanguageModelAlgorithm(ResumableAlgorithm):
         known = set(inspect.signature(self.policy_class.__init__).parameters) - {"self", *arguments}
         unknown = sorted(set(self.policy_kwargs) - known)
         if unknown:
-            raise ValueError(f"Expected policy_kwargs among {sorted(known)}; got {unknown[0]!r}.")
+            own = known - {"observation_space", "action_space", "lr_schedule", "use_sde", "device"}
+            raise ValueError(
+                f"Expected policy_kwargs among {sorted(own)}; got {unknown[0]!r}. {nearest(unknown[0], own)}"
+            )
         spaces = (self.observation_space, self.action_space)
         arguments["device"] = self.device
         policy = self.policy_class(*spaces, self.lr_schedule, **arguments, **self.policy_kwargs)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
-from stable_baselines3.common.save_util import open_path
+from stable_baselines3.common.save_util import json_to_data, open_path
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from lang_envs.wrappers.admissible import EpisodeContext
@@ -29,6 +29,7 @@ __all__ = [
     "capture_envs",
     "capture_rng",
     "read_header",
+    "read_policy_kwargs",
     "restore_envs",
     "restore_rng",
 ]
@@ -97,6 +98,20 @@ def read_header(target: Target) -> dict[str, Any]:
             f"Expected a checkpoint written by save(); {target} is truncated or corrupt ({error}). "
             "Fix: use an earlier checkpoint."
         ) from error
+    finally:
+        if isinstance(target, str | pathlib.Path):
+            file.close()
+        else:
+            file.seek(0)
+
+
+def read_policy_kwargs(target: Target) -> dict[str, Any]:
+    """Arguments of the policy in a checkpoint that `read_header` has verified; no weights are read."""
+    file = open_path(target, "r", verbose=0, suffix="zip")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            kept: dict[str, Any] = json_to_data(archive.read("data").decode())["policy_kwargs"]
+            return kept
     finally:
         if isinstance(target, str | pathlib.Path):
             file.close()

@@ -158,6 +158,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, kind: Kind) -> tuple[LLMPolicy, Abo
         fingerprint=policy.lm.fingerprint,
         dtype=str(policy.lm.base.dtype).removeprefix("torch."),
         prompt=policy.lm.prompter.template.to_dict(),
+        end_token=(policy.lm.end_token, policy.lm.tokenizer.convert_ids_to_tokens(policy.lm.end_token)),
         action_sampling=settings["action_sampling"],
         candidate_normalization=settings["candidate_normalization"],
         drawn_by={name: settings[name] for name in ("temperature", "top_k", "top_p", "stop", "max_new_tokens")},

@@ -29,6 +29,7 @@ class About:
         fingerprint: Digest of its weights and vocabulary, as checkpoints have it.
         dtype: Of the weights of the base model.
         prompt: The prompt template, as `PromptTemplate.to_dict` writes it.
+        end_token: Id and name of the token that ends an action.
         action_sampling: How the policy acts.
         candidate_normalization: N(a), where it acts by candidates.
         drawn_by: Settings of free sampling.
@@ -43,6 +44,7 @@ class About:
     fingerprint: str
     dtype: str
     prompt: Mapping[str, Any]
+    end_token: tuple[int, str]
     action_sampling: str
     candidate_normalization: str
     drawn_by: Mapping[str, Any]
@@ -73,8 +75,20 @@ def model_card(about: About) -> str:
         opening=_OPENING[about.kind],
         table=_table(about),
         code=_code(about),
-        prompt=_PROMPTS[about.prompt["kind"]],
+        prompt=_PROMPTS[about.prompt["kind"]] + _history(about),
         acting=_ACTING[about.action_sampling].format(normalization=about.candidate_normalization, **about.drawn_by),
+    )
+
+
+def _history(about: About) -> str:
+    """How earlier steps are shown, if they are."""
+    n = about.prompt.get("history", 0)
+    end = f" An action ends with token {about.end_token[0]}, `{about.end_token[1]}`."
+    if not n:
+        return end
+    return (
+        f" The latest {n} steps of an episode come first, as lines of observation and action or as earlier turns; "
+        'where some do not fit, "(k earlier steps are left out.)" stands in the middle.' + end
     )
 
 
@@ -115,8 +129,10 @@ A whole model: the weights of the base model below, changed by training. It need
 _PROMPTS = {
     "completion": "A prompt is the start token, if the tokenizer has one of its own, and the text of the observation; "
     "an action is the separator (a space), its text and the end token.",
-    "chat": "A prompt is made by the tokenizer's chat template: the instructions in `poad_prompt.json`, then the "
-    "observation as a message of the user. An action is the assistant's answer, up to the token that ends a turn.",
+    "chat": "A prompt is `tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, "
+    "**arguments)`, encoded with `add_special_tokens=False`: the instructions (`system` in `poad_prompt.json`, before "
+    "the first message where the template knows no such role), then the observation as a message of the user; "
+    "`arguments` are in that file too. An action is the assistant's answer, up to the token that ends a turn.",
     "fim": "A prompt is what stands before and behind a hole, with the tokenizer's marks for it; an action fills it.",
 }
 _ACTING = {

@@ -155,6 +155,8 @@ def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
     lines.append(("forced" if token.forced else f"p {token.probability:.2f}", "dim"))
     if token.value is not None:
         lines.append((f"\nV {token.value:z.2f}", "dim"))
+    if token.advantage is not None:
+        lines.append((f"\nA {token.advantage:+z.2f}", "dim"))
     return Text.assemble(*lines)
 
 

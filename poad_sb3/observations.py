@@ -98,6 +98,11 @@ def merge_admissible(
         )
     if isinstance(observation, str) and all(isinstance(action, str) for action in admissible_actions):
         return admissible_observation(observation, [str(action) for action in admissible_actions])
+    if isinstance(observation, Mapping):
+        raise ObservationError(
+            "Expected a text with a list of actions, or an observation that brings its own; got both. "
+            "Fix: leave admissible_actions out."
+        )
     is_batch = isinstance(observation, list | tuple | np.ndarray) and np.ndim(observation) == 1
     if (
         not is_batch

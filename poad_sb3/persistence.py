@@ -220,7 +220,8 @@ class ResumableAlgorithm(BaseAlgorithm):
             custom_objects: See SB3.
             print_system_info: See SB3.
             force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
-            **kwargs: Constructor arguments to replace. `policy_kwargs={"model": folder}` finds a model that has moved.
+            **kwargs: Constructor arguments to replace; `policy_kwargs` are laid over those in the checkpoint, so that
+                `policy_kwargs={"model": folder}` finds a model that has moved.
 
         Raises:
             CheckpointError: If the file is damaged, or the base model is not the one it was written with.
@@ -239,9 +240,10 @@ class ResumableAlgorithm(BaseAlgorithm):
             raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
         prompt = header.get("prompt", "completion")
         if "policy_kwargs" in kwargs:
-            prompt = kwargs["policy_kwargs"].get("prompt", prompt)
-            # SB3 would insist on equal ones; shapes and fingerprint are checked anyway
-            custom_objects = {**(custom_objects or {}), "policy_kwargs": kwargs.pop("policy_kwargs")}
+            merged = {**checkpoints.read_policy_kwargs(path), **kwargs.pop("policy_kwargs")}
+            prompt = merged.get("prompt", prompt)
+            # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
+            custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
         wrapped = None if env is None else cls._wrap_env(wrap_language_env(env, needs_of(prompt)))
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
         model._check_numbers()

@@ -284,7 +284,12 @@ class LLMPolicy(BasePolicy):
         observation: Any,  # noqa: ANN401 - checked in parse_observation
         admissible_actions: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Probability of every admissible action of one observation."""
+        """Probability of every admissible action of one observation.
+
+        Args:
+            observation: A `str` with `admissible_actions`, or a mapping as `AdmissibleObservation` makes it, alone.
+            admissible_actions: The list beside a `str`.
+        """
         question = parse_observation(merge_admissible(observation, admissible_actions))[0][0]
         return self.chooser.probabilities(question, self._predict_scores)
 

@@ -7,7 +7,7 @@ import io
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from stable_baselines3.common.logger import CSVOutputFormat, KVWriter, Logger, T
 from stable_baselines3.common.vec_env import VecEnv
 
 import lang_envs
-from poad_sb3.arguments import known_arguments
+from poad_sb3.arguments import MERGED, known_arguments
 from poad_sb3.checkpoints import atomic_target
 from poad_sb3.errors import PoadError
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
@@ -86,6 +86,14 @@ class RunConfig:
     save_every: int
     sessions: list[dict[str, Any]] = field(default_factory=list)
     format: int = 1
+
+    def moved(self, model: Mapping[str, Any]) -> RunConfig:
+        """The same run, whose base model is elsewhere: `policy_kwargs` that replace those of the run."""
+
+        def changed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+            return {**arguments, MERGED: {**(arguments.get(MERGED) or {}), **model}} if model else dict(arguments)
+
+        return replace(self, given=changed(self.given), arguments=changed(self.arguments))
 
 
 @dataclass(frozen=True)

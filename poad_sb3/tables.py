@@ -46,7 +46,7 @@ class GenerationTableCallback(BaseCallback):
         every: Rollouts from one table to the next; they are counted from the start of the training, not of the process.
         n_samples: Actions in a table.
         pick: Which, see `Pick`.
-        prompt_characters: How much of the end of a prompt is kept.
+        prompt_characters: How much of the end of a prompt is kept, behind an ellipsis if that is not all.
         verbose: 1 to print the table too, tokens coloured by advantage: green above 0, red below.
 
     Raises:
@@ -119,7 +119,7 @@ class GenerationTableCallback(BaseCallback):
         return Generation(
             step=self.model.num_timesteps - after,
             env=action.env,
-            prompt=decode(lm.tokenizer, action.path.prompt)[-self.prompt_characters :],
+            prompt=_ending(decode(lm.tokenizer, action.path.prompt), self.prompt_characters),
             action=lm.prompter.action_text(action.path.action),
             reward=action.reward,
             value=whole[0],
@@ -127,6 +127,10 @@ class GenerationTableCallback(BaseCallback):
             ret=whole[2],
             tokens=tuple(TokenEntry(text, math.exp(log), n not in choices, *one) for n, (text, log, one) in parts),
         )
+
+
+def _ending(prompt: str, n_characters: int) -> str:
+    return prompt if len(prompt) <= n_characters else f"…{prompt[-n_characters:]}"
 
 
 def _picked(actions: Sequence[RolloutAction], n: int, pick: Pick) -> list[RolloutAction]:

@@ -31,6 +31,14 @@ Settings = Annotated[
         help="A constructor argument, such as gamma=0.9 or policy_kwargs.model=FOLDER; repeatable.",
     ),
 ]
+Moved = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="policy_kwargs.model or policy_kwargs.revision: where the base model is now.",
+    ),
+]
 EnvSettings = Annotated[
     list[str] | None,
     typer.Option(
@@ -85,13 +93,21 @@ def evaluate(
         bool, typer.Option("--deterministic/--sample", help="The most probable action, or a sample as in training.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of episodes and samples.")] = 0,
+    settings: Moved = None,
 ) -> None:
     """Play whole episodes with a trained agent."""
     require_llm()
     from poad_sb3.cli.evaluate import evaluate_run
 
     evaluate_run(
-        console(), source, env_id, env_settings or (), episodes=episodes, deterministic=deterministic, seed=seed
+        console(),
+        source,
+        env_id,
+        env_settings or (),
+        settings or (),
+        episodes=episodes,
+        deterministic=deterministic,
+        seed=seed,
     )
 
 
@@ -107,7 +123,7 @@ def export(
         str | None, typer.Option(metavar="USER/REPO", help="Then upload it to this repository of the hub.")
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="With --push: a repository that everybody sees.")] = False,
-    settings: Settings = None,
+    settings: Moved = None,
 ) -> None:
     """Write an agent as a PEFT adapter or a whole model, for use without poad_sb3."""
     require_llm()

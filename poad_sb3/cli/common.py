@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from poad_sb3.arguments import nearest
+from poad_sb3.arguments import MERGED, MOVABLE, nearest
 from poad_sb3.presets import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "environments",
     "fail",
     "found",
+    "moved_model",
     "parse_settings",
     "require_device",
     "require_llm",
@@ -133,6 +134,16 @@ def parse_settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             place[last] = _LITERALS.get(value, value)
     return parsed
+
+
+def moved_model(settings: Sequence[str]) -> dict[str, Any]:
+    """Where the base model is now, by NAME=VALUE. Anything else would make another policy of the same weights."""
+    given = parse_settings("--set", settings)
+    moved = given.pop(MERGED, {})
+    if given or not isinstance(moved, dict) or not moved.keys() <= set(MOVABLE):
+        names = " or ".join(f"{MERGED}.{name}" for name in MOVABLE)
+        fail(f"Expected {names} after --set; got {' '.join(settings)}. Fix: leave the rest out.")
+    return moved
 
 
 def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int) -> VecEnv:

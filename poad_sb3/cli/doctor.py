@@ -155,7 +155,7 @@ def _verdict(diagnosis: Diagnosis) -> Text:
 
 def _shown(best: Choice) -> str:
     said = ", ".join(f"{name}={value!r}" for name, value in best.policy_kwargs.items())
-    return f"{best.model} in {_gb(best.needed.total)} GB: policy_kwargs=dict({said})"
+    return f"{best.model} in {_gb(best.needed.total)} GB: learning_rate=1e-4, policy_kwargs=dict({said})"
 
 
 def _gb(size: int) -> str:

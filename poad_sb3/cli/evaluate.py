@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import environments, fail, found, parse_settings, writer
+from poad_sb3.cli.common import environments, fail, found, moved_model, parse_settings, writer
 from poad_sb3.errors import PoadError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def evaluate_run(
     source: Path,
     env_id: str | None,
     env_settings: Sequence[str],
+    settings: Sequence[str] = (),
     *,
     episodes: int,
     deterministic: bool,
@@ -47,10 +48,12 @@ def evaluate_run(
         source: Folder of a run, or a checkpoint.
         env_id: Environment; None for that of the run.
         env_settings: NAME=VALUE arguments of it, over those of the run if it is the run's.
+        settings: NAME=VALUE of `policy_kwargs`, over those of the checkpoint: a base model that has moved.
         episodes: How many.
         deterministic: The most probable action instead of a sample.
         seed: Of the episodes and of the samples.
     """
+    moved = moved_model(settings)
     checkpoint, config = found(source)
     if env_id is None and config is None:
         fail(f"Expected --env ID with a checkpoint that is in no run's folder; got {source}.")
@@ -63,7 +66,7 @@ def evaluate_run(
     envs = environments(name, kwargs, 1)
     try:
         header = read_header(checkpoint)
-        model = writer(header["algorithm"]).load(checkpoint)
+        model = writer(header["algorithm"]).load(checkpoint, policy_kwargs=moved)
         model.policy.seed(seed)
         played = _play(model, envs, episodes, deterministic=deterministic, seed=seed)
     except (PoadError, LangEnvsError, OSError, ValueError) as error:

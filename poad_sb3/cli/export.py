@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from stable_baselines3.common.save_util import load_from_zip_file
 
-from poad_sb3.arguments import MERGED
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import fail, found, parse_settings, writer
+from poad_sb3.cli.common import fail, found, moved_model, writer
 from poad_sb3.errors import PoadError
 from poad_sb3.export import Export, export_policy, push
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = ["export_run"]
-
-_MOVABLE = ("model", "revision")
-"""Policy arguments that say where the base model is; its fingerprint is checked wherever that is."""
 
 
 def export_run(
@@ -47,7 +42,7 @@ def export_run(
     """
     if public and repo_id is None:
         fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")
-    moved = _moved(settings)
+    moved = moved_model(settings)
     checkpoint, _ = found(source)
     try:
         model = _load(checkpoint, moved)
@@ -67,16 +62,6 @@ def export_run(
     console.print(address, markup=False, highlight=False, soft_wrap=True)
 
 
-def _moved(settings: Sequence[str]) -> dict[str, Any]:
-    """Where the base model is now. Anything else would make another policy of the same weights."""
-    given = parse_settings("--set", settings)
-    moved = given.pop(MERGED, {})
-    if given or not isinstance(moved, dict) or not moved.keys() <= set(_MOVABLE):
-        names = " or ".join(f"{MERGED}.{name}" for name in _MOVABLE)
-        fail(f"Expected {names} after --set; got {' '.join(settings)}. Fix: leave the rest out.")
-    return moved
-
-
 def _load(checkpoint: Path, moved: Mapping[str, Any]) -> LLMOnPolicyAlgorithm:
     name = read_header(checkpoint)["algorithm"]
     kind = writer(name)
@@ -85,11 +70,7 @@ def _load(checkpoint: Path, moved: Mapping[str, Any]) -> LLMOnPolicyAlgorithm:
             f"Expected a checkpoint whose language model was trained; {checkpoint} is of {name}, which trains Q-values "
             "beside it and leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or ARCHER."
         )
-    if not moved:
-        return kind.load(checkpoint)
-    data, _, _ = load_from_zip_file(checkpoint)
-    kept: dict[str, Any] = (data or {})[MERGED]
-    return kind.load(checkpoint, policy_kwargs={**kept, **moved})
+    return kind.load(checkpoint, policy_kwargs=moved)
 
 
 def _show(console: Console, exported: Export) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poad_sb3.arguments import check_arguments, nearest, typed_arguments
+from poad_sb3.arguments import MERGED, MOVABLE, check_arguments, nearest, typed_arguments
 from poad_sb3.cli.common import algorithm, fail, parse_settings
 from poad_sb3.presets import PRESETS, preset_arguments
 from poad_sb3.runs import RunConfig, differences
@@ -66,6 +66,11 @@ class Request:
             **options,
         )
 
+    def moved(self) -> dict[str, Any]:
+        """Where the base model is now, if that is said; its fingerprint tells whether it is the same."""
+        settings = self.arguments.get(MERGED)
+        return {name: settings[name] for name in MOVABLE if name in settings} if isinstance(settings, dict) else {}
+
     def default_folder(self) -> Path:
         """Where the run goes if nothing is said."""
         if self.env_id is None:
@@ -88,6 +93,7 @@ class Request:
                 n_envs = n_envs or PRESETS[self.preset].n_envs
         except (ValueError, TypeError, AssertionError) as error:
             fail(str(error))
+        _make_absolute(given)
         return RunConfig(
             algorithm=name,
             preset=self.preset,
@@ -135,3 +141,11 @@ class Request:
         ]
         if found:
             fail(f"A run goes on with its own settings: {'; '.join(found)}. Fix: leave that out, or use another --out.")
+
+
+def _make_absolute(given: dict[str, Any]) -> None:
+    """Name the folder of a base model so that it is found from anywhere."""
+    settings = given.get(MERGED) or {}
+    model = settings.get("model")
+    if isinstance(model, str) and model != "pocket" and Path(model).is_dir():
+        given[MERGED] = {**settings, "model": str(Path(model).resolve())}

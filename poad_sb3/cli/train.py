@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ def train_run(
     folder = runs.RunFolder(out or request.default_folder())
     try:
         existing = folder.read_config()
+        existing = None if existing is None else existing.moved(request.moved())
     except runs.RunError as error:
         fail(str(error))
     if existing is not None and not resume:
@@ -65,7 +67,10 @@ def train_run(
         config = replace(existing, steps=kept[0], save_every=kept[1])
     folder.clean()
     envs = environments(config.env_id, config.env_kwargs, config.n_envs)
-    model = _load(folder, config, envs, device) if folder.latest.exists() and existing else _make(config, envs, device)
+    if existing is not None and folder.latest.exists():
+        model = _load(folder, config, envs, device, request.moved())
+    else:
+        model = _make(config, envs, device)
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
     config = _completed(config, existing, model, envs)
@@ -88,13 +93,15 @@ def _make(config: RunConfig, envs: VecEnv, device: str) -> LLMOnPolicyAlgorithm:
         fail(str(error))
 
 
-def _load(folder: RunFolder, config: RunConfig, envs: VecEnv, device: str) -> LLMOnPolicyAlgorithm:
+def _load(
+    folder: RunFolder, config: RunConfig, envs: VecEnv, device: str, moved: Mapping[str, Any]
+) -> LLMOnPolicyAlgorithm:
     kind = algorithm(config.algorithm)
     try:
         written_by = read_header(folder.latest)["algorithm"]
         if written_by != config.algorithm:
             fail(f"{folder.latest} was written by {written_by}, but the run is of {config.algorithm}.")
-        model = kind.load(folder.latest, envs, device)
+        model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved))
     except _BAD as error:
         fail(str(error))
     found = list(runs.differences(runs.effective_arguments(model), config.arguments))

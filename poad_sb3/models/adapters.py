@@ -60,7 +60,7 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - t
     except (TypeError, ValueError) as error:
         raise ModelError(
             f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
-            f"({str(error)[:300]}). Fix: name target_modules that this architecture has."
+            f"({str(error)[:300]}). Fix: target_modules that this architecture has, and arguments by peft's own names."
         ) from error
 
 

@@ -39,10 +39,15 @@ _QUANTIZATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Arguments of `BitsAndBytesConfig`; 4 bits as in QLoRA (arXiv 2305.14314)."""
 
-_FIX_CODE = "load it in a function, model=make, where trust_remote_code says that its code may run"
+_FIXES = {
+    "trust_remote_code": "load it in a function, model=make, where trust_remote_code says that its code may run",
+    "attn_implementation": "leave attn_implementation out; `poad doctor` says what works here",
+    "flash": "leave attn_implementation out; `poad doctor` says what works here",
+}
+"""By a word of what transformers says."""
 _FIX_FILES = (
-    "check the spelling, also of the revision; for a private or gated model run `hf auth login` or set HF_TOKEN; "
-    "without a network, download the folder elsewhere and pass its path"
+    "check the spelling, also of the revision; a folder is looked up where the process runs; for a private or gated "
+    "model run `hf auth login` or set HF_TOKEN; without a network, download the folder elsewhere and pass its path"
 )
 _LONGEST = 300
 """Characters of an error of transformers or the hub that are shown."""
@@ -130,8 +135,8 @@ def _check(source: ModelSource) -> None:
         )
     if source.dtype not in DTYPES:
         raise ModelError(
-            f"Expected dtype to be one of {sorted(DTYPES)}; got {source.dtype!r}. In float16 the gradients of the "
-            "adapter underflow. Fix: 'bfloat16', or 'float32' where the device has none."
+            f"Expected dtype to be one of {sorted(DTYPES)}; got {source.dtype!r}. (In float16 gradients underflow.) "
+            "Fix: 'bfloat16', or 'float32' where the device has none."
         )
 
 
@@ -153,6 +158,7 @@ def _name_of(factory: ModelFactory) -> str:
 
 def _from_files(source: ModelSource) -> tuple[Any, Any]:
     assert isinstance(source.model, str)
+    _check_folder(source.model)
     where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
     # Said, since transformers would ask on stdin whether to run the code of a model that brings some.
     both: dict[str, Any] = {"trust_remote_code": False}
@@ -171,7 +177,7 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
         raise ModelError(
             "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
             f"{source.model!r}{_at(source.revision)}, which could not be loaded ({said}). "
-            f"Fix: {_FIX_CODE if 'trust_remote_code' in said else _FIX_FILES}."
+            f"Fix: {next((fix for word, fix in _FIXES.items() if word in said), _FIX_FILES)}."
         ) from error
     if commit is not None:
         base.config._commit_hash = commit  # transformers has stopped to note it
@@ -181,6 +187,16 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
             f"missing, first {min(report['missing_keys'])!r}, and would be random. Fix: complete the folder."
         )
     return base, tokenizer
+
+
+def _check_folder(model: str) -> None:
+    """Refuse what can only be a folder and is none, before a hub is asked for it."""
+    is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
+    if is_path and not Path(model).exists():
+        raise ModelError(
+            f"Expected a folder with a Hugging Face model; there is no {Path(model).resolve()}. Fix: the path where "
+            "it is now; for a checkpoint POAD.load(..., policy_kwargs={'model': path}), --set policy_kwargs.model=PATH."
+        )
 
 
 def _pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
@@ -235,18 +251,18 @@ def _from_factory(source: ModelSource) -> tuple[Any, Any]:
 
 
 def _quantization(source: ModelSource) -> Any:  # noqa: ANN401 - transformers has no types
+    given = source.quantization
+    if isinstance(given, str) and given not in _QUANTIZATIONS:
+        raise ModelError(
+            f"Expected quantization to be one of {sorted(_QUANTIZATIONS)}, or arguments of BitsAndBytesConfig; got "
+            f"{given!r}."
+        )
     # It says once for every product of two matrices that its input was cast.
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if importlib.util.find_spec("bitsandbytes") is None:
         raise MissingExtraError(
             f"Expected the package of the extra 'quant' for quantization={source.quantization!r}; bitsandbytes is not "
             'installed. Fix: pip install -c constraints.txt -e ".[quant]" in the checkout.'
-        )
-    given = source.quantization
-    if isinstance(given, str) and given not in _QUANTIZATIONS:
-        raise ModelError(
-            f"Expected quantization to be one of {sorted(_QUANTIZATIONS)}, or arguments of BitsAndBytesConfig; got "
-            f"{given!r}."
         )
     settings = _QUANTIZATIONS[given] if isinstance(given, str) else dict(given or {})
     try:

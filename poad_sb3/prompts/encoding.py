@@ -83,8 +83,8 @@ class Prompter:
         if len(ids) > self.max_length:  # with less room than was asked for, a shorter action may still fit
             raise ModelError(
                 f"Expected a prompt of at most {self.max_length} tokens (the model's limit); an observation of "
-                f"{len(question.text)} characters takes {len(ids)}. Fix: shorten the observation, or use a model with "
-                "a longer context."
+                f"{len(question.text)} characters takes {len(ids)}. Fix: shorten the observation (or the instructions "
+                "of a chat), or use a model with a longer context."
             )
         return ids
 
@@ -135,7 +135,8 @@ class Prompter:
             self._has_warned = True
             warnings.warn(
                 f"The history does not fit into the prompt: {n_omitted} of {n_steps} steps are left out from its "
-                "middle. (Said once.) Fix: a smaller history, shorter observations, or a model with a longer context.",
+                "middle. (Said once.) Fix: a smaller history, more max_history_tokens, shorter texts, or a model "
+                "with a longer context.",
                 stacklevel=2,
             )
 

@@ -240,9 +240,11 @@ class FillInMiddleLayout(Layout):
         wanted = _HOLES if tokens is None else (_Holes(*tokens),)
         found = next((holes for holes in wanted if vocabulary.keys() >= set(holes[:3])), None)
         if found is None:
+            missing = [token for token in wanted[0][:3] if token not in vocabulary]
             raise ModelError(
-                f"Expected a tokenizer with tokens for filling in the middle, such as {wanted[0][:3]}; this one has "
-                "none. Fix: prompt='completion', or name its tokens: prompt={'kind': 'fim', 'tokens': [...]}."
+                f"Expected a tokenizer with tokens for filling in the middle, such as {wanted[0][:3]}; its vocabulary "
+                f"has no {missing[0]!r}. Fix: prompt='completion', or name tokens that it has: "
+                "prompt={'kind': 'fim', 'tokens': [...]}."
             )
         self.start, self._holes = _start_of(tokenizer), found
         self.end_token = int(vocabulary.get(found.end, tokenizer.eos_token_id))

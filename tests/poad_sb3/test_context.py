@@ -174,6 +174,14 @@ def test_an_environment_without_history_is_refused() -> None:
         model.predict("The lamp is red.", admissible_actions=["wait", "press it"])
 
 
+def test_by_hand_the_observation_comes_alone() -> None:
+    model = POAD("LLMPolicy", LampEnv(), n_steps=8, policy_kwargs=SHOWS)
+    observation, info = AdmissibleObservation(LampEnv(), history=2).reset(seed=0)
+    assert set(model.policy.action_probabilities(observation)) == set(info["admissible_actions"])
+    with pytest.raises(ObservationError, match=r"got both. Fix: leave admissible_actions out"):
+        model.policy.action_probabilities(observation, info["admissible_actions"])
+
+
 def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
     model = POAD("LLMPolicy", LampEnv(moves=4), n_steps=16, seed=0, policy_kwargs=SHOWS)
     eval_env = Monitor(AdmissibleObservation(LampEnv(moves=4), history=2))

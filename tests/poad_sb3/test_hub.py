@@ -60,7 +60,10 @@ for line in asked:
     print(json.dumps({**answer, "waited": sum(waited), "seconds": time.monotonic() - begun}), flush=True)
 """
 ASKED = "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
-FIX = "Fix: check the spelling, also of the revision; for a private or gated model run `hf auth login` or set HF_TOKEN"
+FIX = (
+    "Fix: check the spelling, also of the revision; a folder is looked up where the process runs; for a private or "
+    "gated model run `hf auth login` or set HF_TOKEN"
+)
 
 
 class Worker:
@@ -247,7 +250,7 @@ def test_what_is_not_there(server: ModelHubStandIn, worker: Worker, folders: tup
         ("user/gated", None, "OSError: You are trying to access a gated repo."),
         ("user/ill", None, "Server error '500"),
         ("user/empty", None, "ValueError: Unrecognized model in user/empty."),
-        ("not/a/name", None, "HFValidationError: Repo id must be"),
+        ("not a name", None, "HFValidationError: Repo id must"),
     ):
         refused = worker.refusal(name, revision)
         assert said in refused["error"], refused

@@ -255,7 +255,14 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path) -> None:
         LanguageModel(str(folder))
 
 
-@pytest.mark.parametrize("name", ["pokcet", "./no/such/folder"])
+def test_a_folder_that_is_not_there_is_refused() -> None:
+    with pytest.raises(
+        ModelError, match=r"Expected a folder with a Hugging Face model; there is no /.*/no/such/folder"
+    ):
+        LanguageModel("./no/such/folder")
+
+
+@pytest.mark.parametrize("name", ["pokcet"])
 def test_an_unknown_model_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
@@ -275,7 +282,7 @@ def test_a_damaged_folder_is_refused(tiny: Path) -> None:
     ("settings", "message"),
     [
         ({"lora_dropout": 0.1}, "Expected lora_dropout 0; got 0.1"),
-        ({"target_modules": ["query_key_value"]}, r"fit LlamaForCausalLM.*query_key_value.*Fix: name target_modules"),
+        ({"target_modules": ["query_key_value"]}, r"fit LlamaForCausalLM.*query_key_value.*Fix: target_modules"),
         ({"rank": 8}, r"Expected arguments of peft.LoraConfig.*rank"),
         ({"r": 0}, r"Expected arguments of peft.LoraConfig.*'r': 0"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -376,9 +377,24 @@ def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path
     model = make_agent(policy_kwargs={**kwargs, "prompt": "completion"})
     model.save(tmp_path / "saved.zip")
     assert POAD.load(tmp_path / "saved.zip").policy.lm.prompter.template == model.policy.lm.prompter.template
+    moved = str(tmp_path / "moved")
+    shutil.copytree(kwargs["model"], moved)
+    again = POAD.load(tmp_path / "saved.zip", policy_kwargs={"model": moved})
+    assert (again.policy.lm.source.name, tuple(again.policy_kwargs["critic_arch"])) == (moved, (8,)), (
+        "laid over the saved ones"
+    )
+    assert again.policy.lm.prompter.template.kind == "completion"
+    assert (
+        POAD.load(tmp_path / "saved.zip", policy_kwargs={"prompt": "chat"}).policy.lm.prompter.template.kind == "chat"
+    )
+    untold = make_agent(policy_kwargs=kwargs)
+    untold.save(tmp_path / "auto.zip")
+    tokenizer = AutoTokenizer.from_pretrained(moved)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(moved)
+    (Path(moved) / "chat_template.jinja").unlink(missing_ok=True)
     with pytest.raises(CheckpointError, match=r"Expected the prompt the checkpoint was written with.*Fix: name it"):
-        POAD.load(tmp_path / "saved.zip", policy_kwargs=kwargs)
-    POAD.load(tmp_path / "saved.zip", policy_kwargs={**kwargs, "prompt": "chat"})
+        POAD.load(tmp_path / "auto.zip", policy_kwargs={"model": moved})
 
 
 # ------------------------------------------------------------------ what only looks like an ordinary model

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import gymnasium as gym
 import pytest
 import torch
 import typer
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import poad_sb3
@@ -27,6 +29,7 @@ from lang_envs.cli import load_app
 from poad_sb3 import POAD, cli
 from poad_sb3.cli.app import app
 from poad_sb3.cli.common import parse_settings
+from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.presets import PRESETS
 from poad_sb3.prompts import CompletionPrompt
 from poad_sb3.runs import ResumableCSV, RunConfig, RunFolder, differences
@@ -277,7 +280,7 @@ DIFFERENT = [
     (("--preset", "pocket/overcooked"), r"--preset is None in the run, and 'pocket/overcooked' is asked for"),
     (("--set", "gamma=0.9"), r"--set gamma is 0\.95 in the run, and 0\.9 is asked for"),
     (("--set", "policy_kwargs.critic_arch=[9]"), r"--set policy_kwargs\.critic_arch is \[8\] in the run, and \[9\]"),
-    (("--set", "policy_kwargs.model=x"), r"--set policy_kwargs\.model is None in the run, and 'x' is asked for"),
+    (("--set", "policy_kwargs.dtype=x"), r"--set policy_kwargs\.dtype is None in the run, and 'x' is asked for"),
     (("--set", "gama=0.9"), r"There is no argument 'gama'\. Did you mean gamma"),
     (("--env-set", "shuffle_actions=true"), r"--env-set shuffle_actions is None in the run, and True is asked for"),
 ]
@@ -445,6 +448,26 @@ def test_a_prompt_with_history_goes_through_all_commands(run: Run) -> None:
     assert "2 episodes" in run("eval", "run", "--episodes", "2")
     run("export", "run", "adapter")
     assert json.loads(Path("adapter/poad_prompt.json").read_text())["history"] == 2
+
+
+def test_a_base_model_may_move(run: Run) -> None:
+    """Its folder is found from anywhere, and where it has gone is said; another model is another run."""
+    shutil.copytree(POCKET_FOLDER, "base")
+    run(*TRAIN, "--out", "run", "--set", "policy_kwargs.model=base")
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["given"]["policy_kwargs"]["model"] == str(Path("base").resolve())
+    Path("base").rename("moved")
+    for command in (("eval", "run", "--episodes", "1"), ("train", "--resume", "--out", "run")):
+        assert "there is no" in run(*command, code=1)
+        run(*command, "--set", "policy_kwargs.model=moved")
+    assert "Expected policy_kwargs.model or policy_kwargs.revision after --set" in run(
+        "eval", "run", "--set", "gamma=0.9", code=1
+    )
+    weights = load_file("moved/model.safetensors")
+    next(iter(weights.values()))[0] += 1
+    save_file(weights, "moved/model.safetensors", metadata={"format": "pt"})
+    for command in (("eval", "run", "--episodes", "1"), ("train", "--resume", "--out", "run")):
+        assert "Expected the base model" in run(*command, "--set", "policy_kwargs.model=moved", code=1)
 
 
 def test_eval_of_badq(run: Run) -> None:

@@ -108,7 +108,7 @@ def test_the_extremes_are_the_best_and_the_worst(tmp_path: Path) -> None:
 
 def test_only_the_end_of_a_prompt_is_kept(tmp_path: Path) -> None:
     trained(tmp_path, prompt_characters=11)
-    assert all(line["prompt"] == "moves left." for line in stored(tmp_path))
+    assert all(line["prompt"] == "…moves left." for line in stored(tmp_path))
 
 
 def test_a_value_without_bounds_is_still_json(tmp_path: Path) -> None:
