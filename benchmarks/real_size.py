@@ -3,7 +3,7 @@
 Plumbing, speed and memory; nothing is learned by a model that has learned nothing. Qwen2-shaped models, with the pocket
 model's tokenizer and an embedding as large as the real one's, train by POAD on VirtualHome (trie) and on DataSciCoding
 (free code), by the code that trains the pocket model. Shown: environment steps and tokens through the model a second,
-and peak memory beside `poad_sb3.memory.estimate`.
+and peak memory beside `poad_sb3.memory.estimate` (on a CPU that of the whole process so far, interpreter included).
 
     python -m benchmarks.real_size --device cuda --size 0.5b --size 1.5b --dtype bfloat16 --dtype float32
     python -m benchmarks.real_size --device cpu --size 0.05b
