@@ -58,7 +58,7 @@ class LanguageModel(nn.Module):
         revision: Commit, tag or branch on the hub.
         lora: Arguments of `peft.LoraConfig` laid over `DEFAULT_LORA`; None to train all weights. Dropout must stay 0:
             rollout and update must see the same distribution.
-        dtype: `"float32"` or `"bfloat16"`, of the base weights. An adapter is float32 in any case.
+        dtype: `"float32"` or `"bfloat16"` (or torch's), of the base weights. An adapter is float32 in any case.
         quantization: `"8bit"`, `"4bit"` or arguments of `BitsAndBytesConfig`, for a base that an adapter is trained on.
         attn_implementation: As transformers calls them; its own choice if None.
         gradient_checkpointing: Compute activations again in the backward pass instead of keeping them.
@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         *,
         revision: str | None = None,
         lora: Mapping[str, Any] | None = DEFAULT_LORA,
-        dtype: str = "float32",
+        dtype: str | torch.dtype = "float32",
         quantization: str | Mapping[str, Any] | None = None,
         attn_implementation: str | None = None,
         gradient_checkpointing: bool = False,
@@ -93,7 +93,9 @@ class LanguageModel(nn.Module):
             raise ModelError(f"Expected critic_trunk to be one of {[*map(str, CriticTrunk)]}; got {critic_trunk!r}.")
         self.max_tokens_per_forward = max_tokens_per_forward
         self.critic_trunk = CriticTrunk(critic_trunk)
-        self.source = ModelSource(model, revision, dtype, quantization, attn_implementation, device)
+        self.source = ModelSource(
+            model, revision, str(dtype).removeprefix("torch."), quantization, attn_implementation, device
+        )
         base, self.tokenizer = load(self.source)
         self.fingerprint = fingerprint(base, self.tokenizer)
         self.max_length = context_length(base.config.get_text_config(), self.source.name)

@@ -203,7 +203,7 @@ class BADQPolicy(LLMPolicy):
         model: str | ModelFactory = "pocket",
         revision: str | None = None,
         lora: Mapping[str, Any] | None = DEFAULT_LORA,
-        dtype: str = "float32",
+        dtype: str | torch.dtype = "float32",
         quantization: str | Mapping[str, Any] | None = None,
         attn_implementation: str | None = None,
         prompt: PromptSpec = "auto",

@@ -316,6 +316,7 @@ def test_weights_of_a_folder_are_taken_in_the_wanted_type(tmp_path: Path) -> Non
     AutoTokenizer.from_pretrained(POCKET_FOLDER).save_pretrained(folder)
     wide, narrow = LanguageModel(folder), LanguageModel(folder, dtype="bfloat16")
     assert (wide.base.dtype, narrow.base.dtype) == (torch.float32, torch.bfloat16)
+    assert LanguageModel(folder, dtype=torch.bfloat16).source == narrow.source
     assert wide.fingerprint == narrow.fingerprint
 
 
