@@ -103,7 +103,7 @@ class LanguageModel(nn.Module):
         self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
         keeps_copy = lora is None and self.critic_trunk == CriticTrunk.FROZEN
         self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
-        base.eval()
+        _spare_linear4bit(base.eval())
         as_it_was = plain_hidden(base) if lora is not None and self.critic_trunk == CriticTrunk.FROZEN else None
         self.network = adapt(base, lora)
         self.eval()
@@ -269,10 +269,7 @@ class LanguageModel(nn.Module):
     def train(self, mode: bool = True) -> LanguageModel:
         """Always evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
         super().train(False)
-        for module in self.modules():
-            if hasattr(module, "support_avx512bf16_for_cpu"):
-                # In evaluation mode bitsandbytes' Linear4bit packs weights for a kernel that passes no gradient on.
-                module.training = True
+        _spare_linear4bit(self)
         return self
 
     @contextmanager
@@ -329,6 +326,16 @@ class LanguageModel(nn.Module):
                 f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
+
+
+def _spare_linear4bit(model: nn.Module) -> None:
+    """Leave bitsandbytes' 4-bit layers in training mode, where they hold no dropout.
+
+    In evaluation mode, on a CPU, the first pass packs their weights for a kernel that passes no gradient on.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.training = True
 
 
 def _other_ends(base: Any) -> list[int]:  # noqa: ANN401 - as above

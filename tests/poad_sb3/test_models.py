@@ -352,6 +352,30 @@ def test_a_quantised_base_trains(tmp_path: Path, quantization: str) -> None:
         LanguageModel(folder, quantization=quantization, lora=None)
 
 
+def test_four_bit_layers_are_never_in_evaluation_mode() -> None:
+    """bitsandbytes packs their weights at the first such pass, also that of a check, and no gradient passes then."""
+    seen: list[bool] = []
+
+    class Layer(torch.nn.Linear):
+        support_avx512bf16_for_cpu = True
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(self.training)
+            return super().forward(x)
+
+    def make() -> tuple[Any, Any]:
+        model, tokenizer = factory()
+        for layer in model.model.layers:
+            layer.mlp.up_proj = Layer(16, 16, bias=False)
+        return model, tokenizer
+
+    model = make_agent(policy_kwargs={"model": make, "critic_arch": (8,), "lora": {"target_modules": ["q_proj"]}})
+    model.learn(16)
+    model.predict(model.env.reset())  # type: ignore[union-attr]
+    assert len(seen) > 10
+    assert all(seen)
+
+
 def _assert_gradients_pass(folder: str, quantization: str) -> None:
     """Those of the first layer's adapter, through all quantised layers behind it, are those of the model it rounds."""
     torch.manual_seed(0)
