@@ -49,7 +49,8 @@ def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], d
         there = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-5 if device == "cpu" else 1e-4)
     again = generate(lm, prompts, Limits(5), TokenSampling(0.7, 5, 0.9), uniforms)
-    assert [one.tokens for one in again] == [one.tokens for one in written]
+    differ = [one.tokens != other.tokens for one, other in zip(again, written, strict=True)]
+    assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
 
 
 @every_device
