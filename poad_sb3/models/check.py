@@ -2,8 +2,9 @@
 
 Some things differ between architectures without any error: what a model does to its logits behind the head (scaling,
 soft caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
-distance and recurrent layers do not), whether its key-value cache continues padded prompts, and whether its layers
-compute the same when their activations are computed again for the backward pass.
+distance and recurrent layers do not), whether a text is the same to it in any batch, whether its key-value cache
+continues padded prompts, whether it is as it was with its adapter taken off, and whether its layers compute the same
+when their activations are computed again for the backward pass.
 """
 
 from __future__ import annotations
