@@ -19,10 +19,11 @@ from poad_sb3.generation import Limits, generate
 from poad_sb3.lm import LanguageModel
 from poad_sb3.paths import DecisionRow, TokenPath, TreeDecisions
 from poad_sb3.prompts import Question
-from poad_sb3.rows import Memo, Normalization, Prepared, ScoreCache, decision_row, prepare
+from poad_sb3.rows import Memo, Normalization, Prepared, ScoreCache, Scores, decision_row, prepare
 from poad_sb3.sampling import TokenSampling
 
 Kind = TypeVar("Kind", bound=StrEnum)
+_NOTHING = np.empty(0, dtype=np.float32)
 
 __all__ = [
     "ActionSampling",
@@ -97,38 +98,41 @@ class TrieChooser(Chooser):
         """See `Chooser.choose`."""
         prepared = [self._prepare(question) for question in questions]
         chosen = []
-        for question, one, edges in zip(questions, prepared, self._score(prepared, cache), strict=True):
-            pick = _pick(one.trie, edges, rng)
-            chosen.append(self._chosen((question.actions or ())[pick], one, edges, pick))
+        for question, one, scores in zip(questions, prepared, self._score(prepared, cache), strict=True):
+            pick = _pick(one.trie, scores.edges, rng)
+            chosen.append(self._chosen((question.actions or ())[pick], one, scores, pick))
         return chosen
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `Chooser.probabilities`."""
         prepared = self._prepare(question)
-        log_probs = action_log_probs(prepared.trie, self._score([prepared], cache)[0])
+        log_probs = action_log_probs(prepared.trie, self._score([prepared], cache)[0].edges)
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
     def prompt(self, question: Question) -> TokenIds:
         """See `Chooser.prompt`; at the end of an episode nothing may be left to choose."""
         return self._prepare(question).prompt if question.actions else self.lm.prompt_ids(question)
 
-    def _chosen(self, text: str, one: Prepared, edges: NDArray[np.float32], pick: int) -> Chosen:
+    def _chosen(self, text: str, one: Prepared, scores: Scores, pick: int) -> Chosen:
         path = TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
-        return Chosen(text, path, path_log_probs(one.trie, edges, pick))
+        return Chosen(text, path, path_log_probs(one.trie, scores.edges, pick))
 
     @torch.no_grad()
-    def _score(self, prepared: Sequence[Prepared], cache: ScoreCache) -> list[NDArray[np.float32]]:
-        """Log-probabilities of all children of all decision nodes, for each question."""
+    def _score(self, prepared: Sequence[Prepared], cache: ScoreCache) -> list[Scores]:
+        """What is known of each question."""
         known = cache.current()
         missing = list(dict.fromkeys(one.row for one in prepared if one.row not in known))
         for row in [row for row in missing if not row.children]:
-            known[row] = np.empty(0, dtype=np.float32)
+            known[row] = Scores(_NOTHING, _NOTHING)
             missing.remove(row)
         for chunk in self.lm.chunks([row.row for row in missing]):
             rows = [missing[index] for index in chunk]
-            flat = edge_log_probs(self.lm, rows).log_probs.cpu().numpy()
-            sizes = np.cumsum([_n_edges(row) for row in rows])[:-1]
-            known.update(zip(rows, np.split(flat, sizes), strict=True))
+            scored = edge_log_probs(self.lm, rows)
+            edges = _split(scored.log_probs, [_n_edges(row) for row in rows])
+            tokens = [_NOTHING] * len(rows)
+            if scored.token_log_probs is not None:
+                tokens = _split(scored.token_log_probs, [sum(map(len, row.children)) for row in rows])
+            known.update(zip(rows, map(Scores, edges, tokens), strict=True))
         return [known[one.row] for one in prepared]
 
 
@@ -150,10 +154,18 @@ class CandidateChooser(TrieChooser):
     def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
         """See `Chooser.choose`."""
         chosen = super().choose(questions, rng, cache)
-        return _as_free(self.lm, chosen) if self._paper_mode else chosen
+        if not self._paper_mode:
+            return chosen
+        alone = [index for index, one in enumerate(chosen) if one.path.tree is not None]  # nothing was scored
+        for index, one in zip(alone, _as_free(self.lm, [chosen[index] for index in alone]), strict=True):
+            chosen[index] = one
+        return chosen
 
-    def _chosen(self, text: str, one: Prepared, edges: NDArray[np.float32], pick: int) -> Chosen:
-        chosen = super()._chosen(text, one, edges, pick)
+    def _chosen(self, text: str, one: Prepared, scores: Scores, pick: int) -> Chosen:
+        chosen = super()._chosen(text, one, scores, pick)
+        if self._paper_mode and one.row.mixture is not None:
+            path = _free_path(chosen.path.prompt, chosen.path.action)
+            return Chosen(text, path, scores.tokens[list(one.row.mixture.token_edges[pick])])
         tree = TreeDecisions(one.row, one.trie.nodes[pick])
         return chosen._replace(path=chosen.path._replace(tree=tree))
 
@@ -255,6 +267,10 @@ def _as_free(lm: LanguageModel, chosen: Sequence[Chosen]) -> list[Chosen]:
 
 def _free_path(prompt: TokenIds, action: TokenIds) -> TokenPath:
     return TokenPath(prompt, action, tuple(Decision(place, (), token) for place, token in enumerate(action)))
+
+
+def _split(flat: torch.Tensor, sizes: Sequence[int]) -> list[NDArray[np.float32]]:
+    return np.split(flat.cpu().numpy(), np.cumsum(sizes)[:-1])
 
 
 def _n_edges(row: DecisionRow) -> int:

@@ -7,7 +7,6 @@ the whole vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from poad_sb3.candidates import Mixture, TokenIds
 from poad_sb3.lm import LanguageModel
 from poad_sb3.losses import segment_entropy, segment_log_softmax, segment_logsumexp
+from poad_sb3.models.head import Picks
 from poad_sb3.paths import DecisionRow
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Taken",
     "edge_log_probs",
     "mixture_edges",
-    "open_columns",
     "taken_log_probs",
 ]
 
@@ -38,12 +37,14 @@ class Edges(NamedTuple):
         starts: Where the children of each decision start, `[D]`.
         entropies: Of each decision, `[D]`.
         row_entropies: Of the whole action, where a row knows it (a mixture): `[rows]`; None elsewhere.
+        token_log_probs: What a mixture is made of: of all children under the whole vocabulary, flat; None elsewhere.
     """
 
     log_probs: Tensor
     starts: Tensor
     entropies: Tensor
     row_entropies: Tensor | None = None
+    token_log_probs: Tensor | None = None
 
 
 class Slots(NamedTuple):
@@ -133,7 +134,8 @@ def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges
     pairs = torch.tensor(edge_of, device=device, dtype=torch.int64)
     masses = segment_logsumexp(whole[below], pairs, sum(counts))
     edges = _edges(masses, torch.tensor(counts, device=device, dtype=torch.int64))
-    return edges._replace(row_entropies=segment_entropy(whole, questions, len(mixtures)))
+    entropies = segment_entropy(whole, questions, len(mixtures))
+    return edges._replace(row_entropies=entropies, token_log_probs=token_log_probs)
 
 
 def _edges(logits: Tensor, counts: Tensor) -> Edges:
@@ -163,33 +165,10 @@ def taken_log_probs(
 def _taken_openly(
     lm: LanguageModel, hidden: Tensor, choice: Tensor, temperatures: Tensor, reference: Reference | None
 ) -> Taken:
-    """Choices among the whole vocabulary, a slice at a time: their logits are never all in memory."""
-    columns = [
-        lm.recomputed(
-            partial(open_columns, lm),
-            hidden[part],
-            choice[part],
-            temperatures[part],
-            None if reference is None else reference.features[part],
-        )
-        for part in lm.by_slices(len(hidden))
-    ]
-    log_prob, entropy, divergence = torch.cat(columns, dim=1)
-    return Taken(log_prob, entropy, None, None if reference is None else divergence)
-
-
-def open_columns(
-    lm: LanguageModel, hidden: Tensor, choice: Tensor, temperatures: Tensor, reference: Tensor | None
-) -> Tensor:
-    """Log-probability of the choice, entropy, and divergence from the base model (0 if not asked for), `[3, n]`."""
-    log_probs = (lm.vocabulary_logits(hidden) / temperatures[:, None]).log_softmax(-1)
-    probs = log_probs.exp()
-    picked = log_probs.gather(-1, choice[:, None]).squeeze(-1)
-    entropy = -(probs * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).sum(-1)  # 0 times -inf is 0 here
-    if reference is None:
-        return torch.stack([picked, entropy, torch.zeros_like(picked)])
-    base = (lm.vocabulary_logits(reference, frozen=True) / temperatures[:, None]).log_softmax(-1)
-    return torch.stack([picked, entropy, (probs * (log_probs - base)).sum(-1)])
+    """Choices among the whole vocabulary."""
+    features = None if reference is None else reference.features
+    known = lm.statistics(hidden, Picks(choice, [1] * len(choice)), temperatures, features)
+    return Taken(known.log_probs, known.entropies, None, None if reference is None else known.kl)
 
 
 def _kl_to_base(lm: LanguageModel, edges: Edges, node: Tensor, temperatures: Tensor, reference: Reference) -> Tensor:

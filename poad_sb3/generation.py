@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from poad_sb3.candidates import Decision, TokenIds
 from poad_sb3.lm import LanguageModel
-from poad_sb3.models.packing import TokenRow
 from poad_sb3.sampling import Support, TokenSampling, draw, next_token_support
 
 __all__ = ["Continuation", "Limits", "generate"]
@@ -70,11 +69,12 @@ def generate(
         ModelError: If a prompt leaves no room for a token.
     """
     written: list[Continuation | None] = [None] * len(prompts)
-    for chunk in lm.chunks([TokenRow(one, None, ()) for one in prompts]):
-        mine = None if uniforms is None else uniforms[chunk]
-        batch = _Batch(lm, [prompts[index] for index in chunk], limits, sampling)
-        for index, one in zip(chunk, batch.run(mine), strict=True):
-            written[index] = one
+    with lm.decoding():
+        for chunk in lm.decode_batches(prompts, limits.max_new_tokens):
+            mine = None if uniforms is None else uniforms[chunk]
+            batch = _Batch(lm, [prompts[index] for index in chunk], limits, sampling)
+            for index, one in zip(chunk, batch.run(mine), strict=True):
+                written[index] = one
     return [one for one in written if one is not None]
 
 

@@ -10,8 +10,8 @@ Only this module and the package `poad_sb3.models` call transformers and peft.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -19,11 +19,9 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from poad_sb3.errors import ModelError
-from poad_sb3.memory import MAX_LOGITS
-from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint
+from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint, merged
 from poad_sb3.models.check import (
     adjust_logits,
     check_checkpointing,
@@ -34,9 +32,21 @@ from poad_sb3.models.check import (
     probe_row,
 )
 from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
-from poad_sb3.models.packing import TokenIds, TokenRow, pack, path_to
+from poad_sb3.models.head import (
+    Picks,
+    Statistics,
+    all_logits,
+    can_gather,
+    gathered_logits,
+    vocabulary_statistics,
+)
+from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
+
+_CACHED_PER_FORWARD = 8
+"""Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
+little more for many texts than for one, and without gradients a token takes little memory."""
 
 __all__ = ["DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
 
@@ -83,7 +93,7 @@ class LanguageModel(nn.Module):
         gradient_checkpointing: bool = False,
         critic_trunk: CriticTrunk | str = CriticTrunk.FROZEN,
         prompt: PromptSpec = "auto",
-        max_tokens_per_forward: int = 4096,
+        max_tokens_per_forward: int = 2048,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
@@ -108,7 +118,8 @@ class LanguageModel(nn.Module):
         self.network = adapt(base, lora)
         self.eval()
         self.is_exact = is_exact(base)
-        self.packs_trees = True  # until the check says otherwise
+        # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
+        self.packs_trees, self.hidden_size = True, 0
         self.hidden_size, self.packs_trees, self.caches = check_model(
             self.base, self.hidden_states, self.vocabulary_logits, self.source.name
         )
@@ -144,17 +155,19 @@ class LanguageModel(nn.Module):
     # ------------------------------------------------------------------ passes
 
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
-        """Indices of rows that go through the model together: similar lengths, bounded padded size."""
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index].tokens), reverse=True)
+        """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
+        groups = sorted(self._groups(rows), key=lambda group: group.size, reverse=True)
         start = 0
-        while start < len(order):
-            longest = len(rows[order[start]].tokens)
-            count = max(1, self.max_tokens_per_forward // longest)
-            yield order[start : start + count]
+        while start < len(groups):
+            count = max(1, self.max_tokens_per_forward // groups[start].size)
+            yield [index for group in groups[start : start + count] for index in group.rows]
             start += count
 
+    def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
+        return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
+
     def hidden_states(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> Tensor:
-        """Last hidden states at the positions that the rows read, one pass.
+        """Last hidden states at the positions that the rows read, one pass. What rows begin with alike is run once.
 
         Args:
             rows: One chunk; `chunks` makes them.
@@ -165,7 +178,7 @@ class LanguageModel(nn.Module):
         """
         if not self.packs_trees and any(row.parents for row in rows):
             return self._hidden_states_unpacked(rows, frozen=frozen)
-        packed = pack(rows)
+        packed = pack(rows, self._groups(rows))
         self._require_room(packed.deepest)
         with self._as_it_was(frozen) as model, self._recomputing(frozen):
             device, mask = model.device, None
@@ -179,9 +192,7 @@ class LanguageModel(nn.Module):
                 position_ids=packed.positions.to(device),
                 use_cache=False,
             )
-        batch = [number for number, row in enumerate(rows) for _ in row.reads]
-        place = [read for row in rows for read in row.reads]
-        hidden: Tensor = output.last_hidden_state[batch, place]
+        hidden: Tensor = output.last_hidden_state[packed.batch.to(device), packed.place.to(device)]
         return hidden
 
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
@@ -197,9 +208,7 @@ class LanguageModel(nn.Module):
     def vocabulary_logits(self, hidden: Tensor, *, frozen: bool = False) -> Tensor:
         """Logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
         with self._as_it_was(frozen) as model:
-            weight = model.get_output_embeddings().weight
-            typed = hidden.to(weight.dtype) if weight.is_floating_point() else hidden
-            return adjust_logits(model.get_output_embeddings()(typed).float(), model.config.get_text_config())
+            return adjust_logits(all_logits(model.get_output_embeddings(), hidden), model.config.get_text_config())
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
         """Logits of the child tokens of each hidden state.
@@ -212,40 +221,42 @@ class LanguageModel(nn.Module):
         Returns:
             Float32, flat, `[sum of the numbers of children]`.
         """
-        sliced = self.by_slices(len(hidden))
-        parts = [self.recomputed(self._picked, hidden[part], children[part], frozen, False) for part in sliced]
-        return torch.cat(parts)
+        picks = Picks.of(children, hidden.device)
+        with self._as_it_was(frozen) as model:
+            head = model.get_output_embeddings()
+            if can_gather(head):
+                return adjust_logits(gathered_logits(head, hidden, picks), model.config.get_text_config())
+        return self.vocabulary_logits(hidden, frozen=frozen)[picks.rows(), picks.tokens]
+
+    def statistics(
+        self,
+        hidden: Tensor,
+        picks: Picks,
+        temperatures: Tensor | None = None,
+        base_features: Tensor | None = None,
+    ) -> Statistics:
+        """Log-probabilities of tokens under the whole vocabulary, entropies, and divergences from the base model.
+
+        Args:
+            hidden: `[n, hidden_size]`.
+            picks: The tokens.
+            temperatures: Divide the logits, `[n]`; 1 by default.
+            base_features: Frozen hidden states at the same places, `[n, hidden_size]`, if divergences are wanted.
+        """
+
+        @torch.no_grad()
+        def base(rows: slice) -> Tensor:
+            assert base_features is not None
+            logits = self.vocabulary_logits(base_features[rows], frozen=True)
+            return (logits if temperatures is None else logits / temperatures[rows, None]).log_softmax(-1)
+
+        vocabulary = self.base.config.get_text_config().vocab_size
+        reference = None if base_features is None else base
+        return vocabulary_statistics(self.vocabulary_logits, vocabulary, hidden, picks, temperatures, reference)
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """As `child_logits`, normalised over the whole vocabulary."""
-        sliced = self.by_slices(len(hidden))
-        return torch.cat([self.recomputed(self._picked, hidden[p], children[p], False, True) for p in sliced])
-
-    def _picked(self, hidden: Tensor, children: Sequence[TokenIds], frozen: bool, normalised: bool) -> Tensor:
-        logits = self.vocabulary_logits(hidden, frozen=frozen)
-        table = logits.log_softmax(-1) if normalised else logits
-        row = [number for number, tokens in enumerate(children) for _ in tokens]
-        token = [token for tokens in children for token in tokens]
-        return table[row, token]
-
-    def by_slices(self, n_rows: int) -> list[slice]:
-        """Slices of rows whose logits of the whole vocabulary are in memory together; at least one."""
-        size = max(1, MAX_LOGITS // self.base.config.get_text_config().vocab_size)
-        return [slice(start, start + size) for start in range(0, max(n_rows, 1), size)]
-
-    def recomputed(self, function: Callable[..., Tensor], hidden: Tensor, *args: Any) -> Tensor:  # noqa: ANN401
-        """A function of a slice of hidden states whose logits are not kept for the backward pass, if they are many.
-
-        Args:
-            function: Of the slice and `args`.
-            hidden: `[n, hidden_size]`.
-            *args: What else it takes.
-        """
-        many = len(hidden) * self.base.config.get_text_config().vocab_size > MAX_LOGITS // 4
-        if not (many and torch.is_grad_enabled() and hidden.requires_grad):
-            return function(hidden, *args)
-        result: Tensor = checkpoint(function, hidden, *args, use_reentrant=False)
-        return result
+        return self.statistics(hidden, Picks.of(children, hidden.device)).log_probs
 
     @torch.no_grad()
     def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
@@ -258,6 +269,25 @@ class LanguageModel(nn.Module):
             for index, part in zip(chunk, parts, strict=True):
                 features[index] = part
         return features
+
+    def decode_batches(self, prompts: Sequence[TokenIds], n_new: int) -> Iterator[list[int]]:
+        """Indices of prompts that are continued together, of similar lengths: as many as their cache may hold.
+
+        Args:
+            prompts: Token ids.
+            n_new: Tokens that each may get.
+        """
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]), reverse=True)
+        start = 0
+        while start < len(order):
+            longest = len(prompts[order[start]]) + n_new
+            count = max(1, _CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
+            yield order[start : start + count]
+            start += count
+
+    def decoding(self) -> AbstractContextManager[None]:
+        """Where prompts are continued; nothing else may use the model meanwhile."""
+        return merged(self.base) if self.is_exact else nullcontext()
 
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Begin to continue prompts token by token, with a cache where the model has one that can be trusted."""

@@ -22,6 +22,7 @@ __all__ = [
     "Normalization",
     "Prepared",
     "ScoreCache",
+    "Scores",
     "decision_row",
     "prepare",
     "tokenise",
@@ -156,6 +157,18 @@ class Memo(Generic[Key, Value]):
         return self._known[key]
 
 
+class Scores(NamedTuple):
+    """What the model says of a question.
+
+    Attributes:
+        edges: Log-probabilities of all children of all decision nodes, flat.
+        tokens: Of a mixture, log-probabilities of all tokens of all candidates under the whole vocabulary, flat.
+    """
+
+    edges: NDArray[np.float32]
+    tokens: NDArray[np.float32]
+
+
 class ScoreCache:
     """Scores computed with the present weights; forgets by itself when these change, and the oldest when full.
 
@@ -167,9 +180,9 @@ class ScoreCache:
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._token: tuple[tuple[int, int], ...] = ()
-        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
+        self._known: dict[DecisionRow, Scores] = {}
 
-    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
+    def current(self) -> dict[DecisionRow, Scores]:
         """What is known; add to it what is computed."""
         token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
         if token != self._token:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners import lora
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from poad_sb3.errors import ModelError
 
-__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized"]
+__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized", "merged"]
 
 DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
 """The paper's adapter. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
@@ -95,6 +98,46 @@ def _are_conv1d(base: Any, targets: Any) -> bool:  # noqa: ANN401 - as above
 def is_quantized(base: Any) -> bool:  # noqa: ANN401 - as above
     """Whether the base weights are held in 8 or 4 bits."""
     return getattr(base, "hf_quantizer", None) is not None
+
+
+@contextmanager
+@torch.no_grad()
+def merged(base: Any) -> Iterator[None]:  # noqa: ANN401 - as above
+    """Let plain layers with the sum of base and adapter stand in for adapted ones, where they are plain products.
+
+    Where few tokens go through the model at a time, as in decoding, an adapter's own small products take as long as the
+    large ones. The base's weights are not touched: adding and subtracting would leave them changed by rounding.
+
+    Args:
+        base: A model with an adapter in it, in float32.
+    """
+    replaced: list[tuple[Any, str, Any]] = []
+    for parent in list(base.modules()):
+        for name, layer in parent.named_children():
+            if _is_plain_lora(layer):
+                replaced.append((parent, name, layer))
+    try:
+        for parent, name, layer in replaced:
+            parent._modules[name] = _sum_of(layer)
+        yield
+    finally:
+        for parent, name, layer in replaced:
+            parent._modules[name] = layer
+
+
+def _is_plain_lora(layer: Any) -> bool:  # noqa: ANN401 - as above
+    if type(layer) is not lora.Linear or type(layer.base_layer) is not nn.Linear:
+        return False
+    return not (layer.merged or layer.disable_adapters or layer.lora_variant or len(layer.active_adapters) != 1)
+
+
+def _sum_of(layer: Any) -> nn.Linear:  # noqa: ANN401 - as above
+    old = layer.base_layer
+    with torch.device("meta"):
+        plain = nn.Linear(old.in_features, old.out_features, bias=False)
+    plain.weight = nn.Parameter(old.weight + layer.get_delta_weight(layer.active_adapters[0]), requires_grad=False)
+    plain.bias = old.bias
+    return plain
 
 
 def fingerprint(base: Any, tokenizer: Any) -> str:  # noqa: ANN401 - as above

@@ -9,8 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from poad_sb3.models.packing import TokenIds, TokenRow
+
+_ROOM = 64
+"""Tokens that a cache has room for when it is full and moves."""
 
 __all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
 
@@ -34,8 +38,37 @@ class Decoding(ABC):
         """
 
 
+class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """Keys and values with room behind them: transformers' own layer copies all of them for every token."""
+
+    keys: Tensor
+    values: Tensor
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Append, and return all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        length = self.get_seq_length()
+        self.keys, self.values = (
+            _appended(old, length, new) for old, new in ((self.keys, key_states), (self.values, value_states))
+        )
+        return self.keys, self.values
+
+
+def _appended(old: Tensor, length: int, new: Tensor) -> Tensor:
+    """`old` with `new` behind it, in the same memory if there is room: the base of the view `old`."""
+    end = length + new.shape[-2]
+    room = old if old._base is None or not length else old._base
+    if not length or room.shape[:-2] != new.shape[:-2] or room.shape[-2] < end:
+        room = new.new_empty(*new.shape[:-2], end + _ROOM, new.shape[-1])
+        if length:
+            room[..., :length, :] = old
+    room[..., length:end, :] = new
+    return room[..., :end, :]
+
+
 class CachedDecoding(Decoding):
-    """One pass over the prompts, then one position per token.
+    """One pass over the prompts, equal ones once, then one position per token.
 
     Prompts are padded on the left, so that the next token of all of them is in one column; the mask hides the padding
     and positions count from each prompt's own start.
@@ -47,21 +80,29 @@ class CachedDecoding(Decoding):
 
     def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:  # noqa: ANN401 - transformers has no types
         self._decoder, device = base.get_decoder(), base.device
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         longest = max(map(len, prompts))
-        ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in prompts], device=device)
-        lengths = torch.tensor([len(one) for one in prompts], device=device)
+        ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in numbers], device=device)
+        lengths = torch.tensor([len(one) for one in numbers], device=device)
         self._mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
         self._cache = DynamicCache(config=base.config.get_text_config())
+        self._cache.layers = [_GrowingLayer() if type(one) is DynamicLayer else one for one in self._cache.layers]
         self._next = lengths
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
         self._run(ids, positions)
+        if len(numbers) < len(prompts):
+            self._select([numbers[prompt] for prompt in prompts])
+            self.hidden = self.hidden[[numbers[prompt] for prompt in prompts]]
+
+    def _select(self, rows: Sequence[int]) -> None:
+        kept = torch.tensor(rows, device=self._mask.device)
+        self._cache.batch_select_indices(kept)
+        self._mask, self._next = self._mask[kept], self._next[kept]
 
     def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
         """See `Decoding.advance`."""
         if len(keep) < len(self._next):
-            kept = torch.tensor(keep, device=self._mask.device)
-            self._cache.batch_select_indices(kept)
-            self._mask, self._next = self._mask[kept], self._next[kept]
+            self._select(keep)
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(keep), 1)], dim=-1)
         self._run(torch.tensor(tokens, device=self._mask.device)[:, None], self._next[:, None])
         self._next = self._next + 1
