@@ -6,7 +6,6 @@ import typer
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 
-from poad_sb3.cli.common import BAD
 from poad_sb3.doctor import MARGIN, usable_memory
 from poad_sb3.expected import Expected, expect
 from poad_sb3.fitting import remedy
@@ -58,7 +57,7 @@ class MemoryLine(BaseCallback):
         usable = usable_memory(self._free)
         try:
             expected = expect(self.model, self.model._last_obs)
-        except BAD as error:  # an estimate that cannot be made is no reason not to train
+        except Exception as error:  # an estimate that cannot be made, for any reason, is no reason not to train
             self._say(f"memory: not estimated ({' '.join(str(error).split())})")
             return
         there = "free memory unknown" if self._free is None else f"{size(self._free)} free"
