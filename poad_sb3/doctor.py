@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from poad_sb3.fitting import WAYS, Choice, Fit, fits, largest_choice
 from poad_sb3.host_memory import HostMemory, host_memory
 
-__all__ = ["Attention", "Device", "Diagnosis", "Machine", "Quantization", "diagnose", "examine", "plain"]
+__all__ = ["Attention", "Device", "Diagnosis", "Machine", "Quantization", "diagnose", "examine", "free_memory", "plain",
+           "usable_memory"]  # fmt: skip
 
 MARGIN = 0.1
 """Share of the free memory that is left alone: for the allocator's gaps, and for what is not counted."""
@@ -129,7 +130,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
     """
     machine = examine() if machine is None else machine
     free = machine.device.free
-    usable = None if free is None else int((1 - MARGIN) * free)
+    usable = usable_memory(free)
     ways = [way for way in WAYS if way.dtype in machine.device.dtypes]
     ways = [way for way in ways if way.quantization not in machine.quantization.problems]
     best = None if usable is None else largest_choice(usable, ways)
@@ -161,6 +162,26 @@ def examine(torch: ModuleType | None = None, memory: HostMemory | None = None) -
         attention=_attention(torch),
         quantization=_quantization(torch, automatic),
     )
+
+
+def free_memory(device: str, torch: ModuleType | None = None) -> int | None:
+    """Bytes that are free on one device; None if it does not say.
+
+    Args:
+        device: As torch calls it: `"cpu"`, `"cuda"` (the current one), `"cuda:1"`, `"mps"`.
+        torch: The module; another one in tests.
+    """
+    torch = importlib.import_module("torch") if torch is None else torch
+    if device == "cpu":
+        memory = host_memory()
+        return None if memory is None else memory.available
+    name = f"cuda:{torch.cuda.current_device()}" if device == "cuda" else device
+    return next((one.free for one in (*_cuda(torch), *_mps(torch)) if one.name == name), None)
+
+
+def usable_memory(free: int | None) -> int | None:
+    """Bytes that a training may take of those that are free; None if nobody knows."""
+    return None if free is None else int((1 - MARGIN) * free)
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any nesting of tuples and mappings

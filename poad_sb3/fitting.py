@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from poad_sb3.memory import SHAPES, MemoryEstimate, ModelShape, TrainingSettings, estimate
 
-__all__ = ["TOKENS", "WAYS", "Choice", "Fit", "Way", "fits", "largest_choice"]
+__all__ = ["TOKENS", "WAYS", "Choice", "Fit", "Way", "fits", "largest_choice", "largest_pass", "remedy"]
 
 TOKENS = (4096, 2048, 1024)
 """Values of `max_tokens_per_forward` to try: a smaller pass takes less memory and more time, and learns the same."""
@@ -106,6 +106,50 @@ def largest_choice(
         needed = estimate(shape, settings)
         if needed.total <= usable:
             return Choice(shape.name, settings, needed)
+    return None
+
+
+def largest_pass(shape: ModelShape, settings: TrainingSettings, usable: int) -> int | None:
+    """The largest `max_tokens_per_forward` that fits; None if not even one row does. More never needs less memory.
+
+    Args:
+        shape: Of the model.
+        settings: Of the training.
+        usable: Bytes that it may take.
+    """
+
+    def fits_with(tokens: int) -> bool:
+        return estimate(shape, replace(settings, max_tokens_per_forward=tokens)).total <= usable
+
+    if not fits_with(settings.row_tokens):
+        return None
+    low, beyond = settings.row_tokens, 2 * settings.row_tokens
+    while fits_with(beyond):
+        low, beyond = beyond, 2 * beyond
+    while beyond - low > 1:
+        middle = (low + beyond) // 2
+        low, beyond = (middle, beyond) if fits_with(middle) else (low, middle)
+    return low
+
+
+def remedy(shape: ModelShape, settings: TrainingSettings, usable: int) -> dict[str, object] | None:
+    """Arguments of the policy that make a training fit and change nothing that is learned; None if none do.
+
+    Gradient checkpointing comes before smaller passes, and both before nothing.
+
+    Args:
+        shape: Of the model.
+        settings: Of the training, which do not fit.
+        usable: Bytes that it may take.
+    """
+    again = replace(settings, gradient_checkpointing=True)
+    if estimate(shape, again).total <= usable:
+        return {"gradient_checkpointing": True}
+    for one in (settings, again):
+        tokens = largest_pass(shape, one, usable)
+        if tokens is not None:
+            smaller: dict[str, object] = {"max_tokens_per_forward": tokens}
+            return smaller if one is settings else {"gradient_checkpointing": True, **smaller}
     return None
 
 

@@ -9,104 +9,37 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from poad_sb3.arguments import nearest
 from poad_sb3.model_shapes import HEADS, SHAPES, ModelShape
+from poad_sb3.training_settings import DTYPE_BYTES, LOGIT_TABLES, TrainingSettings
 
 __all__ = ["MAX_LOGITS", "SHAPES", "MemoryEstimate", "ModelShape", "TrainingSettings", "activation_bytes", "estimate",
            "largest_that_fits"]  # fmt: skip
 
-_BYTES: Mapping[str, int] = MappingProxyType({"float32": 4, "bfloat16": 2})
 _FLOAT32 = 4
+_TOKEN = 25
+"""Bytes of an action token in a rollout: whether it decides, four float32, and the number of its features."""
 _LEARNED = 16
 """Bytes of a weight that is trained: float32 weight, gradient, and the two moments of Adam."""
 MAX_LOGITS = 1 << 24
 """Logits of the vocabulary that are in memory at once; more rows go through the head in slices."""
-_LOGIT_COPIES: Mapping[str, int] = MappingProxyType({"trie": 2, "candidates": 3, "free": 6})
-"""Float32 tables `[rows, vocabulary]` that are alive at once, by `action_sampling`.
-
-`trie`: logits and their scaled copy, later the gradient and its copy. `candidates`: the log-probabilities, which the
-backward pass needs, and two of those. `free`: log-probabilities and probabilities for the entropy are kept; in the
-backward pass the gradients of two factors, their sum and that of the softmax are alive.
-"""
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """What memory depends on besides the model. The first ones are those of `policy_kwargs`.
-
-    Args:
-        dtype: Of the frozen weights and of the passes: `"float32"` or `"bfloat16"`.
-        quantization: None, `"8bit"` or `"4bit"`: how bitsandbytes holds the matrices of the layers.
-        lora_rank: Rank of the adapter; None for full fine-tuning, which is float32 and keeps a frozen copy of the trunk
-            for the critic.
-        lora_targets: Matrices that the adapter changes.
-        gradient_checkpointing: Keep only the inputs of the layers, and compute each layer again when going back.
-        max_tokens_per_forward: Bound on rows x padded length of one pass.
-        row_tokens: Length of a row, prompt and actions; a pass has at least one row.
-        action_share: Share of the tokens of a pass at which the language-model head is asked.
-        action_sampling: `"trie"`, `"candidates"` or `"free"`.
-        critic_arch: Hidden widths of the critic.
-        decode_batch: Texts that are continued at a time in a rollout.
-        decode_context: Tokens of each, prompt and action.
-        rollout_tokens: Action tokens of a rollout; each has a feature vector.
-
-    Raises:
-        ValueError: If a value is unknown, or does not go with the others.
-    """
-
-    dtype: str = "float32"
-    quantization: str | None = None
-    lora_rank: int | None = 8
-    lora_targets: tuple[str, ...] = ("q_proj", "v_proj")
-    gradient_checkpointing: bool = False
-    max_tokens_per_forward: int = 4096
-    row_tokens: int = 512
-    action_share: float = 0.125
-    action_sampling: str = "trie"
-    critic_arch: tuple[int, ...] = (1024, 512)
-    decode_batch: int = 4
-    decode_context: int = 1024
-    rollout_tokens: int = 16_384
-
-    def __post_init__(self) -> None:
-        _require("dtype", self.dtype, _BYTES)
-        _require("action_sampling", self.action_sampling, _LOGIT_COPIES)
-        if self.quantization is not None:
-            _require("quantization", self.quantization, ("8bit", "4bit"))
-        sizes = ("max_tokens_per_forward", "row_tokens", "decode_batch", "decode_context", "rollout_tokens")
-        for name in sizes if self.lora_rank is None else (*sizes, "lora_rank"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Expected {name} >= 1; got {getattr(self, name)}. Fix: a positive number.")
-        if not 0 <= self.action_share <= 1:
-            raise ValueError(f"Expected action_share between 0 and 1; got {self.action_share}. Fix: a share, as 0.125.")
-        if self.lora_rank is None and (self.quantization is not None or self.dtype != "float32"):
-            raise ValueError(
-                f"Expected float32 without quantization for full fine-tuning (lora_rank=None); got dtype={self.dtype!r}"
-                f", quantization={self.quantization!r}. Fix: leave them out, or train an adapter."
-            )
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the largest pass."""
-        return max(self.max_tokens_per_forward, self.row_tokens)
 
 
 class MemoryEstimate(NamedTuple):
     """Bytes that a training needs, by what they hold.
 
     Attributes:
-        weights: Frozen weights: the base model, or in full fine-tuning the copy of its trunk.
+        weights: Frozen weights: the base model, or in full fine-tuning the copy of it.
         trained: What is learned (adapter, or all weights): float32 weights, gradients and the moments of Adam.
         critic: The same for the critic's MLP, and the statistics of its whitening.
         features: Float32 features of the action tokens of a rollout.
         activations: What one training pass keeps for going back, and its work space.
         logits: Float32 tables `[rows, vocabulary]` of one training pass.
         kv_cache: Keys and values of the texts that are continued at a time.
+        values: What the critic computes of all features at a time.
+        tokens: What else a rollout holds of its tokens; the ids are in main memory, wherever the model is.
     """
 
     weights: int
@@ -116,11 +49,13 @@ class MemoryEstimate(NamedTuple):
     activations: int
     logits: int
     kv_cache: int
+    values: int = 0
+    tokens: int = 0
 
     @property
     def total(self) -> int:
-        """Bytes at the worst moment. Rollout and update take turns, so only the larger of the two counts."""
-        return sum(self[:4]) + max(self.activations + self.logits, self.kv_cache)
+        """Bytes at the worst moment. Writing, valuing and the update take turns, so only the largest of them counts."""
+        return sum(self[:4]) + self.tokens + max(self.activations + self.logits, self.kv_cache, self.values)
 
 
 def estimate(shape: ModelShape, settings: TrainingSettings | None = None) -> MemoryEstimate:
@@ -134,7 +69,7 @@ def estimate(shape: ModelShape, settings: TrainingSettings | None = None) -> Mem
         ValueError: If the model has no matrix of the name of a LoRA target.
     """
     settings = settings or TrainingSettings()
-    size = _BYTES[settings.dtype]
+    size = DTYPE_BYTES[settings.dtype]
     widths = (shape.hidden, *settings.critic_arch, 1)
     layers = sum(first * second for first, second in itertools.pairwise(widths))  # without biases
     rows = math.ceil(settings.tokens * settings.action_share)
@@ -145,8 +80,10 @@ def estimate(shape: ModelShape, settings: TrainingSettings | None = None) -> Mem
         critic=_LEARNED * layers + 2 * _FLOAT32 * shape.hidden * (shape.hidden + 1),
         features=_FLOAT32 * shape.hidden * settings.rollout_tokens,
         activations=activation_bytes(shape, settings),
-        logits=min(rows * shape.vocabulary, MAX_LOGITS) * _FLOAT32 * _LOGIT_COPIES[settings.action_sampling],
+        logits=min(rows * shape.vocabulary, MAX_LOGITS) * _FLOAT32 * LOGIT_TABLES[settings.action_sampling],
         kv_cache=kv_per_token * settings.decode_batch * settings.decode_context,
+        values=_FLOAT32 * settings.rollout_tokens * 2 * sum(widths[:-1]),
+        tokens=_TOKEN * settings.rollout_tokens + settings.host_bytes,
     )
 
 
@@ -175,9 +112,9 @@ def _frozen_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     for each weight and a float32 scale for each output (LLM.int8(), arXiv 2208.07339). 4 bits: half a byte, and a
     float32 scale for each block of 64, 4.5 bits in all (QLoRA, arXiv 2305.14314, without its double quantisation).
     """
-    size = _BYTES[settings.dtype]
+    size = DTYPE_BYTES[settings.dtype]
     if settings.lora_rank is None:
-        return size * shape.trunk_parameters
+        return size * shape.parameters if settings.critic_trunk == "frozen" else 0
     if settings.quantization is None:
         return size * shape.parameters
     others = size * (shape.parameters - shape.matrix_parameters)
@@ -189,6 +126,8 @@ def _frozen_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
 
 def _trained_parameters(shape: ModelShape, settings: TrainingSettings) -> int:
     """LoRA learns two matrices, `[rank, inputs]` and `[outputs, rank]`, for each that it changes."""
+    if settings.trained_parameters is not None:
+        return settings.trained_parameters
     if settings.lora_rank is None:
         return shape.parameters
     targets = map(shape.matrix, settings.lora_targets)
@@ -219,7 +158,7 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     layers (compare Korthikanti et al., arXiv 2205.05198, for layers of which everything is trained), with keys and
     values repeated for all heads, as transformers does where there is a mask.
     """
-    size = _BYTES[settings.dtype]
+    size = DTYPE_BYTES[settings.dtype]
     layer = _layer_bytes(shape, settings)
     kept = shape.layers * layer
     if settings.gradient_checkpointing:
@@ -236,7 +175,7 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
 
 def _layer_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     """Bytes that one token keeps in one layer."""
-    size = _BYTES[settings.dtype]
+    size = DTYPE_BYTES[settings.dtype]
     norms = shape.norms * _norm_bytes(shape, settings, shape.hidden)
     if shape.qk_norm:
         norms += _norm_bytes(shape, settings, shape.heads_width + shape.kv_width)
@@ -248,7 +187,7 @@ def _layer_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
 def _norm_bytes(shape: ModelShape, settings: TrainingSettings, width: int) -> int:
     """RMSNorm keeps its input in float32, and if it is trained, what its weight multiplies; LayerNorm as it is."""
     if shape.layer_norm:
-        return _BYTES[settings.dtype] * width
+        return DTYPE_BYTES[settings.dtype] * width
     return _FLOAT32 * width * (2 if settings.lora_rank is None else 1)
 
 
@@ -263,7 +202,7 @@ def _read_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     In float32 all share the tensor that they read, and the attention's output is kept anyway. In bfloat16 peft casts it
     to float32, for each matrix anew. 8-bit matrices keep their inputs too, though they are frozen.
     """
-    size = _BYTES[settings.dtype]
+    size = DTYPE_BYTES[settings.dtype]
     targets = shape.matrices if settings.lora_rank is None else settings.lora_targets
     inner = _FLOAT32 * (settings.lora_rank or 0) * len(targets)
     copies = sum(_FLOAT32 * shape.matrix(name).inputs for name in targets) if size < _FLOAT32 else 0
@@ -276,8 +215,3 @@ def _read_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
 def _inputs(shape: ModelShape, names: Iterable[str]) -> dict[str, int]:
     """Widths of the distinct tensors that some matrices read."""
     return {one.reads: one.inputs for one in map(shape.matrix, names)}
-
-
-def _require(name: str, value: str, known: Iterable[str]) -> None:
-    if value not in set(known):
-        raise ValueError(f"Expected a known {name}; got {value!r}. {nearest(value, known)}")

@@ -21,7 +21,9 @@ _PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "qkv_proj": _QKV,  # Phi-3
         "gate_up_proj": _GATE_UP,
         "c_attn": _QKV,  # GPT-2
+        "attn.c_proj": ("o_proj",),
         "c_fc": ("up_proj",),
+        "mlp.c_proj": ("down_proj",),
         "dense": ("o_proj",),  # Phi
         "fc1": ("up_proj",),
         "fc2": ("down_proj",),

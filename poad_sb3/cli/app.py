@@ -63,11 +63,19 @@ def train(
     env_settings: EnvSettings = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in the folder stopped.")] = False,
     wandb: Annotated[str | None, typer.Option(metavar="PROJECT", help="Log to Weights & Biases too.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what memory the training would need, and write nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: the figures as JSON.")] = False,
 ) -> None:
     """Train an agent; with --resume, go on exactly where a run stopped."""
     require_llm()
+    from poad_sb3.cli.dry_run import dry_run as show_only
     from poad_sb3.cli.request import Request
     from poad_sb3.cli.train import train_run
+
+    if as_json and not dry_run:
+        fail("Expected --dry-run beside --json; got a training, which prints no JSON. Fix: leave --json out.")
 
     request = Request.parse(
         env_id=env_id,
@@ -80,7 +88,10 @@ def train(
         settings=settings or (),
         env_settings=env_settings or (),
     )
-    train_run(console(), request, out, resume=resume, wandb_project=wandb)
+    if dry_run:
+        show_only(console(), request, out, resume=resume, as_json=as_json)
+    else:
+        train_run(console(), request, out, resume=resume, wandb_project=wandb)
 
 
 @app.command("eval")

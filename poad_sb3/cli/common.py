@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from lang_envs.errors import LangEnvsError
 from poad_sb3.arguments import MERGED, MOVABLE, nearest
+from poad_sb3.errors import PoadError
 from poad_sb3.presets import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from poad_sb3.runs import RunConfig
 
 __all__ = [
+    "BAD",
+    "DOES_NOT_FIT",
     "REFUSED",
     "STOPPED",
     "algorithm",
@@ -35,8 +39,10 @@ __all__ = [
     "writer",
 ]
 
-REFUSED, STOPPED = 1, 3
-"""Exit codes: nothing was done; a training was stopped by an error. (2 is Typer's, for usage.)"""
+REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
+"""Exit codes: nothing was done; a training was stopped by an error; it would not fit. (2 is Typer's, for usage.)"""
+BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
+"""What wrong arguments, models and checkpoints raise."""
 
 _FROM_PYTHON = "BADQ"
 """Off-policy: it has other arguments, and nothing of a run's folder."""

@@ -8,19 +8,21 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import get_device
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3 import runs
 from poad_sb3.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import STOPPED, algorithm, environments, fail, require_device
+from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, require_device
+from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.request import Request
-from poad_sb3.errors import PoadError
+from poad_sb3.doctor import free_memory
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -28,26 +30,36 @@ if TYPE_CHECKING:
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
     from poad_sb3.runs import RunConfig, RunFolder
 
-__all__ = ["train_run"]
+__all__ = ["Resolved", "resolve", "train_run"]
 
 _INTERRUPTED = 130
 _LONGEST = 500
 """Characters of an error that are shown; all of it is in `error.txt`."""
-_BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
-"""What wrong arguments, models and checkpoints raise."""
 
 
-def train_run(
-    console: Console, request: Request, out: Path | None, *, resume: bool, wandb_project: str | None = None
-) -> None:
-    """Train, write everything into the run's folder, and say how it went.
+class Resolved(NamedTuple):
+    """What a command means.
+
+    Attributes:
+        folder: Of the run; nothing was written there.
+        existing: The run that is there already.
+        config: The run as it is to be.
+        device: Where to.
+    """
+
+    folder: RunFolder
+    existing: RunConfig | None
+    config: RunConfig
+    device: str
+
+
+def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
+    """Find out what is asked for, or say in one line why it cannot be done.
 
     Args:
-        console: Where to say it.
         request: What was asked for.
         out: Folder of the run.
         resume: Go on with the run in the folder, or begin it if there is none yet.
-        wandb_project: Project of Weights & Biases.
     """
     folder = runs.RunFolder(out or request.default_folder())
     try:
@@ -65,8 +77,25 @@ def train_run(
         request.require_same(existing)
         kept = (request.steps or existing.steps, request.save_every or existing.save_every)
         config = replace(existing, steps=kept[0], save_every=kept[1])
+    return Resolved(folder, existing, config, device)
+
+
+def train_run(
+    console: Console, request: Request, out: Path | None, *, resume: bool, wandb_project: str | None = None
+) -> None:
+    """Train, write everything into the run's folder, and say how it went.
+
+    Args:
+        console: Where to say it.
+        request: What was asked for.
+        out: Folder of the run.
+        resume: Go on with the run in the folder, or begin it if there is none yet.
+        wandb_project: Project of Weights & Biases.
+    """
+    folder, existing, config, device = resolve(request, out, resume=resume)
     folder.clean()
     envs = environments(config.env_id, config.env_kwargs, config.n_envs)
+    free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
     if existing is not None and folder.latest.exists():
         model = _load(folder, config, envs, device, request.moved())
     else:
@@ -74,7 +103,7 @@ def train_run(
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
     config = _completed(config, existing, model, envs)
-    callbacks = _callbacks(folder, config, envs, wandb_project)
+    callbacks = [MemoryLine(console, free), *_callbacks(folder, config, envs, wandb_project)]
     try:
         folder.write_config(config)
         model.set_logger(runs.run_logger(folder, model.num_timesteps))
@@ -89,7 +118,7 @@ def _make(config: RunConfig, envs: VecEnv, device: str) -> LLMOnPolicyAlgorithm:
     arguments = {**config.given, "device": device}
     try:
         return algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **arguments)
-    except _BAD as error:
+    except BAD as error:
         fail(str(error))
 
 
@@ -102,7 +131,7 @@ def _load(
         if written_by != config.algorithm:
             fail(f"{folder.latest} was written by {written_by}, but the run is of {config.algorithm}.")
         model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved))
-    except _BAD as error:
+    except BAD as error:
         fail(str(error))
     found = list(runs.differences(runs.effective_arguments(model), config.arguments))
     if found:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from poad_sb3 import doctor, host_memory
 from poad_sb3.cli.app import app
-from poad_sb3.doctor import Device, Machine, diagnose, examine, plain
+from poad_sb3.doctor import Device, Machine, diagnose, examine, free_memory, plain, usable_memory
 from poad_sb3.fitting import TOKENS, WAYS, fits, largest_choice
 from poad_sb3.host_memory import HostMemory
 from poad_sb3.host_memory import host_memory as memory_of
@@ -97,6 +97,20 @@ def test_a_cuda_machine() -> None:
     assert not first.emulates_bfloat16
     assert machine.attention.sdpa_backends == ("flash", "math", "efficient")
     assert diagnose(machine).usable == int(0.9 * 130 * GIB)
+
+
+def test_what_is_free_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = fake_cuda()
+    cuda.current_device = lambda: 1
+    for name in ("cuda", "cuda:0"):
+        assert free_memory(name, fake_torch(cuda=cuda)) == 130 * GIB
+    assert free_memory("cuda:2", fake_torch(cuda=cuda)) is None
+    assert free_memory("mps", fake_torch()) is None
+    monkeypatch.setattr(doctor, "host_memory", lambda: HOST)
+    assert free_memory("cpu") == HOST.available
+    monkeypatch.setattr(doctor, "host_memory", lambda: None)
+    assert free_memory("cpu") is None
+    assert usable_memory(None) is None
 
 
 @pytest.mark.usefixtures("without_packages")

@@ -120,7 +120,7 @@ def test_one_by_hand() -> None:
     shape = ModelShape("hand", 2, 8, 16, 2, 1, 4, 10)
     settings = TrainingSettings(
         lora_rank=2, max_tokens_per_forward=6, row_tokens=3, action_share=0.5, critic_arch=(4,), decode_batch=3,
-        decode_context=5, rollout_tokens=7,
+        decode_context=5, rollout_tokens=7, host_bytes=1000,
     )  # fmt: skip
     layer = 2 * 8 * 8 + 2 * 8 * 4 + 3 * 8 * 16 + 2 * 8  # q and o, k and v, MLP, norms
     weights = 2 * layer + 2 * 10 * 8 + 8
@@ -135,6 +135,8 @@ def test_one_by_hand() -> None:
         activations=6 * token,
         logits=3 * 10 * 4 * 2,
         kv_cache=2 * 2 * 4 * 4 * 3 * 5,
+        values=4 * 7 * 2 * (8 + 4),
+        tokens=25 * 7 + 1000,
     )
     assert shape.parameters == weights
 
@@ -143,6 +145,7 @@ def test_rollout_and_update_take_turns() -> None:
     parts = MemoryEstimate(1, 2, 4, 8, 16, 32, 64)
     assert parts.total == 15 + 64
     assert parts._replace(kv_cache=1).total == 15 + 48
+    assert parts._replace(values=128, tokens=3).total == 15 + 128 + 3
 
 
 SMALLER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -191,10 +194,11 @@ def test_a_pass_has_at_least_one_row() -> None:
     assert TrainingSettings(max_tokens_per_forward=16, row_tokens=300).tokens == 300
 
 
-def test_full_fine_tuning_keeps_a_copy_of_the_trunk() -> None:
+def test_full_fine_tuning_keeps_a_copy_unless_the_critic_reads_the_model_as_it_is() -> None:
     needed = estimate(SEVEN, TrainingSettings(lora_rank=None))
-    assert needed.weights == 4 * (SEVEN.parameters - 32_000 * 4096)
+    assert needed.weights == 4 * SEVEN.parameters
     assert needed.trained == 16 * SEVEN.parameters
+    assert estimate(SEVEN, TrainingSettings(lora_rank=None, critic_trunk="live")) == needed._replace(weights=0)
 
 
 @pytest.mark.parametrize(

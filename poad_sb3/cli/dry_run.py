@@ -1,0 +1,204 @@
+"""`poad train --dry-run`: what a training would need, with the environments but without weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from poad_sb3.cli.common import BAD, DOES_NOT_FIT, algorithm, environments, fail
+from poad_sb3.cli.memory import fix, size, verdict
+from poad_sb3.cli.request import Request
+from poad_sb3.cli.train import Resolved, resolve
+from poad_sb3.doctor import MARGIN, free_memory, plain, usable_memory
+from poad_sb3.expected import Expected, expect
+from poad_sb3.fitting import largest_pass, remedy
+from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.outline import OutlinePolicy
+
+__all__ = ["dry_run"]
+
+_PASSES = (
+    "A minibatch goes through the model in passes of at most max_tokens_per_forward tokens (rows x padded length), so "
+    "batch_size does not change the memory."
+)
+
+
+class Found(NamedTuple):
+    """What a dry run finds out.
+
+    Attributes:
+        expected: What the training needs.
+        device: Where it would be.
+        free: Bytes that are free there; None if nobody knows.
+        usable: Bytes that it may take.
+        largest: The largest `max_tokens_per_forward` that fits; None if not even one row does, or nobody knows.
+    """
+
+    expected: Expected
+    device: str
+    free: int | None
+    usable: int | None
+    largest: int | None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None if nobody knows."""
+        return verdict(self.expected, self.usable)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the expected length that are in the largest pass."""
+        return None if self.largest is None else self.largest // self.expected.settings.row_tokens
+
+
+def dry_run(console: Console, request: Request, out: Path | None, *, resume: bool, as_json: bool) -> None:
+    """Say what a training would need; write nothing.
+
+    Args:
+        console: Where to say it.
+        request: What was asked for.
+        out: Folder of the run.
+        resume: As in a training.
+        as_json: The figures as JSON instead of a table.
+
+    Raises:
+        typer.Exit: With `DOES_NOT_FIT`, if it would not fit.
+    """
+    resolved = resolve(request, out, resume=resume)
+    model = _outline(resolved)
+    found = _find(model)
+    if as_json:
+        console.print(json.dumps(_facts(found), indent=1), markup=False, highlight=False, soft_wrap=True)
+    else:
+        _show(console, model, resolved, found)
+    if found.fits is False:
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
+    """The algorithm as the training would make it, without weights."""
+    config = resolved.config
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs)
+    arguments = {**config.given, "device": resolved.device}
+    try:
+        return algorithm(config.algorithm)(OutlinePolicy, envs, seed=config.seed, **arguments)
+    except BAD as error:
+        fail(str(error))
+
+
+def _find(model: LLMOnPolicyAlgorithm) -> Found:
+    device = str(model.device)
+    free = free_memory(device)
+    usable = usable_memory(free)
+    assert model.env is not None
+    try:
+        expected = expect(model, model.env.reset())
+    except Exception as error:  # an environment may raise anything
+        fail(f"The memory cannot be estimated: {error}")
+    finally:
+        model.env.close()
+    largest = None if usable is None else largest_pass(expected.shape, expected.settings, usable)
+    return Found(expected, device, free, usable, largest)
+
+
+def _facts(found: Found) -> dict[str, Any]:
+    """What JSON shall hold."""
+    expected = found.expected
+    changes = None
+    if found.usable is not None and not found.fits:
+        changes = remedy(expected.shape, expected.settings, found.usable)
+    return {
+        "model": {**vars(expected.shape), "parameters": expected.shape.parameters},
+        "settings": vars(expected.settings),
+        "rows": plain(expected.rows),
+        "needed": {**plain(expected.needed), "total": expected.needed.total},
+        "device": found.device,
+        "free": found.free,
+        "usable": found.usable,
+        "fits": found.fits,
+        "largest_pass": {"max_tokens_per_forward": found.largest, "rows": found.rows},
+        "remedy": changes,
+    }
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def _show(console: Console, model: LLMOnPolicyAlgorithm, resolved: Resolved, found: Found) -> None:
+    config, expected = resolved.config, found.expected
+    title = f"{config.algorithm} on {config.env_id} with {model.policy.lm.source.name}: nothing is trained or written"
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    table = Table("memory", Column(justify="right"), "of", box=None)
+    for name, n_bytes, what in _parts(model, expected):
+        table.add_row(Text(name, style="cyan", no_wrap=True), Text(size(n_bytes)), Text(what))
+    table.add_row(Text("total", style="bold"), Text(size(expected.needed.total), style="bold"), _total(expected))
+    console.print(table)
+    for line in _verdict(model, found):
+        console.print(line, soft_wrap=True)
+
+
+def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[str, int, str]]:
+    shape, settings, rows, needed = expected
+    trained = settings.trained_parameters or 0
+    bits = f", layers in {settings.quantization}" if settings.quantization else ""
+    kept = "a frozen copy for the critic" if settings.lora_rank is None else f"{shape.parameters:,} weights"
+    yield "frozen weights", needed.weights, f"{kept} in {settings.dtype}{bits}" if needed.weights else "none"
+    name = "all weights" if settings.lora_rank is None else f"LoRA, rank {settings.lora_rank}"
+    shares = f"weights {size(4 * trained)}, gradients {size(4 * trained)}, Adam {size(8 * trained)}"
+    yield name, needed.trained, f"{trained:,} trained: {shares}"
+    yield (
+        "critic",
+        needed.critic,
+        f"{' -> '.join(map(str, (shape.hidden, *settings.critic_arch, 1)))}, and its whitening",
+    )
+    steps = f"{model.n_steps} steps x {model.n_envs} environments"
+    yield "rollout: features", needed.features, f"{steps}, up to {rows.action} tokens an action"
+    yield "rollout: tokens", needed.tokens, f"prompts of up to {rows.prompt} tokens, and actions, in main memory"
+    again = "computed again when going back" if settings.gradient_checkpointing else "kept for going back"
+    yield "activations", needed.activations, f"passes of {settings.tokens} tokens, {again}"
+    yield "logits", needed.logits, f"{settings.action_share:.1%} of a pass x {shape.vocabulary} words"
+    yield "critic's pass", needed.values, "over the features of a whole rollout"
+    many = f"{settings.decode_batch} texts x {settings.decode_context} tokens"
+    yield "KV cache", needed.kv_cache, many if settings.decode_batch else "none: actions are listed, not written"
+
+
+def _total(expected: Expected) -> Text:
+    needed = expected.needed
+    turns = {
+        "activations and logits": needed.activations + needed.logits,
+        "the critic's pass": needed.values,
+        "the KV cache": needed.kv_cache,
+    }
+    return Text(f"the last four take turns: {max(turns, key=lambda name: turns[name])} counts")
+
+
+def _verdict(model: LLMOnPolicyAlgorithm, found: Found) -> Iterable[Text]:
+    settings = found.expected.settings
+    if found.usable is None or found.free is None:
+        yield Text(f"How much memory is free on {found.device} is unknown: compare the total with what you have.")
+    else:
+        free = f"{size(found.free)} free on {found.device}, {MARGIN:.0%} left alone"
+        yield Text(f"It fits: {free}.", style="green") if found.fits else Text(f"It does not fit: {free}.", style="red")
+        if not found.fits:
+            yield Text(fix(found.expected, found.usable))
+        yield _largest(model, found)
+    yield Text(f"{_PASSES} Lengths are those of the first observations: later ones may be longer.", style="dim")
+    if settings.quantization:
+        yield Text("Without double quantisation; with it, a little less.", style="dim")
+
+
+def _largest(model: LLMOnPolicyAlgorithm, found: Found) -> Text:
+    row = found.expected.settings.row_tokens
+    if found.largest is None:
+        return Text(f"Not even a pass of one row ({row} tokens) fits.")
+    return Text(
+        f"Largest pass that fits: max_tokens_per_forward={found.largest}, {found.rows} rows of {row} tokens; "
+        f"a minibatch has {min(model.batch_size, model.n_steps * model.n_envs)}."
+    )

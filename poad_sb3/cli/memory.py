@@ -1,0 +1,74 @@
+"""The memory that a training will need, in a line and in words."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from stable_baselines3.common.callbacks import BaseCallback
+
+from poad_sb3.doctor import MARGIN, usable_memory
+from poad_sb3.expected import Expected, expect
+from poad_sb3.fitting import remedy
+from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+
+__all__ = ["MemoryLine", "fix", "size", "verdict"]
+
+_STEP = 1000
+
+
+def size(n_bytes: int) -> str:
+    """Bytes in the unit that suits them."""
+    value, unit = float(n_bytes), "B"
+    for larger in ("kB", "MB", "GB"):
+        if value >= _STEP:
+            value, unit = value / _STEP, larger
+    return f"{value:.1f} {unit}"
+
+
+def verdict(expected: Expected, usable: int | None) -> bool | None:
+    """Whether it fits; None if nobody knows what is free."""
+    return None if usable is None else expected.needed.total <= usable
+
+
+def fix(expected: Expected, usable: int) -> str:
+    """What to say beside a training that does not fit."""
+    changes = remedy(expected.shape, expected.settings, usable)
+    if changes is None:
+        return "Fix: a smaller model (`poad doctor` lists them), fewer bits, or another device."
+    said = (f"--set policy_kwargs.{name}={str(value).lower()}" for name, value in changes.items())
+    return f"Fix: {' '.join(said)}, which learns the same, more slowly."
+
+
+class MemoryLine(BaseCallback):
+    """Says what memory the training will need, before it begins; and warns where there is less.
+
+    Args:
+        console: Where to say it.
+        free: Bytes that were free on the device before the model was made; None if nobody knows.
+    """
+
+    model: LLMOnPolicyAlgorithm
+
+    def __init__(self, console: Console, free: int | None) -> None:
+        super().__init__()
+        self._console, self._free = console, free
+
+    def _on_training_start(self) -> None:
+        usable = usable_memory(self._free)
+        try:
+            expected = expect(self.model, self.model._last_obs)
+        except Exception as error:  # an estimate that cannot be made, for any reason, is no reason not to train
+            self._say(f"memory: not estimated ({' '.join(str(error).split())})")
+            return
+        there = "free memory unknown" if self._free is None else f"{size(self._free)} free"
+        self._say(f"memory: {size(expected.needed.total)} needed, {there} on {self.model.device} (--dry-run says more)")
+        if usable is not None and not verdict(expected, usable):
+            needed, left = size(expected.needed.total), f"{MARGIN:.0%} of what is free is left alone"
+            there = f"{size(usable)} may be taken on {self.model.device} ({left})"
+            typer.echo(f"poad: warning: {needed} may be needed, {there}. {fix(expected, usable)}", err=True)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
