@@ -23,6 +23,7 @@ from poad_sb3.errors import CheckpointError
 from poad_sb3.observations import VecAdmissibleObservation
 
 __all__ = [
+    "FORMAT",
     "Target",
     "add_header",
     "atomic_target",
@@ -36,6 +37,8 @@ __all__ = [
 
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
+FORMAT = 2
+"""Version of the layout. Since 2 every environment has a sampling generator of its own."""
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers that keep statistics or observations which nobody can capture."""
 _MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth", HEADER})
@@ -92,7 +95,6 @@ def read_header(target: Target) -> dict[str, Any]:
                     "Fix: use an earlier checkpoint, or load it with the algorithm that wrote it."
                 )
             header: dict[str, Any] = json.loads(archive.read(HEADER))
-            return header
     except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"Expected a checkpoint written by save(); {target} is truncated or corrupt ({error}). "
@@ -103,6 +105,12 @@ def read_header(target: Target) -> dict[str, Any]:
             file.close()
         else:
             file.seek(0)
+    if header.get("format") != FORMAT:
+        raise CheckpointError(
+            f"Expected a checkpoint of layout {FORMAT}; {target} is of layout {header.get('format')}, which another "
+            "version of this package wrote. Fix: load it with that version, or train anew."
+        )
+    return header
 
 
 def read_policy_kwargs(target: Target) -> dict[str, Any]:
