@@ -10,7 +10,7 @@ import pathlib
 import random
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, Norm
 from stable_baselines3.common.save_util import json_to_data, open_path
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from lang_envs.wrappers.admissible import EpisodeContext
+from poad_sb3.env_groups import EnvGroups
 from poad_sb3.errors import CheckpointError
 from poad_sb3.observations import VecAdmissibleObservation
 
@@ -146,24 +146,33 @@ def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
         return None
     kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
-    contexts = _contexts(env)
+    memories = _memories(env)
     return [
         {
             "env": state,
             "counters": {name: values[index] for name, values in kept.items()},
-            "context": contexts[index] if contexts else None,
+            "context": memory and memory.wrapper.contexts[memory.place],
         }
-        for index, state in enumerate(env.env_method("get_state"))
+        for index, (state, memory) in enumerate(zip(env.env_method("get_state"), memories, strict=True))
     ]
 
 
-def _contexts(env: VecEnv) -> list[EpisodeContext]:
-    """What `VecAdmissibleObservation` remembers of each episode, to be changed in place; empty without that wrapper."""
-    while isinstance(env, VecEnvWrapper):
-        if isinstance(env, VecAdmissibleObservation):
-            return env.contexts
-        env = env.venv
-    return []
+class _Memory(NamedTuple):
+    """Where the episode of an environment is remembered."""
+
+    wrapper: VecAdmissibleObservation
+    place: int
+
+
+def _memories(env: VecEnv) -> list[_Memory | None]:
+    """That of each environment; None without the wrapper."""
+    if isinstance(env, VecAdmissibleObservation):
+        return [_Memory(env, place) for place in range(env.num_envs)]
+    if isinstance(env, VecEnvWrapper):
+        return _memories(env.venv)
+    if isinstance(env, EnvGroups):
+        return [memory for group in env.groups for memory in _memories(group)]
+    return [None] * env.num_envs
 
 
 def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
@@ -178,13 +187,12 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
-    contexts = _contexts(env)
-    for index, state in enumerate(states):
+    for index, (state, memory) in enumerate(zip(states, _memories(env), strict=True)):
         env.env_method("set_state", state["env"], indices=[index])
         for name, value in state["counters"].items():
             env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
-        if contexts and state.get("context") is not None:
-            contexts[index] = state["context"]
+        if memory is not None and state.get("context") is not None:
+            memory.wrapper.contexts[memory.place] = state["context"]
     env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
     return True
 

@@ -18,11 +18,12 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import CSVOutputFormat, KVWriter, Logger, TensorBoardOutputFormat
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 import lang_envs
 from poad_sb3.arguments import MERGED, known_arguments
 from poad_sb3.checkpoints import atomic_target
+from poad_sb3.env_groups import group_envs
 from poad_sb3.errors import PoadError
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
@@ -157,9 +158,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int) -> VecEnv:
-    """Environments of one id, in this process, with SB3's Monitor around each."""
+    """Environments of one id, in this process, with SB3's Monitor around each.
+
+    Several whose steps are made elsewhere (DataSciCoding) come in two groups, which take turns with the model.
+    """
     # An id would get render_mode="rgb_array" from SB3.
-    return make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
+    envs = make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
+    assert isinstance(envs, DummyVecEnv)
+    pays = n_envs > 1 and envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere"))
+    return group_envs(envs.envs) if pays else envs
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:

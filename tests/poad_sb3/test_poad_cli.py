@@ -81,10 +81,12 @@ def parameters(folder: Path) -> dict[str, bytes]:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "progress.csv").open() as file:
-        return [{key: value for key, value in row.items() if key not in CLOCKS} for row in csv.DictReader(file)]
+        return [
+            {key: value for key, value in row.items() if not key.startswith(CLOCKS)} for row in csv.DictReader(file)
+        ]
 
 
-CLOCKS = ("time/fps", "time/time_elapsed", "time/iterations")
+CLOCKS = ("time/fps", "time/time_elapsed", "time/iterations", "time/seconds_")
 
 
 # ---------------------------------------------------------------------- a run
