@@ -262,7 +262,7 @@ def group_envs(envs: Sequence[gym.Env[Any, Any]], n_groups: int = 2) -> EnvGroup
             "Fix: two groups, and as many environments or more."
         )
     singles = [DummyVecEnv([partial(_same, env)]) for env in envs]
-    bounds = [round(number * len(envs) / n_groups) for number in range(n_groups + 1)]
+    bounds = [number * len(envs) // n_groups for number in range(n_groups + 1)]
     parts = [singles[start:end] for start, end in pairwise(bounds)]
     return EnvGroups([part[0] if len(part) == 1 else EnvGroups(part) for part in parts])
 

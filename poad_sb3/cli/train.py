@@ -66,7 +66,7 @@ def train_run(
         kept = (request.steps or existing.steps, request.save_every or existing.save_every)
         config = replace(existing, steps=kept[0], save_every=kept[1])
     folder.clean()
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs)
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_groups)
     if existing is not None and folder.latest.exists():
         model = _load(folder, config, envs, device, request.moved())
     else:

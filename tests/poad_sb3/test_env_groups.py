@@ -566,21 +566,46 @@ def test_code_is_evaluated_in_groups_as_in_one(tmp_path: Path) -> None:
         model.env.close()
 
 
+CODING, KEY = "DataSciCoding-balance-scale-v0", "KeyToken-v0"
+
+
 @pytest.mark.parametrize(
-    ("env_id", "n_envs", "grouped"),
+    ("env_id", "n_envs", "n_groups", "sizes"),
     [
-        ("DataSciCoding-balance-scale-v0", 3, True),
-        ("DataSciCoding-balance-scale-v0", 1, False),
-        ("KeyToken-v0", 3, False),
+        (CODING, 3, None, [1, 2]),
+        (CODING, 3, 1, [3]),
+        (CODING, 1, None, None),
+        (KEY, 3, None, None),
+        (KEY, 3, 1, None),
+        (KEY, 5, 2, [2, 3]),
     ],
 )
-def test_groups_are_made_where_they_pay(env_id: str, n_envs: int, grouped: bool) -> None:
-    env = make_envs(env_id, {}, n_envs)
-    assert (env.num_envs, type(env)) == (n_envs, EnvGroups if grouped else DummyVecEnv)
+def test_groups_are_made_where_they_pay(
+    env_id: str, n_envs: int, n_groups: int | None, sizes: list[int] | None
+) -> None:
+    env = make_envs(env_id, {}, n_envs, n_groups)
+    assert (env.num_envs, type(env)) == (n_envs, DummyVecEnv if sizes is None else EnvGroups)
     assert env.env_is_wrapped(Monitor) == [True] * n_envs
-    if grouped:
-        assert sorted(group.num_envs for group in env.groups) == [1, 2]  # type: ignore[attr-defined]
+    if sizes is not None:
+        assert [group.num_envs for group in env.groups] == sizes  # type: ignore[attr-defined]
     env.close()
+
+
+def test_a_run_of_groups_goes_on_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from poad_sb3.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    said = ["train", KEY, "--n-envs", "3", "--n-groups", "2", "--set", "n_steps=4", "--set", "n_epochs=1"]
+    for out, parts in (("whole", [24]), ("parts", [12, 24])):
+        for steps in parts:
+            done = CliRunner().invoke(app, [*said, "--steps", str(steps), "--out", out, "--resume"])
+            assert done.exit_code == 0, done.output
+    whole, parts = (POAD.load(f"{out}/latest.zip").policy.state_dict() for out in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    refused = CliRunner().invoke(app, ["train", KEY, "--n-envs", "2", "--n-groups", "3", "--out", "none"])
+    assert (refused.exit_code, "between 1 and 2 groups" in refused.output) == (1, True)
 
 
 # ---------------------------------------------------------------------- where the time goes
