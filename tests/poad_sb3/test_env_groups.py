@@ -213,7 +213,7 @@ def test_a_group_makes_one_step_at_a_time() -> None:
 WAYS: dict[str, tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]] = {
     "trie": (POAD, {}),
     "candidates": (TWOSOME, {}),
-    "free": (NTPO, {"action_sampling": "free", "max_new_tokens": 4}),
+    "free": (NTPO, {"action_sampling": "free", "max_new_tokens": 4, "top_p": 0.95}),
     "history": (POAD, {"policy_kwargs": {"critic_arch": (16,), "prompt": {"kind": "completion", "history": 2}}}),
 }
 
@@ -549,7 +549,8 @@ class Graded(BaseCallback):
 
 
 def test_code_is_evaluated_in_groups_as_in_one(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 6, "n_steps": 4}
+    # top_p leaves out the tail of the distribution, whose tokens are as narrow as the rounding of a sum
+    settings: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 6, "top_p": 0.95, "n_steps": 4}
     graded = Graded(), Graded()
     together = agent(coding(False), NTPO, **settings).learn(3 * 4 * ENVS, graded[0])
     apart = agent(coding(True), NTPO, **settings).learn(2 * 4 * ENVS, graded[1])
