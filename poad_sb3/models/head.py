@@ -82,8 +82,7 @@ def all_logits(head: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401 - any modul
     if len(hidden) <= _FEW_ROWS and hidden.device.type == "cpu" and can_gather(head) and head.bias is None:
         logits: Tensor = (weight @ typed.T).T.contiguous().float()
         return logits
-    logits = head(typed).float()
-    return logits
+    return head(typed).float()
 
 
 def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:  # noqa: ANN401 - `nn.Linear`
