@@ -24,6 +24,7 @@ from poad_sb3.errors import ModelError
 from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint, merged
 from poad_sb3.models.check import (
     adjust_logits,
+    agrees_when_trimmed,
     check_checkpointing,
     check_frozen,
     check_model,
@@ -40,7 +41,8 @@ from poad_sb3.models.head import (
     gathered_logits,
     vocabulary_statistics,
 )
-from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
+from poad_sb3.models.last_layer import last_layer_of, reading_only
+from poad_sb3.models.packing import Group, Packed, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
@@ -119,15 +121,16 @@ class LanguageModel(nn.Module):
         self.eval()
         self.is_exact = is_exact(base)
         # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
-        self.packs_trees, self.hidden_size = True, 0
+        self.packs_trees, self.trims, self.hidden_size = True, False, 0
+        self._recomputes: list[nn.Module] = []
         self.hidden_size, self.packs_trees, self.caches = check_model(
             self.base, self.hidden_states, self.vocabulary_logits, self.source.name
         )
+        self.trims = self.packs_trees and agrees_when_trimmed(self.base, self.hidden_states, self._trimming)
         if as_it_was is not None:
             frozen = partial(self.hidden_states, frozen=True)
             trained = [one for one in self.network.parameters() if one.requires_grad]
             check_frozen(frozen, as_it_was, trained, self.source.name, probe_row(self.base))
-        self._recomputes: list[nn.Module] = []
         if gradient_checkpointing:
             self._enable_checkpointing()
 
@@ -181,19 +184,35 @@ class LanguageModel(nn.Module):
         packed = pack(rows, self._groups(rows))
         self._require_room(packed.deepest)
         with self._as_it_was(frozen) as model, self._recomputing(frozen):
-            device, mask = model.device, None
-            if packed.seen is not None:
-                unseen = ~packed.seen.to(device)
-                mask = torch.zeros(unseen.shape, dtype=model.dtype, device=device)
-                mask = mask.masked_fill(unseen, torch.finfo(model.dtype).min)[:, None]
-            output = model.get_decoder()(
-                input_ids=packed.ids.to(device),
-                attention_mask=mask,
-                position_ids=packed.positions.to(device),
-                use_cache=False,
-            )
-        hidden: Tensor = output.last_hidden_state[packed.batch.to(device), packed.place.to(device)]
+            device, layer = model.device, last_layer_of(model) if self._reads_pay(packed) else None
+            at, place = packed.reads() if layer is not None else (None, packed.place)
+            mask = None if packed.seen is None else _added(packed.seen.to(device)[:, None], model.dtype)
+            trimmed = nullcontext()
+            if at is not None:
+                trimmed = reading_only(
+                    layer, at.to(device), _added(packed.seen_from(at).to(device)[:, None], model.dtype)
+                )
+            with trimmed:
+                output = model.get_decoder()(
+                    input_ids=packed.ids.to(device),
+                    attention_mask=mask,
+                    position_ids=packed.positions.to(device),
+                    use_cache=False,
+                )
+        hidden: Tensor = output.last_hidden_state[packed.batch.to(device), place.to(device)]
         return hidden
+
+    @contextmanager
+    def _trimming(self) -> Iterator[None]:
+        self.trims = True
+        try:
+            yield
+        finally:
+            self.trims = False
+
+    def _reads_pay(self, packed: Packed) -> bool:
+        """Whether the last layer should compute only what is read."""
+        return self.trims and not self._recomputes and 2 * packed.most_reads() <= packed.ids.shape[1]
 
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
         """The same, with every read as an ordinary sequence of its own: for models that see more than the mask."""
@@ -356,6 +375,11 @@ class LanguageModel(nn.Module):
                 f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
+
+
+def _added(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to attention scores: 0 where something is seen, the least number elsewhere."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
 def _spare_linear4bit(model: nn.Module) -> None:

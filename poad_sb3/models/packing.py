@@ -60,6 +60,26 @@ class Packed(NamedTuple):
     batch: Tensor
     place: Tensor
 
+    def most_reads(self) -> int:
+        """Reads of the group that has the most."""
+        return int(self.batch.bincount().max()) if len(self.batch) else 0
+
+    def reads(self) -> tuple[Tensor, Tensor]:
+        """Positions that are read in each group, `[groups, most reads]`, and where in them each read is, `[reads]`."""
+        order = self.batch.argsort(stable=True)
+        counts = self.batch.bincount(minlength=len(self.ids))
+        within = torch.empty_like(order)
+        within[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[self.batch[order]]
+        at = torch.zeros(len(self.ids), self.most_reads(), dtype=torch.int64)
+        at[self.batch, within] = self.place
+        return at, within
+
+    def seen_from(self, at: Tensor) -> Tensor:
+        """What some positions `[groups, n]` attend to, bool `[groups, n, longest]`."""
+        if self.seen is None:
+            return torch.arange(self.ids.shape[1]) <= at[..., None]
+        return self.seen[torch.arange(len(at))[:, None], at]
+
 
 class Group(NamedTuple):
     """Rows that are merged into one tree.
