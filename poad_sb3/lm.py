@@ -42,7 +42,7 @@ from poad_sb3.models.head import (
     vocabulary_statistics,
 )
 from poad_sb3.models.last_layer import last_layer_of, reading_only
-from poad_sb3.models.packing import Group, Packed, TokenIds, TokenRow, groups_of, pack, path_to
+from poad_sb3.models.packing import Group, Packed, TokenIds, TokenRow, groups_of, moved, pack, path_to
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
@@ -95,12 +95,12 @@ class LanguageModel(nn.Module):
         gradient_checkpointing: bool = False,
         critic_trunk: CriticTrunk | str = CriticTrunk.FROZEN,
         prompt: PromptSpec = "auto",
-        max_tokens_per_forward: int = 2048,
+        max_tokens_per_forward: int = 1024,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
         if max_tokens_per_forward < 1:
-            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 4096.")
+            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 1024.")
         if critic_trunk not in list(CriticTrunk):
             raise ModelError(f"Expected critic_trunk to be one of {[*map(str, CriticTrunk)]}; got {critic_trunk!r}.")
         self.max_tokens_per_forward = max_tokens_per_forward
@@ -184,22 +184,20 @@ class LanguageModel(nn.Module):
         packed = pack(rows, self._groups(rows))
         self._require_room(packed.deepest)
         with self._as_it_was(frozen) as model, self._recomputing(frozen):
-            device, layer = model.device, last_layer_of(model) if self._reads_pay(packed) else None
-            at, place = packed.reads() if layer is not None else (None, packed.place)
-            mask = None if packed.seen is None else _added(packed.seen.to(device)[:, None], model.dtype)
-            trimmed = nullcontext()
-            if at is not None:
-                trimmed = reading_only(
-                    layer, at.to(device), _added(packed.seen_from(at).to(device)[:, None], model.dtype)
-                )
+            last, place = last_layer_of(model) if self._reads_pay(packed) else None, packed.place
+            trimmed: AbstractContextManager[None] = nullcontext()
+            if last is not None:
+                at, place = packed.reads()
+                trimmed = reading_only(last, moved(at, model.device), _added(packed.seen_from(at), model))
             with trimmed:
                 output = model.get_decoder()(
-                    input_ids=packed.ids.to(device),
-                    attention_mask=mask,
-                    position_ids=packed.positions.to(device),
+                    input_ids=moved(packed.ids, model.device),
+                    attention_mask=None if packed.seen is None else _added(packed.seen, model),
+                    position_ids=moved(packed.positions, model.device),
                     use_cache=False,
                 )
-        hidden: Tensor = output.last_hidden_state[packed.batch.to(device), place.to(device)]
+        read = moved(torch.stack([packed.batch, place]), model.device)
+        hidden: Tensor = output.last_hidden_state[read[0], read[1]]
         return hidden
 
     @contextmanager
@@ -377,9 +375,11 @@ class LanguageModel(nn.Module):
             )
 
 
-def _added(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to attention scores: 0 where something is seen, the least number elsewhere."""
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
+def _added(seen: Tensor, model: Any) -> Tensor:  # noqa: ANN401 - as above
+    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere."""
+    unseen = ~moved(seen, model.device)[:, None]
+    mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(unseen, torch.finfo(model.dtype).min)
 
 
 def _spare_linear4bit(model: nn.Module) -> None:

@@ -103,7 +103,7 @@ class LLMPolicy(BasePolicy):
         prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (1024, 512),
         critic_lr_schedule: Schedule | None = None,
-        max_tokens_per_forward: int = 2048,
+        max_tokens_per_forward: int = 1024,
         action_sampling: ActionSampling | str = ActionSampling.TRIE,
         candidate_normalization: Normalization | str = Normalization.WORD,
         paper_mode: bool = False,

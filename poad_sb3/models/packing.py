@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Group", "Packed", "TokenRow", "groups_of", "pack", "path_to"]
+__all__ = ["Group", "Packed", "TokenRow", "groups_of", "moved", "pack", "path_to"]
 
 TokenIds = tuple[int, ...]
 Ints = NDArray[np.int64]
@@ -176,6 +176,11 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
         depths[number, : group.size] = _mark_ancestors(tree.parents, seen[number])
     deepest = int(depths.max()) + 1
     return Packed(torch.from_numpy(ids), torch.from_numpy(depths), torch.from_numpy(seen), deepest, *reads)
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without waiting for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 class _Tree(NamedTuple):
