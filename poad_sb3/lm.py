@@ -98,7 +98,7 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         if max_tokens_per_forward < 1:
-            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 4096.")
+            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 2048.")
         if critic_trunk not in list(CriticTrunk):
             raise ModelError(f"Expected critic_trunk to be one of {[*map(str, CriticTrunk)]}; got {critic_trunk!r}.")
         self.max_tokens_per_forward = max_tokens_per_forward
@@ -160,8 +160,17 @@ class LanguageModel(nn.Module):
         start = 0
         while start < len(groups):
             count = max(1, self.max_tokens_per_forward // groups[start].size)
-            yield [index for group in groups[start : start + count] for index in group.rows]
+            chunk = [index for group in groups[start : start + count] for index in group.rows]
+            while count > 1 and self._padded([rows[index] for index in chunk]) > self.max_tokens_per_forward:
+                count //= 2  # without the groups between them these make longer ones, and not all do
+                chunk = [index for group in groups[start : start + count] for index in group.rows]
+            yield chunk
             start += count
+
+    def _padded(self, rows: Sequence[TokenRow]) -> int:
+        """Tokens of rows that go through the model together, with what some of them are filled up with."""
+        groups = self._groups(rows)
+        return len(groups) * max(group.size for group in groups)
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
@@ -211,7 +220,7 @@ class LanguageModel(nn.Module):
             return adjust_logits(all_logits(model.get_output_embeddings(), hidden), model.config.get_text_config())
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
-        """Logits of the child tokens of each hidden state.
+        """Logits of the child tokens of each hidden state, up to a constant of each.
 
         Args:
             hidden: `[n, hidden_size]`.
@@ -223,10 +232,11 @@ class LanguageModel(nn.Module):
         """
         picks = Picks.of(children, hidden.device)
         with self._as_it_was(frozen) as model:
-            head = model.get_output_embeddings()
+            config, head = model.config.get_text_config(), model.get_output_embeddings()
             if can_gather(head):
-                return adjust_logits(gathered_logits(head, hidden, picks), model.config.get_text_config())
-        return self.vocabulary_logits(hidden, frozen=frozen)[picks.rows(), picks.tokens]
+                return adjust_logits(gathered_logits(head, hidden, picks), config)
+        asked = partial(self.vocabulary_logits, frozen=frozen)
+        return vocabulary_statistics(asked, config.vocab_size, hidden, picks).log_probs
 
     def statistics(
         self,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from poad_sb3.memory import MAX_LOGITS
 
@@ -26,6 +27,9 @@ Head = Callable[[Tensor], Tensor]
 
 _SLICE = 1 << 22
 """Logits of a slice. Much smaller ones waste the product (measured: twice the time at an eighth of it)."""
+
+_LEAST = -1e4
+"""Log-probabilities below it are as good as this: their exp is 0, and times a gradient they do not overflow."""
 
 
 class Picks(NamedTuple):
@@ -79,11 +83,9 @@ def all_logits(head: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401 - any modul
     """
     weight = head.weight
     typed = hidden.to(weight.dtype) if weight.is_floating_point() else hidden
-    if len(hidden) <= _FEW_ROWS and hidden.device.type == "cpu" and can_gather(head) and head.bias is None:
-        logits: Tensor = (weight @ typed.T).T.contiguous().float()
-        return logits
-    logits = head(typed).float()
-    return logits
+    few = len(hidden) <= _FEW_ROWS and hidden.device.type == "cpu" and can_gather(head) and head.bias is None
+    logits: Tensor = (weight @ typed.T).T.contiguous() if few else head(typed)
+    return logits.float()
 
 
 def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:  # noqa: ANN401 - `nn.Linear`
@@ -120,6 +122,8 @@ def vocabulary_statistics(
         temperatures: Divide the logits, `[n]`; 1 by default.
         reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
     """
+    if torch.is_grad_enabled() and not hidden.requires_grad:
+        hidden = hidden.detach().requires_grad_()  # the head may be all that is trained
     ask = _Asked(head, vocabulary, picks, temperatures, reference)
     return Statistics(*_Statistics.apply(hidden, ask))  # type: ignore[no-untyped-call]
 
@@ -152,8 +156,9 @@ class _Statistics(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, asked: _Asked) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401 - torch's
-        norms, entropies, kls = (hidden.new_zeros(len(hidden), dtype=torch.float32) for _ in range(3))
-        picked = hidden.new_zeros(len(asked.picks.tokens), dtype=torch.float32)
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        norms, entropies, kls = (hidden.new_zeros(len(hidden), dtype=dtype) for _ in range(3))
+        picked = hidden.new_zeros(len(asked.picks.tokens), dtype=dtype)
         ctx.kept, room = {}, MAX_LOGITS if ctx.needs_input_grad[0] else 0
         for rows, picks, where in asked.slices():
             room -= (rows.stop - rows.start) * asked.vocabulary
@@ -165,15 +170,16 @@ class _Statistics(torch.autograd.Function):
             log_probs = tempered - norms[rows, None]
             picked[where] = log_probs[picks.rows(), picks.tokens]
             probs = log_probs.exp()
-            log_probs.clamp_(min=torch.finfo(torch.float32).min)  # 0 times -inf is 0 here
+            log_probs.clamp_(min=_LEAST)  # 0 times -inf is 0 here
             entropies[rows] = -torch.linalg.vecdot(probs, log_probs)
             if asked.reference is not None:
-                kls[rows] = torch.linalg.vecdot(probs, log_probs.sub_(asked.reference(rows)))
+                kls[rows] = torch.linalg.vecdot(probs, _gain(log_probs, probs, asked.reference(rows)))
         ctx.save_for_backward(hidden, norms, entropies, kls)
         ctx.asked = asked
         return picked, entropies, kls
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - torch's
         of_picks, of_entropies, of_kls = gradients
         hidden, norms, entropies, kls = ctx.saved_tensors
@@ -183,10 +189,12 @@ class _Statistics(torch.autograd.Function):
             graph = ctx.kept.pop(rows.start, None) or _through(asked.head, hidden[rows], with_gradient=True)
             log_probs = asked.tempered(graph.logits.detach(), rows) - norms[rows, None]
             probs = log_probs.exp()
-            log_probs.clamp_(min=torch.finfo(torch.float32).min)
+            log_probs.clamp_(min=_LEAST)
             local, given = picks.rows(), of_picks[where]
             taken = torch.zeros_like(norms[rows]).index_add_(0, local, given)
-            gain = None if asked.reference is None else log_probs - asked.reference(rows) - kls[rows, None]
+            gain = None
+            if asked.reference is not None:
+                gain = _gain(log_probs, probs, asked.reference(rows)).sub_(kls[rows, None])
             slope = log_probs.add_(entropies[rows, None]).mul_(-of_entropies[rows, None]).sub_(taken[:, None])
             if gain is not None:
                 slope.addcmul_(gain, of_kls[rows, None])
@@ -195,6 +203,11 @@ class _Statistics(torch.autograd.Function):
             assert graph.hidden.grad is not None
             result[rows] = graph.hidden.grad
         return result, None
+
+
+def _gain(log_probs: Tensor, probs: Tensor, reference: Tensor) -> Tensor:
+    """`log p - log q` in place of log q, and 0 where p is, also if q is."""
+    return torch.sub(log_probs, reference, out=reference).masked_fill_(probs == 0, 0)
 
 
 class _Graph(NamedTuple):
