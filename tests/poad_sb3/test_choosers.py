@@ -132,7 +132,7 @@ def test_paper_mode_stores_what_a_separate_pass_would_say(monkeypatch: pytest.Mo
         assert decisions == tuple(Decision(place, (), token) for place, token in enumerate(ids))
         assert step.path.tree is None
         seen.add((prompt, ids))
-    assert len(seen) == sum(len(actions) for _, actions in {FORCED, RED, ALIKE, GREEN, PLATE})
+    assert len(seen) == len({(text, action) for text, actions in questions for action in actions})
 
 
 def test_deterministic_is_the_most_probable_action(listed: LLMPolicy) -> None:
