@@ -44,11 +44,11 @@ from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, 
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
-_CACHED_PER_FORWARD = 8
+CACHED_PER_FORWARD = 8
 """Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
 little more for many texts than for one, and without gradients a token takes little memory."""
 
-__all__ = ["DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
+__all__ = ["CACHED_PER_FORWARD", "DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
 
 
 class CriticTrunk(StrEnum):
@@ -192,9 +192,8 @@ class LanguageModel(nn.Module):
         with self._as_it_was(frozen) as model, self._recomputing(frozen):
             device, mask = model.device, None
             if packed.seen is not None:
-                unseen = ~packed.seen.to(device)
-                mask = torch.zeros(unseen.shape, dtype=model.dtype, device=device)
-                mask = mask.masked_fill(unseen, torch.finfo(model.dtype).min)[:, None]
+                mask = torch.zeros(packed.seen.shape, dtype=model.dtype, device=device)[:, None]
+                mask.masked_fill_(~packed.seen.to(device)[:, None], torch.finfo(model.dtype).min)
             output = model.get_decoder()(
                 input_ids=packed.ids.to(device),
                 attention_mask=mask,
@@ -291,7 +290,7 @@ class LanguageModel(nn.Module):
         start = 0
         while start < len(order):
             longest = len(prompts[order[start]]) + n_new
-            count = max(1, _CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
+            count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
             yield order[start : start + count]
             start += count
 

@@ -208,7 +208,7 @@ class BADQPolicy(LLMPolicy):
         attn_implementation: str | None = None,
         prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (256, 256),
-        max_tokens_per_forward: int = 4096,
+        max_tokens_per_forward: int = 2048,
         cache_size: int = 4096,
         soft: bool = False,
         beta: float = 0.05,

@@ -36,7 +36,7 @@ def _no_gradients() -> Iterator[None]:
 
 @pytest.fixture
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_ROOM", 3)
+    monkeypatch.setattr(decoding, "CACHE_ROOM", 3)
 
 
 # ------------------------------------------------------------------ the cache
@@ -52,7 +52,7 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_growing_cache_holds_what_the_plain_one_holds(steps: list[int | list[int]], room: int) -> None:
     """Tokens come, and rows are chosen, repeated and put into another order, in any order of these."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "_ROOM", room)
+        patch.setattr(decoding, "CACHE_ROOM", room)
         ours, plain = _GrowingLayer(), DynamicLayer()
         generator, n_rows = torch.Generator().manual_seed(0), 3
         for step in [2, *steps]:

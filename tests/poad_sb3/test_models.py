@@ -248,7 +248,7 @@ def test_many_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch, sampling: str
     words = model.policy.lm.base.config.vocab_size
     scale = max(float(gradient.abs().max()) for gradient in whole.values())
     for a_slice, kept in ((2 * words, 1 << 24), (2 * words, 5 * words), (1, 0)):
-        monkeypatch.setattr("poad_sb3.models.head._SLICE", a_slice)
+        monkeypatch.setattr("poad_sb3.models.head.SLICE_LOGITS", a_slice)
         monkeypatch.setattr("poad_sb3.models.head.MAX_LOGITS", kept)
         parts = first_gradient(model, 4096, 16)
         for name, gradient in whole.items():
