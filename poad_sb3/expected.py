@@ -138,7 +138,8 @@ def _settings(algorithm: LLMOnPolicyAlgorithm, rows: Rows, shape: ModelShape) ->
         gradient_checkpointing=own["gradient_checkpointing"],
         max_tokens_per_forward=lm.max_tokens_per_forward,
         row_tokens=rows.row,
-        action_share=rows.share,
+        merged_tokens=_together(algorithm) * rows.row,
+        action_share=_share(algorithm, rows),
         children=rows.children,
         action_sampling="free" if algorithm.paper_mode else algorithm.action_sampling,
         critic_arch=tuple(own["critic_arch"]),
@@ -147,6 +148,20 @@ def _settings(algorithm: LLMOnPolicyAlgorithm, rows: Rows, shape: ModelShape) ->
         rollout_tokens=actions * units + algorithm.n_envs,  # and the state after the last step
         host_bytes=actions * _stored(algorithm, rows),
     )
+
+
+def _share(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> float:
+    """The largest share of the tokens of a pass at which something is decided.
+
+    Merged rows have their beginning in common and decide beyond it. At most all rows of a minibatch are in one pass.
+    """
+    tokens = max(algorithm.policy.lm.max_tokens_per_forward, rows.row)
+    return min(1.0, max(rows.share, _together(algorithm) * rows.share * rows.row / tokens))
+
+
+def _together(algorithm: LLMOnPolicyAlgorithm) -> int:
+    """Rows of a minibatch."""
+    return min(algorithm.batch_size, algorithm.n_steps * algorithm.n_envs)
 
 
 def _stored(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> int:

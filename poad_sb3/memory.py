@@ -187,7 +187,7 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
     the matrices read: bitsandbytes (`MatMul8bitLt`) holds it where `torch.utils.checkpoint` cannot drop it (measured
     with bitsandbytes 0.50.2 and `use_reentrant=False`). On top comes the mask of packed rows, a
     number and a bool for each pair of tokens. Rows that begin alike are merged into one, which may be as long as the
-    whole pass, so all pairs are counted: what is asked for at most, where nothing is merged it is less.
+    whole pass unless `merged_tokens` says otherwise: this is the most that it may be, and less where rows differ.
     Scaled-dot-product attention itself keeps no table of scores, only a float32 for each head and token.
 
     The terms are what PyTorch's formulas of derivatives (derivatives.yaml) save for each operation of transformers'
@@ -202,7 +202,7 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
         kept = shape.layers * (size * shape.hidden + beside) + layer
     work = size * (_mlp_tensors(shape) * shape.intermediate + 2 * shape.hidden)
     last_norm = _norm_bytes(shape, settings, shape.hidden)
-    per_token = kept + work + last_norm + (size + 1) * settings.tokens
+    per_token = kept + work + last_norm + (size + 1) * settings.longest_row
     unpacked = 0
     if settings.quantization is not None:  # one matrix at a time is turned back into numbers of the dtype
         unpacked = size * max(one.inputs * one.outputs for one in map(shape.matrix, shape.matrices))

@@ -30,6 +30,8 @@ class TrainingSettings:
         gradient_checkpointing: Keep only the inputs of the layers, and compute each layer again when going back.
         max_tokens_per_forward: Bound on rows x padded length of one pass, and so on the length of rows that are merged.
         row_tokens: Length of a row, prompt and actions; a pass has at least one row.
+        merged_tokens: Length of the longest row that rows which begin alike can be merged into, if it is known to be
+            less than a whole pass.
         action_share: Share of the tokens of a pass at which the language-model head is asked.
         children: Tokens that it is asked for there, on average, where actions are chosen along a trie.
         action_sampling: `"trie"`, `"candidates"` or `"free"`.
@@ -52,6 +54,7 @@ class TrainingSettings:
     gradient_checkpointing: bool = False
     max_tokens_per_forward: int = 2048
     row_tokens: int = 512
+    merged_tokens: int | None = None
     action_share: float = 0.125
     children: float = 4.0
     action_sampling: str = "trie"
@@ -83,6 +86,12 @@ class TrainingSettings:
     def tokens(self) -> int:
         """Tokens of the largest pass."""
         return max(self.max_tokens_per_forward, self.row_tokens)
+
+    @property
+    def longest_row(self) -> int:
+        """Tokens of the longest row of a pass, merged or not."""
+        merged = self.tokens if self.merged_tokens is None else self.merged_tokens
+        return max(self.row_tokens, min(self.tokens, merged))
 
 
 def _require(name: str, value: str, known: Iterable[str]) -> None:

@@ -236,7 +236,7 @@ def test_verdicts_follow_from_the_estimates() -> None:
     found = {(fit.model, fit.way.name): fit for fit in fits(room)}
     assert len(found) == len(SHAPES) * len(WAYS)
     assert found["Llama-3.2-1B", "bfloat16"].verdict == "yes"
-    assert found["Qwen2.5-3B", "bfloat16"].verdict == "checkpointing"
+    assert found["Qwen2.5-1.5B", "bfloat16"].verdict == "checkpointing"
     assert found["Llama-3-70B", "4-bit"].verdict == "no"
 
 

@@ -199,12 +199,12 @@ def deep_size(value: Any, seen: set[int]) -> int:
 
 @pytest.mark.parametrize("max_tokens", [512, 1024])
 def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
-    """Within the tenth of `test_memory.py`: activations and logits of one pass of a real update."""
+    """Activations and logits of one pass of a real update, whose rows need not be merged as far as they might."""
     model = trained(max_tokens=max_tokens, **FREE)
     needed = expect(model, model._last_obs).needed
     with LiveBytes() as live, pytest.warns(RuntimeWarning, match="first ratio"):  # learnt from already
         model.train()
-    assert needed.activations + needed.logits == pytest.approx(live.peak, rel=0.1)
+    assert live.peak <= needed.activations + needed.logits <= 1.35 * live.peak
 
 
 # ---------------------------------------------------------------------- what fits
@@ -224,14 +224,14 @@ def test_the_largest_pass_is_the_largest(name: str) -> None:
 
 
 def test_remedies() -> None:
-    shape, settings = SHAPES["Qwen2.5-0.5B"], TrainingSettings(dtype="bfloat16")
-    assert remedy(shape, settings, 3 * GB) == {"gradient_checkpointing": True}
-    assert set(remedy(shape, replace(settings, max_tokens_per_forward=10**6), 6 * GB) or ()) == {
+    shape, settings = SHAPES["Qwen2.5-3B"], TrainingSettings(dtype="bfloat16")
+    assert remedy(shape, settings, 10 * GB) == {"gradient_checkpointing": True}
+    assert set(remedy(shape, replace(settings, max_tokens_per_forward=10**6), 14 * GB) or ()) == {
         "max_tokens_per_forward"
     }
-    both = remedy(shape, settings, int(1.5 * GB))
+    both = remedy(shape, settings, 7 * GB)
     assert both is not None
-    assert estimate(shape, replace(settings, **both)).total <= 1.5 * GB
+    assert estimate(shape, replace(settings, **both)).total <= 7 * GB
     assert set(both) == {"gradient_checkpointing", "max_tokens_per_forward"}
     assert remedy(shape, settings, GB // 2) is None
 
@@ -299,7 +299,7 @@ def test_json(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert needed["total"] == total_of(needed)
     assert facts["largest_pass"]["rows"] == facts["largest_pass"]["max_tokens_per_forward"] // facts["rows"]["row"]
     assert (facts["settings"]["critic_arch"], facts["model"]["parameters"]) == ([8], 913_280)
-    with_free(monkeypatch, GB // 10)
+    with_free(monkeypatch, GB // 12)
     assert json.loads(invoke(*DRY, "--json", code=4))["remedy"] == {"gradient_checkpointing": True}
     assert "Expected --dry-run beside --json" in invoke("train", ENV_ID, "--json", code=1)
 
@@ -313,7 +313,7 @@ def test_free_code_has_a_cache_and_a_preset_its_environments(here: Path) -> None
     pytest.importorskip("sklearn")
     shown = invoke("train", "DataSciCoding-balance-scale-v0", "--dry-run", "--preset", "paper/datascicoding")
     assert "32 steps x 4 environments, up to 128 tokens an action" in shown
-    assert re.search(r"KV cache +8\.6 MB +4 texts x 527 tokens", shown)
+    assert re.search(r"KV cache +21\.8 MB +4 texts x 527 tokens", shown)
 
 
 def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

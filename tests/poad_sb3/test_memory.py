@@ -159,6 +159,7 @@ SMALLER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "critic": ({"critic_arch": (64,)}, {}),
     "features": ({"rollout_tokens": 1}, {}),
     "activations": ({"gradient_checkpointing": True}, {}),
+    "activations of rows that are not merged": ({"merged_tokens": 512}, {}),
     "activations of rows within a pass": ({}, {"row_tokens": 2049}),
     "activations of smaller passes": ({"max_tokens_per_forward": 1024}, {}),
     "activations in bfloat16": ({"dtype": "bfloat16"}, {}),
