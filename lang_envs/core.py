@@ -87,6 +87,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
+    steps_elsewhere: bool = False
+    """Whether a step waits for other processes, and may run in another thread, while a model works."""
 
     def __init__(
         self,

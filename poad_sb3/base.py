@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from poad_sb3.arguments import nearest
 from poad_sb3.persistence import ResumableAlgorithm
-from poad_sb3.stepping import step_all
 
 __all__ = ["LanguageModelAlgorithm"]
 
@@ -55,15 +54,18 @@ class LanguageModelAlgorithm(ResumableAlgorithm):
             self.policy.seed(seed)
             self._shuffle_rng = np.random.default_rng([seed, 2])
 
-    def _step_envs(self, env: VecEnv, actions: NDArray[np.int64]) -> VecEnvStepReturn:
+    def _step_envs(self, step: Callable[[], VecEnvStepReturn]) -> VecEnvStepReturn:
         """One step of every environment.
+
+        Args:
+            step: Does it.
 
         Raises:
             FloatingPointError: If a reward is not finite.
             RuntimeError: If the process of an environment has ended.
         """
         self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
-        observations, rewards, dones, infos = step_all(env, actions)
+        observations, rewards, dones, infos = step()
         self._last_obs, self._last_episode_starts, self._envs_are_sound = observations, dones, True  # type: ignore[assignment]
         if not np.isfinite(rewards).all():
             raise FloatingPointError(

@@ -10,7 +10,7 @@ import pathlib
 import random
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,12 @@ from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, Norm
 from stable_baselines3.common.save_util import json_to_data, open_path
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from lang_envs.wrappers.admissible import EpisodeContext
+from poad_sb3.env_groups import EnvGroups
 from poad_sb3.errors import CheckpointError
 from poad_sb3.observations import VecAdmissibleObservation
 
 __all__ = [
+    "FORMAT",
     "Target",
     "add_header",
     "atomic_target",
@@ -36,6 +37,8 @@ __all__ = [
 
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
+FORMAT = 2
+"""Version of the layout. Since 2 every environment has a sampling generator of its own."""
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers that keep statistics or observations which nobody can capture."""
 _MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth", HEADER})
@@ -92,7 +95,6 @@ def read_header(target: Target) -> dict[str, Any]:
                     "Fix: use an earlier checkpoint, or load it with the algorithm that wrote it."
                 )
             header: dict[str, Any] = json.loads(archive.read(HEADER))
-            return header
     except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"Expected a checkpoint written by save(); {target} is truncated or corrupt ({error}). "
@@ -103,6 +105,12 @@ def read_header(target: Target) -> dict[str, Any]:
             file.close()
         else:
             file.seek(0)
+    if header.get("format") != FORMAT:
+        raise CheckpointError(
+            f"Expected a checkpoint of layout {FORMAT}; {target} is of layout {header.get('format')}, which another "
+            "version of this package wrote. Fix: load it with that version, or train anew."
+        )
+    return header
 
 
 def read_policy_kwargs(target: Target) -> dict[str, Any]:
@@ -138,24 +146,33 @@ def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
         return None
     kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
-    contexts = _contexts(env)
+    memories = _memories(env)
     return [
         {
             "env": state,
             "counters": {name: values[index] for name, values in kept.items()},
-            "context": contexts[index] if contexts else None,
+            "context": memory and memory.wrapper.contexts[memory.place],
         }
-        for index, state in enumerate(env.env_method("get_state"))
+        for index, (state, memory) in enumerate(zip(env.env_method("get_state"), memories, strict=True))
     ]
 
 
-def _contexts(env: VecEnv) -> list[EpisodeContext]:
-    """What `VecAdmissibleObservation` remembers of each episode, to be changed in place; empty without that wrapper."""
-    while isinstance(env, VecEnvWrapper):
-        if isinstance(env, VecAdmissibleObservation):
-            return env.contexts
-        env = env.venv
-    return []
+class _Memory(NamedTuple):
+    """Where the episode of an environment is remembered."""
+
+    wrapper: VecAdmissibleObservation
+    place: int
+
+
+def _memories(env: VecEnv) -> list[_Memory | None]:
+    """That of each environment; None without the wrapper."""
+    if isinstance(env, VecAdmissibleObservation):
+        return [_Memory(env, place) for place in range(env.num_envs)]
+    if isinstance(env, VecEnvWrapper):
+        return _memories(env.venv)
+    if isinstance(env, EnvGroups):
+        return [memory for group in env.groups for memory in _memories(group)]
+    return [None] * env.num_envs
 
 
 def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
@@ -170,13 +187,12 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
-    contexts = _contexts(env)
-    for index, state in enumerate(states):
+    for index, (state, memory) in enumerate(zip(states, _memories(env), strict=True)):
         env.env_method("set_state", state["env"], indices=[index])
         for name, value in state["counters"].items():
             env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
-        if contexts and state.get("context") is not None:
-            contexts[index] = state["context"]
+        if memory is not None and state.get("context") is not None:
+            memory.wrapper.contexts[memory.place] = state["context"]
     env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
     return True
 

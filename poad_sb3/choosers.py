@@ -32,6 +32,7 @@ __all__ = [
     "Chosen",
     "FreeChooser",
     "TrieChooser",
+    "each_rng",
     "make_chooser",
     "member",
 ]
@@ -73,8 +74,17 @@ class Chooser(ABC):
         self.lm = lm
 
     @abstractmethod
-    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
-        """A sampled action for each question; the most probable one without `rng` (greedy, where it is free)."""
+    def choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator] | None, cache: ScoreCache
+    ) -> list[Chosen]:
+        """A sampled action for each question.
+
+        Args:
+            questions: What is asked.
+            rngs: What to sample each with, drawn from in this order: they may be the same. None for the most probable
+                actions (greedy, where they are free).
+            cache: Scores that are known.
+        """
 
     @abstractmethod
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
@@ -94,11 +104,14 @@ class TrieChooser(Chooser):
         super().__init__(lm)
         self._prepare = Memo(partial(prepare, lm, normalization=self.normalization), maxsize=512)
 
-    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+    def choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator] | None, cache: ScoreCache
+    ) -> list[Chosen]:
         """See `Chooser.choose`."""
         prepared = [self._prepare(question) for question in questions]
         chosen = []
-        for question, one, scores in zip(questions, prepared, self._score(prepared, cache), strict=True):
+        scored, drawn_by = self._score(prepared, cache), each_rng(rngs, len(prepared))
+        for question, one, scores, rng in zip(questions, prepared, scored, drawn_by, strict=True):
             pick = _pick(one.trie, scores.edges, rng)
             chosen.append(self._chosen((question.actions or ())[pick], one, scores, pick))
         return chosen
@@ -151,9 +164,11 @@ class CandidateChooser(TrieChooser):
         self._paper_mode = paper_mode
         super().__init__(lm)
 
-    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+    def choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator] | None, cache: ScoreCache
+    ) -> list[Chosen]:
         """See `Chooser.choose`."""
-        chosen = super().choose(questions, rng, cache)
+        chosen = super().choose(questions, rngs, cache)
         if not self._paper_mode:
             return chosen
         alone = [index for index, one in enumerate(chosen) if one.path.tree is not None]  # nothing was scored
@@ -183,10 +198,12 @@ class FreeChooser(Chooser):
         super().__init__(lm)
         self._limits, self._sampling = limits, sampling
 
-    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+    def choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator] | None, cache: ScoreCache
+    ) -> list[Chosen]:
         """See `Chooser.choose`."""
         prompts = [self.prompt(question) for question in questions]
-        uniforms = None if rng is None else rng.random((len(prompts), self._limits.max_new_tokens))
+        uniforms = None if rngs is None else np.stack([rng.random(self._limits.max_new_tokens) for rng in rngs])
         temperature = float(self._sampling.temperature)
         chosen = []
         for prompt, one in zip(
@@ -246,6 +263,11 @@ def member(kind: type[Kind], name: str, value: str) -> Kind:
     if value not in [one.value for one in kind]:
         raise ValueError(f"Expected {name} to be one of {[one.value for one in kind]}; got {value!r}.")
     return kind(value)
+
+
+def each_rng(rngs: Sequence[np.random.Generator] | None, n: int) -> Sequence[np.random.Generator | None]:
+    """What to sample each of `n` actions with; None for the most probable one."""
+    return [None] * n if rngs is None else rngs
 
 
 @torch.no_grad()

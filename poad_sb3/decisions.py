@@ -16,6 +16,7 @@ from poad_sb3.candidates import Mixture, TokenIds
 from poad_sb3.lm import LanguageModel
 from poad_sb3.losses import segment_entropy, segment_log_softmax, segment_logsumexp
 from poad_sb3.models.head import Picks
+from poad_sb3.models.packing import moved
 from poad_sb3.paths import DecisionRow
 
 __all__ = [
@@ -90,12 +91,12 @@ def edge_log_probs(lm: LanguageModel, rows: Sequence[DecisionRow]) -> Edges:
 
 def _temperatures(rows: Sequence[DecisionRow], device: torch.device) -> Tensor:
     """Of each decision of some rows, `[D]`."""
-    return torch.tensor([row.temperature for row in rows for _ in row.children], device=device)
+    return moved(torch.tensor([row.temperature for row in rows for _ in row.children]), device)
 
 
 def _child_edges(logits: Tensor, children: Sequence[TokenIds], temperatures: Tensor) -> Edges:
-    counts = torch.tensor([len(tokens) for tokens in children], device=logits.device)
-    return _edges(logits / temperatures.repeat_interleave(counts), counts)
+    counts = moved(torch.tensor([len(tokens) for tokens in children]), logits.device)
+    return _edges(logits / temperatures.repeat_interleave(counts, output_size=len(logits)), counts)
 
 
 def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:
@@ -140,7 +141,7 @@ def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges
 
 def _edges(logits: Tensor, counts: Tensor) -> Edges:
     n_decisions = len(counts)
-    segments = torch.repeat_interleave(torch.arange(n_decisions, device=logits.device), counts)
+    segments = torch.arange(n_decisions, device=logits.device).repeat_interleave(counts, output_size=len(logits))
     log_probs = segment_log_softmax(logits, segments, n_decisions)
     return Edges(log_probs, counts.cumsum(0) - counts, segment_entropy(log_probs, segments, n_decisions))
 
@@ -150,7 +151,7 @@ def taken_log_probs(
 ) -> Taken:
     """What was chosen at some decisions of one chunk of rows."""
     sizes = torch.tensor([len(row.children) if row.mixture is None else len(row.mixture.counts) for row in rows])
-    offsets = (sizes.cumsum(0) - sizes).to(slots.row.device)
+    offsets = moved(sizes.cumsum(0) - sizes, slots.row.device)
     node = offsets[slots.row] + slots.decision
     temperatures = _temperatures(rows, slots.row.device)
     if any(row.is_open for row in rows):

@@ -24,6 +24,7 @@ from poad_sb3.errors import ModelError
 from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint, merged
 from poad_sb3.models.check import (
     adjust_logits,
+    agrees_when_trimmed,
     check_checkpointing,
     check_frozen,
     check_model,
@@ -40,7 +41,8 @@ from poad_sb3.models.head import (
     gathered_logits,
     vocabulary_statistics,
 )
-from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
+from poad_sb3.models.last_layer import last_layer_of, reading_only
+from poad_sb3.models.packing import Group, Packed, TokenIds, TokenRow, groups_of, moved, pack, path_to
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
@@ -93,12 +95,12 @@ class LanguageModel(nn.Module):
         gradient_checkpointing: bool = False,
         critic_trunk: CriticTrunk | str = CriticTrunk.FROZEN,
         prompt: PromptSpec = "auto",
-        max_tokens_per_forward: int = 2048,
+        max_tokens_per_forward: int = 1024,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
         if max_tokens_per_forward < 1:
-            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 2048.")
+            raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 1024.")
         if critic_trunk not in list(CriticTrunk):
             raise ModelError(f"Expected critic_trunk to be one of {[*map(str, CriticTrunk)]}; got {critic_trunk!r}.")
         self.max_tokens_per_forward = max_tokens_per_forward
@@ -119,15 +121,16 @@ class LanguageModel(nn.Module):
         self.eval()
         self.is_exact = is_exact(base)
         # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
-        self.packs_trees, self.hidden_size = True, 0
+        self.packs_trees, self.trims, self.hidden_size = True, False, 0
+        self._recomputes: list[nn.Module] = []
         self.hidden_size, self.packs_trees, self.caches = check_model(
             self.base, self.hidden_states, self.vocabulary_logits, self.source.name
         )
+        self.trims = self.packs_trees and agrees_when_trimmed(self.base, self.hidden_states, self._trimming)
         if as_it_was is not None:
             frozen = partial(self.hidden_states, frozen=True)
             trained = [one for one in self.network.parameters() if one.requires_grad]
             check_frozen(frozen, as_it_was, trained, self.source.name, probe_row(self.base))
-        self._recomputes: list[nn.Module] = []
         if gradient_checkpointing:
             self._enable_checkpointing()
 
@@ -190,18 +193,33 @@ class LanguageModel(nn.Module):
         packed = pack(rows, self._groups(rows))
         self._require_room(packed.deepest)
         with self._as_it_was(frozen) as model, self._recomputing(frozen):
-            device, mask = model.device, None
-            if packed.seen is not None:
-                mask = torch.zeros(packed.seen.shape, dtype=model.dtype, device=device)[:, None]
-                mask.masked_fill_(~packed.seen.to(device)[:, None], torch.finfo(model.dtype).min)
-            output = model.get_decoder()(
-                input_ids=packed.ids.to(device),
-                attention_mask=mask,
-                position_ids=packed.positions.to(device),
-                use_cache=False,
-            )
-        hidden: Tensor = output.last_hidden_state[packed.batch.to(device), packed.place.to(device)]
+            last, place = last_layer_of(model) if self._reads_pay(packed) else None, packed.place
+            trimmed: AbstractContextManager[None] = nullcontext()
+            if last is not None:
+                at, place = packed.reads()
+                trimmed = reading_only(last, moved(at, model.device), _added(packed.seen_from(at), model))
+            with trimmed:
+                output = model.get_decoder()(
+                    input_ids=moved(packed.ids, model.device),
+                    attention_mask=None if packed.seen is None else _added(packed.seen, model),
+                    position_ids=moved(packed.positions, model.device),
+                    use_cache=False,
+                )
+        read = moved(torch.stack([packed.batch, place]), model.device)
+        hidden: Tensor = output.last_hidden_state[read[0], read[1]]
         return hidden
+
+    @contextmanager
+    def _trimming(self) -> Iterator[None]:
+        self.trims = True
+        try:
+            yield
+        finally:
+            self.trims = False
+
+    def _reads_pay(self, packed: Packed) -> bool:
+        """Whether the last layer should compute only what is read."""
+        return self.trims and not self._recomputes and 2 * packed.most_reads() <= packed.ids.shape[1]
 
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
         """The same, with every read as an ordinary sequence of its own: for models that see more than the mask."""
@@ -365,6 +383,13 @@ class LanguageModel(nn.Module):
                 f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
+
+
+def _added(seen: Tensor, model: Any) -> Tensor:  # noqa: ANN401 - as above
+    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere."""
+    unseen = ~moved(seen, model.device)[:, None]
+    mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(unseen, torch.finfo(model.dtype).min)
 
 
 def _spare_linear4bit(model: nn.Module) -> None:

@@ -22,6 +22,7 @@ from lang_envs.wrappers.admissible import (
     mark_success,
     spoken,
 )
+from poad_sb3.env_groups import EnvGroups
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
 from poad_sb3.prompts.templates import Needs
@@ -241,6 +242,9 @@ def wrap_language_env(
             f"Expected an environment with text observations (lang_envs.TextSpace); got {space}. "
             "Fix: use a lang_envs environment, or remove the wrapper that changes its observations."
         )
+    if isinstance(made, EnvGroups):
+        # Each group by itself: it steps without the others. (A wrapped vector is a vector.)
+        return made.wrapped(lambda group: wrap_language_env(group, needs))  # type: ignore[arg-type, return-value]
     if isinstance(made, VecEnv):
         return VecAdmissibleObservation(made, needs)
     return AdmissibleObservation(made, history=needs.history, fields=needs.fields)

@@ -27,6 +27,8 @@ from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollout_saves import ResumableRollouts
 from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.rows import Normalization
+from poad_sb3.stopwatch import Stopwatch
+from poad_sb3.turns import Turns
 from poad_sb3.update import UpdateSettings, update
 
 __all__ = ["LLMOnPolicyAlgorithm"]
@@ -171,6 +173,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.stop = list(stop) if isinstance(stop, tuple) else stop  # as a checkpoint brings it back
         self.smdp_discount, self.normalize_value, self.kl_coef = smdp_discount, normalize_value, kl_coef
+        self._watch = Stopwatch()
         super().__init__(
             policy,
             env,
@@ -249,6 +252,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
     ) -> Self:
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
+        self._watch.restart()
         super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
         if self._update_is_due:  # of a checkpoint from between the last rollout and its update
             self.train()
@@ -285,22 +289,25 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.policy.clear_caches()
         rollout_buffer.reset()
         callback.on_rollout_start()
-        for _ in range(n_rollout_steps):
-            steps = self.policy.act(self._last_obs)
-            actions = np.stack([step.env_action for step in steps])
-            new_obs, rewards, dones, infos = self._step_envs(env, actions)
+        turns = Turns(env, self.policy, self._watch)
+        for left in reversed(range(n_rollout_steps)):
+            turns.choose(self._last_obs)
+            step = partial(turns.step, self._last_obs, ahead=left > 0)
+            new_obs, rewards, dones, infos = self._step_envs(step)
+            actions = np.stack([one.env_action for one in turns.taken])  # read by callbacks
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             go_on = callback.on_step()
             self._update_info_buffer(infos, dones)
-            rollout_buffer.add(steps, rewards, dones, self._final_prompts(dones, infos), self._durations(infos))
+            rollout_buffer.add(turns.taken, rewards, dones, self._final_prompts(dones, infos), self._durations(infos))
             if not go_on:
                 return False
         # The update on this rollout may follow in another process: it must find the same learning rates.
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-        rollout_buffer.compute_returns_and_advantage(
-            partial(self.policy.token_values, observe=True), self.policy.prompts(self._last_obs)
-        )
+        with self._watch.timing("values"):
+            rollout_buffer.compute_returns_and_advantage(
+                partial(self.policy.token_values, observe=True), self.policy.prompts(self._last_obs)
+            )
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
@@ -341,13 +348,17 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         for group in self.policy.critic_optimizer.param_groups:
             group["lr"] = critic_rate
         settings = UpdateSettings(**{field.name: getattr(self, field.name) for field in fields(UpdateSettings)})
-        logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng)
+        with self._watch.timing("update"):
+            logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_exact)
         self._n_updates += self.n_epochs
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/critic_learning_rate", critic_rate)
         for name, value in logged.items():
             self.logger.record(f"train/{name}", value)
+        for name, seconds in self._watch.read().items():
+            self.logger.record(f"time/seconds_{name}", seconds)
+        self._watch.restart()
 
 
 def _warn_if_off_policy(error: float, is_exact: bool) -> None:

@@ -62,14 +62,16 @@ class ResumableAlgorithm(BaseAlgorithm):
         return {
             "envs": checkpoints.capture_envs(self.env) if self._envs_are_sound and self.env is not None else None,
             "rng": checkpoints.capture_rng(),
-            "rollout_rng": self.policy.rollout_rng.bit_generator.state,
+            "rollout_rngs": [rng.bit_generator.state for rng in self.policy.rollout_rngs],
             "predict_rng": self.policy.predict_rng.bit_generator.state,
             "shuffle_rng": self._shuffle_rng.bit_generator.state,
         }
 
     def _restore(self, captured: dict[str, Any]) -> None:
         """Put back what `_capture` took, but for what waits for `learn`."""
-        self.policy.rollout_rng.bit_generator.state = captured["rollout_rng"]
+        states = captured["rollout_rngs"]
+        for rng, state in zip(self.policy.rngs_of(len(states)), states, strict=True):
+            rng.bit_generator.state = state
         self.policy.predict_rng.bit_generator.state = captured["predict_rng"]
         self._shuffle_rng.bit_generator.state = captured["shuffle_rng"]
 
@@ -174,7 +176,7 @@ class ResumableAlgorithm(BaseAlgorithm):
         """
         kept, self._resume = self._resume, self._resume or self._capture()
         header = {
-            "format": 1,
+            "format": checkpoints.FORMAT,
             "algorithm": type(self).__name__,
             "num_timesteps": self.num_timesteps,
             "model": self.policy.lm.source.name,

@@ -103,7 +103,7 @@ class LLMPolicy(BasePolicy):
         prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (1024, 512),
         critic_lr_schedule: Schedule | None = None,
-        max_tokens_per_forward: int = 2048,
+        max_tokens_per_forward: int = 1024,
         action_sampling: ActionSampling | str = ActionSampling.TRIE,
         candidate_normalization: Normalization | str = Normalization.WORD,
         paper_mode: bool = False,
@@ -168,23 +168,41 @@ class LLMPolicy(BasePolicy):
         return [parameter for parameter in self.lm.parameters() if parameter.requires_grad]
 
     def seed(self, seed: int) -> None:
-        """Seed the generators that sample actions: one for rollouts, one for `predict`."""
-        self.rollout_rng, self.predict_rng = (np.random.default_rng([seed, stream]) for stream in (0, 1))
+        """Seed the generators that sample actions: one of each environment for rollouts, one for `predict`."""
+        self._rollout_seed = seed
+        self.rollout_rngs: list[np.random.Generator] = []
+        self.predict_rng = np.random.default_rng([seed, 1])
+
+    def rngs_of(self, n_envs: int) -> list[np.random.Generator]:
+        """The rollout generators of the first environments, made when they are first asked for.
+
+        Each has its own, so that what is drawn for it does not depend on which others are acted for, and when.
+        """
+        for index in range(len(self.rollout_rngs), n_envs):
+            self.rollout_rngs.append(np.random.default_rng([self._rollout_seed, 0, index]))
+        return self.rollout_rngs[:n_envs]
 
     def clear_caches(self) -> None:
         """Forget the rollout's scores; called at every rollout boundary, so that resuming finds the same state."""
         self._rollout_scores.clear()
 
     @torch.no_grad()
-    def act(self, observation: Any, deterministic: bool = False) -> list[ActionStep]:  # noqa: ANN401 - see below
+    def act(
+        self,
+        observation: Any,  # noqa: ANN401 - see below
+        deterministic: bool = False,
+        rngs: Sequence[np.random.Generator] | None = None,
+    ) -> list[ActionStep]:
         """Choose an action for each environment, with all that the update needs.
 
         Args:
             observation: Batch as in `parse_observation`.
             deterministic: The most probable action instead of a sample.
+            rngs: What to sample each action with; those of the first environments unless given.
         """
         questions = parse_observation(observation)[0]
-        chosen = self.chooser.choose(questions, None if deterministic else self.rollout_rng, self._rollout_scores)
+        drawn_by = None if deterministic else rngs or self.rngs_of(len(questions))
+        chosen = self.chooser.choose(questions, drawn_by, self._rollout_scores)
         return [ActionStep(self._encode(one.text), one.path, one.log_probs) for one in chosen]
 
     def _encode(self, text: str) -> NDArray[np.int64]:
@@ -325,7 +343,7 @@ class LLMPolicy(BasePolicy):
         }
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:  # noqa: ANN401 - list of Question
-        rng = None if deterministic else self.predict_rng
+        rngs = None if deterministic else [self.predict_rng] * len(observation)
         with torch.no_grad():
-            chosen = self.chooser.choose(observation, rng, self._predict_scores)
+            chosen = self.chooser.choose(observation, rngs, self._predict_scores)
         return torch.from_numpy(np.stack([self._encode(one.text) for one in chosen]))

@@ -18,11 +18,12 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import CSVOutputFormat, KVWriter, Logger, TensorBoardOutputFormat
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 import lang_envs
 from poad_sb3.arguments import MERGED, known_arguments
 from poad_sb3.checkpoints import atomic_target
+from poad_sb3.env_groups import group_envs
 from poad_sb3.errors import PoadError
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
@@ -60,6 +61,7 @@ class RunConfig:
         env_id: Environment.
         env_kwargs: Arguments of `gym.make`.
         n_envs: Environments that step together.
+        n_groups: Groups of them, as asked for; see `make_envs`.
         given: Constructor arguments, by preset and command line.
         arguments: All constructor arguments, as the algorithm has them.
         model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint` of the base model.
@@ -85,6 +87,7 @@ class RunConfig:
     steps: int
     save_every: int
     sessions: list[dict[str, Any]] = field(default_factory=list)
+    n_groups: int | None = None
     format: int = 1
 
     def moved(self, model: Mapping[str, Any]) -> RunConfig:
@@ -156,10 +159,23 @@ def write_text(path: Path, text: str) -> None:
         scratch.write_text(text, encoding="utf-8")
 
 
-def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int) -> VecEnv:
-    """Environments of one id, in this process, with SB3's Monitor around each."""
+def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int, n_groups: int | None = None) -> VecEnv:
+    """Environments of one id, in this process, with SB3's Monitor around each.
+
+    Args:
+        env_id: The id.
+        env_kwargs: Arguments of `gym.make`.
+        n_envs: Their number.
+        n_groups: Groups that take turns with the model; None for two where steps are made elsewhere (DataSciCoding)
+            and there are several, else an ordinary vector.
+    """
     # An id would get render_mode="rgb_array" from SB3.
-    return make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
+    envs = make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
+    assert isinstance(envs, DummyVecEnv)
+    elsewhere = envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere"))
+    wanted = n_groups or (2 if elsewhere and n_envs > 1 else 1)
+    # One group of them still steps at once, each in a thread; what computes here would gain nothing by that.
+    return group_envs(envs.envs, wanted) if wanted > 1 or (elsewhere and n_envs > 1) else envs
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class TrainingSettings:
     trained_parameters: int | None = None
     critic_trunk: str = "frozen"
     gradient_checkpointing: bool = False
-    max_tokens_per_forward: int = 2048
+    max_tokens_per_forward: int = 1024
     row_tokens: int = 512
     merged_tokens: int | None = None
     action_share: float = 0.125

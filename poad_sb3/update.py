@@ -13,6 +13,7 @@ from torch import Tensor
 from poad_sb3.buffers import TokenRolloutBuffer
 from poad_sb3.decisions import Reference, Slots, Taken, taken_log_probs
 from poad_sb3.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
+from poad_sb3.models.packing import moved
 from poad_sb3.paths import DecisionRow, TokenPath
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollouts import CreditLevel, TokenRolloutSamples
@@ -174,18 +175,20 @@ def _taken_by_chunk(
         The decisions of the chunk, its units of credit, and which of these each decision belongs to.
     """
     children = [decision.children for path in paths for decision in path.decisions]
-    rows, slots, unit = _share_rows(paths, device, level)
+    rows, slots, unit = _share_rows(paths, level)
     for chunk in policy.lm.chunks([row.row for row in rows]):
-        place = torch.full((len(rows),), -1, device=device)
-        place[chunk] = torch.arange(len(chunk), device=device)
+        # All of this is known on the host: nothing waits for the device.
+        place = torch.full((len(rows),), -1)
+        place[chunk] = torch.arange(len(chunk))
         here = (place[slots.row] >= 0).nonzero().squeeze(-1)
-        among = Slots(place[slots.row[here]], slots.decision[here], slots.choice[here])
+        among = (place[slots.row[here]], slots.decision[here], slots.choice[here])
         reference = None
         if features is not None:
-            reference = Reference(features[here], [children[which] for which in here.tolist()])
-        taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], among, reference)
+            reference = Reference(features[moved(here, device)], [children[which] for which in here.tolist()])
+        on_device = Slots(*(moved(part, device) for part in among))
+        taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], on_device, reference)
         units, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
-        yield taken, units, of
+        yield taken, moved(units, device), moved(of, device)
 
 
 @torch.no_grad()
@@ -217,9 +220,7 @@ def _unit_entropies(taken: Taken, of: Tensor, n_units: int, level: CreditLevel) 
     return _sum_in(taken.action_entropy, of, n_units) / counts
 
 
-def _share_rows(
-    paths: Sequence[TokenPath], device: torch.device, level: CreditLevel
-) -> tuple[list[DecisionRow], Slots, Tensor]:
+def _share_rows(paths: Sequence[TokenPath], level: CreditLevel) -> tuple[list[DecisionRow], Slots, Tensor]:
     """Distinct rows of the paths, where each decision is found among them, and the unit of credit it belongs to."""
     number: dict[DecisionRow, int] = {}
     slots: list[tuple[int, int, int]] = []
@@ -235,8 +236,7 @@ def _share_rows(
         of_token = range(n_units, n_units + len(path.decisions))
         units += of_token if level == CreditLevel.TOKEN else [n_units] * len(path.decisions)
         n_units = units[-1] + 1
-    table = torch.tensor(slots, device=device)
-    return list(number), Slots(*table.unbind(1)), torch.tensor(units, device=device)
+    return list(number), Slots(*torch.tensor(slots).unbind(1)), torch.tensor(units)
 
 
 def _value_step(policy: LLMPolicy, batch: TokenRolloutSamples, settings: UpdateSettings, log: _Log) -> None:

@@ -102,6 +102,8 @@ class DataSciCodingEnv(LangEnv[_World]):
         SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
     """
 
+    steps_elsewhere = True
+
     def __init__(
         self,
         dataset: str | None = "balance-scale",

@@ -7,6 +7,7 @@ import math
 import numbers
 import sys
 import time
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -27,6 +28,7 @@ from poad_sb3.choosers import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.observations import parse_observation
 from poad_sb3.prompts import Question
+from poad_sb3.stepping import step_all
 
 __all__ = ["BADQ"]
 
@@ -251,7 +253,7 @@ class BADQ(ResumableOffPolicy):
         self.policy.set_training_mode(False)
         questions = parse_observation(self._last_obs)[0]
         actions, picks = self.policy.explore(questions, self.exploration_rate)
-        new_obs, rewards, dones, infos = self._step_envs(env, actions)
+        new_obs, rewards, dones, infos = self._step_envs(partial(step_all, env, actions))
         following = [
             _following(new, done, info)
             for new, done, info in zip(parse_observation(new_obs)[0], dones, infos, strict=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from poad_sb3.badq.targets import Backup, HardBackup, SoftBackup, SoftReference
 from poad_sb3.badq.tree import QuestionTree, question_tree
 from poad_sb3.candidates import sample_index
-from poad_sb3.choosers import Chooser, Chosen, member
+from poad_sb3.choosers import Chooser, Chosen, each_rng, member
 from poad_sb3.critic import FeatureWhitening, TokenCritic
 from poad_sb3.lm import DEFAULT_LORA, LanguageModel
 from poad_sb3.losses import segment_log_softmax
@@ -140,10 +140,12 @@ class QChooser(Chooser):
         log_probs = self.action_log_probs(question)
         return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
 
-    def choose(self, questions: Sequence[Question], rng: np.random.Generator | None, cache: ScoreCache) -> list[Chosen]:
+    def choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator] | None, cache: ScoreCache
+    ) -> list[Chosen]:
         """See `Chooser.choose`."""
         chosen = []
-        for question in questions:
+        for question, rng in zip(questions, each_rng(rngs, len(questions)), strict=True):
             log_probs = self.action_log_probs(question)
             pick = int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
             text = (question.actions or ())[pick]
@@ -208,7 +210,7 @@ class BADQPolicy(LLMPolicy):
         attn_implementation: str | None = None,
         prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (256, 256),
-        max_tokens_per_forward: int = 2048,
+        max_tokens_per_forward: int = 1024,
         cache_size: int = 4096,
         soft: bool = False,
         beta: float = 0.05,
@@ -267,7 +269,10 @@ class BADQPolicy(LLMPolicy):
         Returns:
             Environment actions `[n, max_length]`, and their numbers among the admissible ones.
         """
-        picks = [self.chooser.pick(question, self.rollout_rng, exploration_rate) for question in questions]
+        rngs = self.rngs_of(len(questions))
+        picks = [
+            self.chooser.pick(question, rng, exploration_rate) for question, rng in zip(questions, rngs, strict=True)
+        ]
         texts = [(question.actions or ())[pick] for question, pick in zip(questions, picks, strict=True)]
         return np.stack([self._encode(text) for text in texts]), picks
 

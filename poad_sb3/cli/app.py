@@ -57,6 +57,9 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Environment steps in all; 10000 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,
+    n_groups: Annotated[
+        int | None, typer.Option(min=1, help="Groups that take turns with the model; 2 for DataSciCoding, else 1.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-SEED by default.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
     settings: Settings = None,
@@ -84,6 +87,7 @@ def train(
         steps=steps,
         seed=seed,
         n_envs=n_envs,
+        n_groups=n_groups,
         save_every=save_every,
         settings=settings or (),
         env_settings=env_settings or (),

@@ -152,7 +152,7 @@ def moved_model(settings: Sequence[str]) -> dict[str, Any]:
     return moved
 
 
-def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int) -> VecEnv:
+def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int, n_groups: int | None = None) -> VecEnv:
     """Environments for an algorithm; what is wrong with them is said in one line."""
     from poad_sb3.observations import wrap_language_env
     from poad_sb3.runs import make_envs
@@ -160,7 +160,7 @@ def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int) -> VecEnv
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that nothing here hides an installed module
     try:
-        envs = make_envs(env_id, env_kwargs, n_envs)
+        envs = make_envs(env_id, env_kwargs, n_envs, n_groups)
         wrap_language_env(envs)
     except Exception as error:  # a module or an environment may raise anything
         fail(f"{env_id} cannot be made: {error}")

@@ -85,7 +85,7 @@ def dry_run(console: Console, request: Request, out: Path | None, *, resume: boo
 def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
     """The algorithm as the training would make it, without weights."""
     config = resolved.config
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs)
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_groups)
     arguments = {**config.given, "device": resolved.device}
     try:
         return algorithm(config.algorithm)(OutlinePolicy, envs, seed=config.seed, **arguments)

@@ -30,6 +30,7 @@ class Request:
         steps: Environment steps in all.
         seed: Of everything random.
         n_envs: Environments that step together.
+        n_groups: Groups of them.
         save_every: Steps between checkpoints.
         arguments: Constructor arguments.
         env_kwargs: Arguments of `gym.make`.
@@ -41,6 +42,7 @@ class Request:
     steps: int | None
     seed: int | None
     n_envs: int | None
+    n_groups: int | None
     save_every: int | None
     arguments: Mapping[str, Any]
     env_kwargs: Mapping[str, Any]
@@ -101,6 +103,7 @@ class Request:
             env_id=self.env_id,
             env_kwargs=dict(self.env_kwargs),
             n_envs=n_envs or 1,
+            n_groups=self.n_groups,
             given=given,
             arguments={},
             model={},
@@ -121,14 +124,14 @@ class Request:
             "--preset": self.preset,
             "--seed": self.seed,
         }
-        said["--n-envs"] = self.n_envs
+        said |= {"--n-envs": self.n_envs, "--n-groups": self.n_groups}
         recorded: dict[str, Any] = {
             "ENV": config.env_id,
             "--algo": config.algorithm,
             "--preset": config.preset,
             "--seed": config.seed,
         }
-        recorded["--n-envs"] = config.n_envs
+        recorded |= {"--n-envs": config.n_envs, "--n-groups": config.n_groups}
         try:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:

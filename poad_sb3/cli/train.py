@@ -94,7 +94,7 @@ def train_run(
     """
     folder, existing, config, device = resolve(request, out, resume=resume)
     folder.clean()
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs)
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_groups)
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
     if existing is not None and folder.latest.exists():
         model = _load(folder, config, envs, device, request.moved())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ from poad_sb3.models.packing import TokenIds, TokenRow
 __all__ = [
     "Abilities",
     "adjust_logits",
+    "agrees_when_trimmed",
     "check_checkpointing",
     "check_frozen",
     "check_model",
@@ -170,6 +172,29 @@ def _unsupported(name: str, reason: str) -> ModelError:
         f"Expected a causal language model with a decoder and an output head; {name!r} cannot be scored ({reason}). "
         "Fix: use another architecture (Llama, Qwen, Mistral, Gemma, GPT-2, Phi and the like work)."
     )
+
+
+@torch.no_grad()
+def agrees_when_trimmed(
+    base: Any,  # noqa: ANN401 - as above
+    hidden_states: HiddenStates,
+    trimming: Callable[[], AbstractContextManager[None]],
+) -> bool:
+    """Whether a last layer that computes only what is read says the same there, for sequences and for trees."""
+    tokens = probe_row(base).tokens
+    n = len(tokens)
+    tree = TokenRow((*tokens, *tokens[3:6]), (*range(-1, n - 1), n - 4, n, n - 2), (n - 1, n + 1, n + 2))
+
+    def error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
+        rows = [TokenRow(tokens, None, (4, n - 1)), TokenRow(tokens[:7], None, (6,))]
+        worst = 0.0
+        for together in (rows, [*rows, tree]):
+            plain = hidden_states(together)
+            with trimming():
+                worst = max(worst, _relative(hidden_states(together), plain))
+        return worst
+
+    return _agrees(error, tokens, hidden_states, _EXACT if is_exact(base) else _ROUNDED)
 
 
 def _sees_whole_sequences(config: Any) -> bool:  # noqa: ANN401 - as above

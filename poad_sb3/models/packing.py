@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Group", "Packed", "TokenRow", "groups_of", "pack", "path_to"]
+__all__ = ["Group", "Packed", "TokenRow", "groups_of", "moved", "pack", "path_to"]
 
 TokenIds = tuple[int, ...]
 Ints = NDArray[np.int64]
@@ -59,6 +59,26 @@ class Packed(NamedTuple):
     deepest: int
     batch: Tensor
     place: Tensor
+
+    def most_reads(self) -> int:
+        """Reads of the group that has the most."""
+        return int(self.batch.bincount().max()) if len(self.batch) else 0
+
+    def reads(self) -> tuple[Tensor, Tensor]:
+        """Positions that are read in each group, `[groups, most reads]`, and where in them each read is, `[reads]`."""
+        order = self.batch.argsort(stable=True)
+        counts = self.batch.bincount(minlength=len(self.ids))
+        within = torch.empty_like(order)
+        within[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[self.batch[order]]
+        at = torch.zeros(len(self.ids), self.most_reads(), dtype=torch.int64)
+        at[self.batch, within] = self.place
+        return at, within
+
+    def seen_from(self, at: Tensor) -> Tensor:
+        """What some positions `[groups, n]` attend to, bool `[groups, n, longest]`."""
+        if self.seen is None:
+            return torch.arange(self.ids.shape[1]) <= at[..., None]
+        return self.seen[torch.arange(len(at))[:, None], at]
 
 
 class Group(NamedTuple):
@@ -156,6 +176,11 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
         depths[number, : group.size] = _mark_ancestors(tree.parents, seen[number])
     deepest = int(depths.max()) + 1
     return Packed(torch.from_numpy(ids), torch.from_numpy(depths), torch.from_numpy(seen), deepest, *reads)
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without waiting for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 class _Tree(NamedTuple):

@@ -449,7 +449,8 @@ def test_predict_walks_the_trie_by_q(soft):
     assert model.action_space.decode(action) == best
     values = model.policy.predict_values(model.get_env().reset())
     assert values.shape == (1,)
-    drawn = [model.policy.chooser.pick(question, model.policy.rollout_rng) for _ in range(400)]
+    (rng,) = model.policy.rngs_of(1)
+    drawn = [model.policy.chooser.pick(question, rng) for _ in range(400)]
     frequencies = np.bincount(drawn, minlength=len(listed)) / 400
     assert frequencies == pytest.approx(list(probabilities.values()), abs=0.1)
 
@@ -580,7 +581,7 @@ def fingerprint(model):
     for state in model.policy.critic_optimizer.state_dict()["state"].values():
         tensors += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
     envs = [repr(state) for state in model.get_env().env_method("get_state")]
-    rngs = [model.policy.rollout_rng, model.policy.predict_rng, model._shuffle_rng]
+    rngs = [*model.policy.rollout_rngs, model.policy.predict_rng, model._shuffle_rng]
     counters = (model.num_timesteps, model._n_updates, model._episode_num, model._steps_since_update)
     items = [model.replay_buffer._at(age) for age in range(len(model.replay_buffer))]
     return tensors, envs, [repr(rng.bit_generator.state) for rng in rngs], counters, items

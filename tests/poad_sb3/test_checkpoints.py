@@ -30,7 +30,7 @@ def fingerprint(model):
         for state in parameters[name]["state"].values():
             tensors += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
     envs = [repr(state) for state in model.get_env().env_method("get_state")]
-    rngs = [model.policy.rollout_rng, model.policy.predict_rng, model._shuffle_rng]
+    rngs = [*model.policy.rollout_rngs, model.policy.predict_rng, model._shuffle_rng]
     return tensors, envs, [repr(rng.bit_generator.state) for rng in rngs], model.num_timesteps, model._n_updates
 
 
@@ -170,6 +170,17 @@ def test_the_header_can_be_read_without_unpickling(tmp_path):
     assert header["num_timesteps"] == N
     assert header["exact_resume"] is True
     assert (tmp_path / "model.zip").stat().st_size < 2_000_000, "the base model is not in the checkpoint"
+
+
+def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
+    """One of layout 1 held a single generator for all environments: nobody could go on from it as it was."""
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).save(tmp_path / "new.zip")
+    with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
+        for name in new.namelist():
+            data = new.read(name)
+            old.writestr(name, data.replace(b'"format": 2', b'"format": 1') if name == "poad.json" else data)
+    with pytest.raises(CheckpointError, match=r"Expected a checkpoint of layout 2; .* is of layout 1, .* Fix: load it"):
+        POAD.load(tmp_path / "old.zip", ENV_ID)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "not a checkpoint"])

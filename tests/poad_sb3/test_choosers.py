@@ -366,3 +366,21 @@ def test_a_free_agent_takes_a_text_alone() -> None:
     listed, _ = agent.predict("The lamp is red.", deterministic=True, admissible_actions=["press red"])
     np.testing.assert_array_equal(tokens, listed)
     assert agent.action_space.contains(tokens)
+
+
+# ------------------------------------------------------------------ several environments
+
+
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free", "POAD, paper"])
+def test_what_is_drawn_for_an_environment_does_not_know_its_neighbours(name: str) -> None:
+    observation = batch_of([(f"The lamp is {colour}.", ["press red", "press blue", "wait"]) for colour in "abcde"])
+    together, apart = (make_method(name).policy for _ in range(2))
+    expected = [[step.path.action for step in together.act(observation)] for _ in range(4)]
+    assert expected[0] != expected[1], "and it is drawn"
+    one = {key: texts[3:4] for key, texts in observation.items()}
+    rngs = apart.rngs_of(5)[3:4]
+    assert [[apart.act(one, rngs=rngs)[0].path.action] for _ in range(4)] == [actions[3:4] for actions in expected]
+    fresh = [rng.bit_generator.state for rng in make_method(name).policy.rngs_of(5)]
+    assert [rng.bit_generator.state == start for rng, start in zip(apart.rollout_rngs, fresh, strict=True)] == [
+        True, True, True, False, True,
+    ]  # fmt: skip

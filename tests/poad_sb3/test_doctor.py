@@ -284,7 +284,7 @@ def test_the_command_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "capability 9.0; 139.6 GB free of 150.3 GB" in " ".join(shown.split())
     assert "bitsandbytes 0.50.2 on cuda:0: 8bit: works; 4bit: works" in " ".join(shown.split())
     assert shown.splitlines()[-1].startswith("largest that fits: Llama-3-70B in ")
-    assert "policy_kwargs=dict(dtype='bfloat16', quantization='8bit', gradient_checkpointing=True, max_tokens" in shown
+    assert "policy_kwargs=dict(dtype='bfloat16', quantization='8bit', gradient_checkpointing=False, max_tokens" in shown
 
 
 @pytest.mark.usefixtures("without_packages")

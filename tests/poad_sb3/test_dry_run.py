@@ -224,14 +224,14 @@ def test_the_largest_pass_is_the_largest(name: str) -> None:
 
 
 def test_remedies() -> None:
-    shape, settings = SHAPES["Qwen2.5-3B"], TrainingSettings(dtype="bfloat16")
-    assert remedy(shape, settings, 10 * GB) == {"gradient_checkpointing": True}
-    assert set(remedy(shape, replace(settings, max_tokens_per_forward=10**6), 14 * GB) or ()) == {
+    shape, settings = SHAPES["Qwen2.5-3B"], TrainingSettings(dtype="bfloat16", decode_batch=0, rollout_tokens=1000)
+    assert remedy(shape, settings, 9 * GB) == {"gradient_checkpointing": True}
+    assert set(remedy(shape, replace(settings, max_tokens_per_forward=10**6), 10 * GB) or ()) == {
         "max_tokens_per_forward"
     }
-    both = remedy(shape, settings, 7 * GB)
+    both = remedy(shape, settings, int(6.6 * GB))
     assert both is not None
-    assert estimate(shape, replace(settings, **both)).total <= 7 * GB
+    assert estimate(shape, replace(settings, **both)).total <= 6.6 * GB
     assert set(both) == {"gradient_checkpointing", "max_tokens_per_forward"}
     assert remedy(shape, settings, GB // 2) is None
 
@@ -272,9 +272,9 @@ def test_it_fits_and_nothing_is_written(here: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_it_does_not_fit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_free(monkeypatch, GB // 20)
+    with_free(monkeypatch, GB // 25)
     shown = invoke(*DRY, code=4)
-    assert "It does not fit: 50.0 MB free on cpu" in shown
+    assert "It does not fit: 40.0 MB free on cpu" in shown
     fix = re.search(r"^Fix: (--set .*), which learns the same, more slowly\.$", shown, re.MULTILINE)
     assert fix is not None
     assert "It fits" in invoke(*DRY, *fix[1].split()), "the fix is one"
@@ -299,7 +299,7 @@ def test_json(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert needed["total"] == total_of(needed)
     assert facts["largest_pass"]["rows"] == facts["largest_pass"]["max_tokens_per_forward"] // facts["rows"]["row"]
     assert (facts["settings"]["critic_arch"], facts["model"]["parameters"]) == ([8], 913_280)
-    with_free(monkeypatch, GB // 12)
+    with_free(monkeypatch, GB // 25)
     assert json.loads(invoke(*DRY, "--json", code=4))["remedy"] == {"gradient_checkpointing": True}
     assert "Expected --dry-run beside --json" in invoke("train", ENV_ID, "--json", code=1)
 
@@ -324,7 +324,7 @@ def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pyte
     config |= {"num_key_value_heads": 32, "head_dim": 128, "vocab_size": 32_000, "tie_word_embeddings": False}
     Path("seven/config.json").write_text(json.dumps(config))
     Path("seven/model.safetensors").write_bytes(b"")
-    with_free(monkeypatch, 24 * GB)
+    with_free(monkeypatch, 20 * GB)
     facts = json.loads(invoke(*DRY, "--json", "--set", "policy_kwargs.model=seven", "--set",
                               "policy_kwargs.dtype=bfloat16", code=4))  # fmt: skip
     assert facts["model"]["parameters"] == SHAPES["Llama-2-7B"].parameters
@@ -376,9 +376,9 @@ def test_a_training_says_it_in_a_line(here: Path, monkeypatch: pytest.MonkeyPatc
     shown = invoke("train", ENV_ID, *SMALL, *steps)
     assert f"memory: {total / 1e6:.1f} MB needed, 8.0 GB free on cpu (--dry-run says more)" in shown
     assert "warning" not in shown
-    with_free(monkeypatch, GB // 20)
+    with_free(monkeypatch, GB // 25)
     shown = invoke("train", "--resume", "--out", "run", "--steps", "32")
-    assert re.search(r"poad: warning: \d+\.\d MB may be needed, 45\.0 MB may be taken on cpu \(10% .*\)\. Fix: ", shown)
+    assert re.search(r"poad: warning: \d+\.\d MB may be needed, 36\.0 MB may be taken on cpu \(10% .*\)\. Fix: ", shown)
     assert "32 steps" in shown, "it is tried all the same"
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     assert "does not fit" in invoke("train", "--resume", "--out", "run", "--dry-run", code=4)

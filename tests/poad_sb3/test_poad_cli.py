@@ -81,10 +81,12 @@ def parameters(folder: Path) -> dict[str, bytes]:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "progress.csv").open() as file:
-        return [{key: value for key, value in row.items() if key not in CLOCKS} for row in csv.DictReader(file)]
+        return [
+            {key: value for key, value in row.items() if not key.startswith(CLOCKS)} for row in csv.DictReader(file)
+        ]
 
 
-CLOCKS = ("time/fps", "time/time_elapsed", "time/iterations")
+CLOCKS = ("time/fps", "time/time_elapsed", "time/iterations", "time/seconds_")
 
 
 # ---------------------------------------------------------------------- a run
@@ -277,6 +279,7 @@ DIFFERENT = [
     (("--seed", "4"), r"--seed is 3 in the run, and 4 is asked for"),
     (("--algo", "NTPO"), r"--algo is 'POAD' in the run, and 'NTPO' is asked for"),
     (("--n-envs", "2"), r"--n-envs is 1 in the run, and 2 is asked for"),
+    (("--n-groups", "2"), r"--n-groups is None in the run, and 2 is asked for"),
     (("--preset", "pocket/overcooked"), r"--preset is None in the run, and 'pocket/overcooked' is asked for"),
     (("--set", "gamma=0.9"), r"--set gamma is 0\.95 in the run, and 0\.9 is asked for"),
     (("--set", "policy_kwargs.critic_arch=[9]"), r"--set policy_kwargs\.critic_arch is \[8\] in the run, and \[9\]"),

@@ -229,9 +229,9 @@ def collect(name: str, **kwargs: Any) -> tuple[LLMOnPolicyAlgorithm, list[Questi
     asked: list[Question] = []
     act = agent.policy.act
 
-    def act_and_note(observation: Any, deterministic: bool = False) -> Any:
+    def act_and_note(observation: Any, *args: Any, **kwargs: Any) -> Any:
         asked.extend(parse_observation(observation)[0])
-        return act(observation, deterministic)
+        return act(observation, *args, **kwargs)
 
     agent.policy.act = act_and_note  # type: ignore[method-assign]
     agent.train = lambda: None  # type: ignore[method-assign]
@@ -280,7 +280,7 @@ def everything(agent: LLMOnPolicyAlgorithm) -> list[Any]:
             kept += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
     assert agent.env is not None
     kept += [repr(state) for state in agent.env.env_method("get_state")]
-    generators = (agent.policy.rollout_rng, agent.policy.predict_rng, agent._shuffle_rng)
+    generators = (*agent.policy.rollout_rngs, agent.policy.predict_rng, agent._shuffle_rng)
     return [*kept, *(repr(one.bit_generator.state) for one in generators), agent.num_timesteps, agent._n_updates]
 
 

@@ -1,0 +1,40 @@
+"""`Stopwatch`: where the wall time of a training goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+__all__ = ["Part", "Stopwatch"]
+
+Part = Literal["acting", "values", "update", "env"]
+"""The model in the rollout; the critic after it; the update; waiting for environments."""
+
+
+class Stopwatch:
+    """Adds up the seconds of the parts of a training, since it was last restarted."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew."""
+        self._began = time.perf_counter()
+        self._seconds = dict.fromkeys(get_args(Part), 0.0)
+
+    @contextmanager
+    def timing(self, part: Part) -> Iterator[None]:
+        """Count what happens inside as a part."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[part] += time.perf_counter() - started
+
+    def read(self) -> dict[str, float]:
+        """Seconds of each part, and of all else as `overhead`: together, the wall time."""
+        passed = time.perf_counter() - self._began
+        parts: dict[str, float] = {**self._seconds}
+        return {**parts, "overhead": passed - sum(parts.values())}
