@@ -26,7 +26,7 @@ __all__ = ["dry_run"]
 
 _PASSES = (
     "A minibatch goes through the model in passes of at most max_tokens_per_forward tokens (rows x padded length), so "
-    "batch_size does not change the memory."
+    "batch_size changes little: how many decisions one of them may hold."
 )
 
 
