@@ -1,6 +1,6 @@
 """Estimates of memory against the bytes that trainings really hold: `python -m benchmarks.memory`.
 
-Random Llama models in several shapes run one training pass of packed rows on the CPU, in a process each. Three figures
+Random Llama models in several shapes run one training pass of merged rows on the CPU, in a process each. Three figures
 stand beside the estimate of `poad_sb3.memory.activation_bytes`:
 
 * `saved`: bytes of the distinct storages that autograd keeps for going back (`saved_tensors_hooks`; without gradient
@@ -10,13 +10,15 @@ stand beside the estimate of `poad_sb3.memory.activation_bytes`:
   with `MALLOC_MMAP_THRESHOLD_=262144` in the environment the two agree (512 x 8, LoRA, float32: 274.1 and 271.6 MB, by
   default 495.9; with checkpointing 68.5 and 66.6).
 
-The tables of logits are measured likewise, on the pocket model. Writes results/memory.json.
+What is asked of the head is measured likewise, on the pocket model: few rows, whose logits are kept; and many, which go
+through it in slices. Writes results/memory.json.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import json
 import multiprocessing
 import sys
@@ -35,7 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.environment import RESULTS, describe_machine
-from poad_sb3.memory import ModelShape, TrainingSettings, activation_bytes
+from poad_sb3.memory import ModelShape, TrainingSettings, activation_bytes, logit_bytes
 
 __all__ = ["LiveBytes", "Measured", "measure", "measure_logits", "training_pass"]
 
@@ -101,7 +103,7 @@ def training_pass(model: Any, settings: TrainingSettings) -> Callable[..., Tenso
     """Prepare a model for training.
 
     Returns:
-        A function that makes the forward pass of a full chunk of packed rows, or of one row of a few tokens.
+        A function that makes the forward pass of a full chunk, rows that were merged into one, or of a few tokens.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -118,14 +120,13 @@ def training_pass(model: Any, settings: TrainingSettings) -> Callable[..., Tenso
     for parameter in model.parameters():
         if parameter.requires_grad:  # counted as trained, not as an activation
             parameter.grad = torch.zeros_like(parameter)
-    size = (settings.tokens // settings.row_tokens, settings.row_tokens)
-    tokens = torch.randint(base.config.vocab_size, size)
+    tokens = torch.randint(base.config.vocab_size, (1, settings.tokens))
 
     def forward(few: int | None = None) -> Tensor:
         ids = tokens if few is None else tokens[:1, :few]
         length = ids.shape[1]
-        unseen = torch.ones(len(ids), 1, length, length, dtype=torch.bool).triu(1)
-        mask = torch.zeros(unseen.shape, dtype=base.dtype).masked_fill(unseen, torch.finfo(base.dtype).min)
+        seen = torch.ones(len(ids), 1, length, length, dtype=torch.bool).tril_()
+        mask = torch.zeros(seen.shape, dtype=base.dtype).masked_fill_(~seen, torch.finfo(base.dtype).min)
         hidden: Tensor = base.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         return hidden[:, -(length // 8) :].float().sum()
 
@@ -173,25 +174,29 @@ def _status_bytes(status: Path, name: str) -> int:
 
 
 def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
-    """Bytes of the tables `[rows, vocabulary]` at their peak, on the pocket model; and the size of one of them."""
-    from poad_sb3.decisions import open_columns
+    """Bytes that asking the head of the pocket model takes at its peak, forth and back; and what is estimated."""
     from poad_sb3.lm import LanguageModel
+    from poad_sb3.models.head import Picks
 
     lm = LanguageModel()
     hidden = torch.randn(n_rows, lm.hidden_size, requires_grad=True)
     children = [(1, 2, 3)] * n_rows
-    choice, temperatures = torch.arange(n_rows) % 7, torch.ones(n_rows)
+    choice, temperatures = Picks(torch.arange(n_rows) % 7, [1] * n_rows), torch.ones(n_rows)
 
     def loss() -> Tensor:  # as in poad_sb3.decisions
         if action_sampling == "trie":
             return lm.child_logits(hidden, children).sum()
         if action_sampling == "candidates":
             return lm.child_log_probs(hidden, children).sum()
-        return open_columns(lm, hidden, choice, temperatures, None).sum()
+        known = lm.statistics(hidden, choice, temperatures)
+        return known.log_probs.sum() + known.entropies.sum()
 
     with LiveBytes() as live:
         loss().backward()
-    return live.peak, 4 * n_rows * len(lm.tokenizer)
+    settings = TrainingSettings(
+        action_sampling=action_sampling, max_tokens_per_forward=n_rows, row_tokens=1, action_share=1.0, children=3.0
+    )
+    return live.peak, logit_bytes(ModelShape.of(lm.base.config), settings)
 
 
 # ---------------------------------------------------------------------- the table
@@ -239,13 +244,18 @@ def main() -> None:
                 shown = ("-" if one is None else f"{one:.3f}" for one in ratios)
                 table.add_row(shape.name, name, "yes" if checkpointing else "no", *sizes, *shown)
     logits = {}
-    for sampling in ("trie", "candidates", "free"):
-        peak, one_table = measure_logits(sampling)
-        logits[sampling] = round(peak / one_table, 3)
+    for sampling, n_rows in itertools.product(("trie", "candidates", "free"), (512, 8192, 32_768)):
+        peak, estimated = measure_logits(sampling, n_rows)
+        logits[f"{sampling}, {n_rows} rows"] = {
+            "peak": peak,
+            "estimate": estimated,
+            "estimate_over_peak": round(estimated / peak, 3),
+        }
     Console(width=140).print(table)
-    print("tables of logits alive at once:", logits)
+    for name, case in logits.items():
+        print(f"head, {name}: estimate / peak {case['estimate_over_peak']}")
     result = {**describe_machine(), "tokens": BASE.tokens, "row_tokens": BASE.row_tokens}
-    result |= {"cases": cases, "logit_tables": logits}
+    result |= {"cases": cases, "head": logits}
     (RESULTS / "memory.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from poad_sb3.choosers import TrieChooser
-from poad_sb3.lm import DEFAULT_LORA, LanguageModel
+from poad_sb3.lm import CACHED_PER_FORWARD, DEFAULT_LORA, LanguageModel
 from poad_sb3.memory import MemoryEstimate, ModelShape, TrainingSettings, estimate
 from poad_sb3.observations import parse_observation
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
@@ -33,12 +33,14 @@ class Rows(NamedTuple):
         action: Of the longest action, end token included.
         row: Of the longest row of a training pass: a prompt and an action, or with candidates all actions of a prompt.
         share: The largest share of a row's tokens at which something is decided.
+        children: The most tokens to decide among, on average over a row; 0 for the whole vocabulary.
     """
 
     prompt: int
     action: int
     row: int
     share: float
+    children: float
 
 
 class Expected(NamedTuple):
@@ -95,7 +97,7 @@ def expected_rows(algorithm: LLMOnPolicyAlgorithm, questions: Sequence[Question]
 
 def _written(prompt: int, action: int) -> Rows:
     """Every token of the action is a decision, and the last one is not read."""
-    return Rows(prompt, action, prompt + action - 1, action / (prompt + action - 1))
+    return Rows(prompt, action, prompt + action - 1, action / (prompt + action - 1), 0.0)
 
 
 def _listed(algorithm: LLMOnPolicyAlgorithm, chooser: TrieChooser, question: Question) -> Iterator[Rows]:
@@ -107,9 +109,11 @@ def _listed(algorithm: LLMOnPolicyAlgorithm, chooser: TrieChooser, question: Que
             continue
         row = one.row if chooser.normalization is not None else decision_row(TokenPath(one.prompt, ids, decisions))
         if row is None:  # nothing to decide
-            yield Rows(len(one.prompt), len(ids), len(one.prompt), 0.0)
+            yield Rows(len(one.prompt), len(ids), len(one.prompt), 0.0, 0.0)
         else:
-            yield Rows(len(one.prompt), len(ids), len(row.row.tokens), len(row.row.reads) / len(row.row.tokens))
+            reads = len(row.row.reads)
+            children = sum(map(len, row.children)) / max(1, reads)
+            yield Rows(len(one.prompt), len(ids), len(row.row.tokens), reads / len(row.row.tokens), children)
 
 
 # ---------------------------------------------------------------------- settings
@@ -123,7 +127,7 @@ def _settings(algorithm: LLMOnPolicyAlgorithm, rows: Rows, shape: ModelShape) ->
     is_free = algorithm.action_sampling == "free"
     actions = algorithm.n_steps * algorithm.n_envs
     units = rows.action if algorithm.credit_level == CreditLevel.TOKEN else 1
-    together = max(1, lm.max_tokens_per_forward // rows.prompt)
+    together = max(1, CACHED_PER_FORWARD * lm.max_tokens_per_forward // (rows.prompt + rows.action))
     return TrainingSettings(
         dtype=str(lm.base.dtype).removeprefix("torch."),
         quantization=_bits(lm.base.config),
@@ -134,7 +138,9 @@ def _settings(algorithm: LLMOnPolicyAlgorithm, rows: Rows, shape: ModelShape) ->
         gradient_checkpointing=own["gradient_checkpointing"],
         max_tokens_per_forward=lm.max_tokens_per_forward,
         row_tokens=rows.row,
-        action_share=rows.share,
+        merged_tokens=_together(algorithm) * rows.row,
+        action_share=_share(algorithm, rows),
+        children=rows.children,
         action_sampling="free" if algorithm.paper_mode else algorithm.action_sampling,
         critic_arch=tuple(own["critic_arch"]),
         decode_batch=min(algorithm.n_envs, together) if is_free else 0,
@@ -142,6 +148,20 @@ def _settings(algorithm: LLMOnPolicyAlgorithm, rows: Rows, shape: ModelShape) ->
         rollout_tokens=actions * units + algorithm.n_envs,  # and the state after the last step
         host_bytes=actions * _stored(algorithm, rows),
     )
+
+
+def _share(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> float:
+    """The largest share of the tokens of a pass at which something is decided.
+
+    Merged rows have their beginning in common and decide beyond it. At most all rows of a minibatch are in one pass.
+    """
+    tokens = max(algorithm.policy.lm.max_tokens_per_forward, rows.row)
+    return min(1.0, max(rows.share, _together(algorithm) * rows.share * rows.row / tokens))
+
+
+def _together(algorithm: LLMOnPolicyAlgorithm) -> int:
+    """Rows of a minibatch."""
+    return min(algorithm.batch_size, algorithm.n_steps * algorithm.n_envs)
 
 
 def _stored(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> int:

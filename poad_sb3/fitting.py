@@ -11,7 +11,7 @@ from poad_sb3.memory import SHAPES, MemoryEstimate, ModelShape, TrainingSettings
 
 __all__ = ["TOKENS", "WAYS", "Choice", "Fit", "Way", "fits", "largest_choice", "largest_pass", "remedy"]
 
-TOKENS = (4096, 2048, 1024)
+TOKENS = (1024, 512, 256)
 """Values of `max_tokens_per_forward` to try: a smaller pass takes less memory and more time, and learns the same."""
 
 

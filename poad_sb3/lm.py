@@ -46,11 +46,11 @@ from poad_sb3.models.packing import Group, Packed, TokenIds, TokenRow, groups_of
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
-_CACHED_PER_FORWARD = 8
+CACHED_PER_FORWARD = 8
 """Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
 little more for many texts than for one, and without gradients a token takes little memory."""
 
-__all__ = ["DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
+__all__ = ["CACHED_PER_FORWARD", "DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
 
 
 class CriticTrunk(StrEnum):
@@ -163,8 +163,17 @@ class LanguageModel(nn.Module):
         start = 0
         while start < len(groups):
             count = max(1, self.max_tokens_per_forward // groups[start].size)
-            yield [index for group in groups[start : start + count] for index in group.rows]
+            chunk = [index for group in groups[start : start + count] for index in group.rows]
+            while count > 1 and self._padded([rows[index] for index in chunk]) > self.max_tokens_per_forward:
+                count //= 2  # without the groups between them these make longer ones, and not all do
+                chunk = [index for group in groups[start : start + count] for index in group.rows]
+            yield chunk
             start += count
+
+    def _padded(self, rows: Sequence[TokenRow]) -> int:
+        """Tokens of rows that go through the model together, with what some of them are filled up with."""
+        groups = self._groups(rows)
+        return len(groups) * max(group.size for group in groups)
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
@@ -228,7 +237,7 @@ class LanguageModel(nn.Module):
             return adjust_logits(all_logits(model.get_output_embeddings(), hidden), model.config.get_text_config())
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
-        """Logits of the child tokens of each hidden state.
+        """Logits of the child tokens of each hidden state, up to a constant of each.
 
         Args:
             hidden: `[n, hidden_size]`.
@@ -240,10 +249,11 @@ class LanguageModel(nn.Module):
         """
         picks = Picks.of(children, hidden.device)
         with self._as_it_was(frozen) as model:
-            head = model.get_output_embeddings()
+            config, head = model.config.get_text_config(), model.get_output_embeddings()
             if can_gather(head):
-                return adjust_logits(gathered_logits(head, hidden, picks), model.config.get_text_config())
-        return self.vocabulary_logits(hidden, frozen=frozen)[picks.rows(), picks.tokens]
+                return adjust_logits(gathered_logits(head, hidden, picks), config)
+        asked = partial(self.vocabulary_logits, frozen=frozen)
+        return vocabulary_statistics(asked, config.vocab_size, hidden, picks).log_probs
 
     def statistics(
         self,
@@ -298,7 +308,7 @@ class LanguageModel(nn.Module):
         start = 0
         while start < len(order):
             longest = len(prompts[order[start]]) + n_new
-            count = max(1, _CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
+            count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
             yield order[start : start + count]
             start += count
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from poad_sb3.model_shapes import HEADS, SHAPES, ModelShape
-from poad_sb3.training_settings import DTYPE_BYTES, LOGIT_TABLES, TrainingSettings
+from poad_sb3.training_settings import DTYPE_BYTES, TrainingSettings
 
-__all__ = ["MAX_LOGITS", "SHAPES", "MemoryEstimate", "ModelShape", "TrainingSettings", "activation_bytes", "estimate",
-           "largest_that_fits"]  # fmt: skip
+__all__ = ["CACHE_ROOM", "MAX_LOGITS", "SHAPES", "SLICE_LOGITS", "MemoryEstimate", "ModelShape", "TrainingSettings",
+           "activation_bytes", "cache_bytes", "estimate", "largest_that_fits", "logit_bytes"]  # fmt: skip
 
 _FLOAT32 = 4
 _TOKEN = 25
@@ -24,7 +24,13 @@ _TOKEN = 25
 _LEARNED = 16
 """Bytes of a weight that is trained: float32 weight, gradient, and the two moments of Adam."""
 MAX_LOGITS = 1 << 24
-"""Logits of the vocabulary that are in memory at once; more rows go through the head in slices."""
+"""Logits of the vocabulary that are kept for the backward pass; those of more rows are computed once more there."""
+SLICE_LOGITS = 1 << 22
+"""Logits that go through the head together. Much fewer waste the product (measured: twice the time at an eighth)."""
+_SLICE_TABLES = 3
+"""Tables as large as a slice beside the logits: log-probabilities, probabilities, the gradient of the slice before."""
+CACHE_ROOM = 64
+"""Tokens that a cache of keys and values has room for when it is full and moves."""
 
 
 class MemoryEstimate(NamedTuple):
@@ -36,8 +42,8 @@ class MemoryEstimate(NamedTuple):
         critic: The same for the critic's MLP, and the statistics of its whitening.
         features: Float32 features of the action tokens of a rollout.
         activations: What one training pass keeps for going back, and its work space.
-        logits: Float32 tables `[rows, vocabulary]` of one training pass.
-        kv_cache: Keys and values of the texts that are continued at a time.
+        logits: What is asked of the head in one training pass: tables `[rows, vocabulary]`, or rows of the head.
+        kv_cache: Keys and values of the texts that are continued at a time, and the pass over their prompts.
         values: What the critic computes of all features at a time.
         tokens: What else a rollout holds of its tokens; the ids are in main memory, wherever the model is.
     """
@@ -69,19 +75,16 @@ def estimate(shape: ModelShape, settings: TrainingSettings | None = None) -> Mem
         ValueError: If the model has no matrix of the name of a LoRA target.
     """
     settings = settings or TrainingSettings()
-    size = DTYPE_BYTES[settings.dtype]
     widths = (shape.hidden, *settings.critic_arch, 1)
     layers = sum(first * second for first, second in itertools.pairwise(widths))  # without biases
-    rows = math.ceil(settings.tokens * settings.action_share)
-    kv_per_token = 2 * shape.layers * shape.kv_width * size
     return MemoryEstimate(
         weights=_frozen_bytes(shape, settings),
         trained=_LEARNED * _trained_parameters(shape, settings),
         critic=_LEARNED * layers + 2 * _FLOAT32 * shape.hidden * (shape.hidden + 1),
         features=_FLOAT32 * shape.hidden * settings.rollout_tokens,
         activations=activation_bytes(shape, settings),
-        logits=min(rows * shape.vocabulary, MAX_LOGITS) * _FLOAT32 * LOGIT_TABLES[settings.action_sampling],
-        kv_cache=kv_per_token * settings.decode_batch * settings.decode_context,
+        logits=logit_bytes(shape, settings),
+        kv_cache=cache_bytes(shape, settings),
         values=_FLOAT32 * settings.rollout_tokens * 2 * sum(widths[:-1]),
         tokens=_TOKEN * settings.rollout_tokens + settings.host_bytes,
     )
@@ -134,6 +137,37 @@ def _trained_parameters(shape: ModelShape, settings: TrainingSettings) -> int:
     return shape.layers * settings.lora_rank * sum(one.inputs + one.outputs for one in targets)
 
 
+# ---------------------------------------------------------------------- the head, and decoding
+
+
+def logit_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
+    """Bytes that one training pass asks of the language-model head, forth and back.
+
+    `trie`: rows of the head for all children, in its own dtype and if that is not float32 also in float32, the hidden
+    states beside them, and their products. `candidates`, `free`: the logits of the vocabulary, as far as they are kept,
+    and tables for one slice of them. In full fine-tuning the head's own gradient, before it is added to the others.
+    Not counted: three more tables of a slice with `kl_coef`.
+    """
+    rows = math.ceil(settings.tokens * settings.action_share)
+    own = _FLOAT32 * shape.vocabulary * shape.hidden if settings.lora_rank is None else 0
+    if settings.action_sampling == "trie":
+        size = DTYPE_BYTES[settings.dtype]
+        of_child = 2 * _FLOAT32 + size + (0 if size == _FLOAT32 else _FLOAT32)
+        return own + math.ceil(rows * settings.children) * shape.hidden * of_child
+    in_slice = max(1, SLICE_LOGITS // shape.vocabulary)
+    kept = min(rows, MAX_LOGITS // (in_slice * shape.vocabulary) * in_slice)
+    tables = (_SLICE_TABLES if rows > in_slice else _SLICE_TABLES - 1) + (rows > kept)
+    return own + _FLOAT32 * shape.vocabulary * (kept + tables * min(rows, in_slice))
+
+
+def cache_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
+    """Bytes of keys and values, and of the widest place in the pass over all prompts at once, without gradients."""
+    size = DTYPE_BYTES[settings.dtype]
+    kept = 2 * shape.layers * shape.kv_width * size * (settings.decode_context + CACHE_ROOM)
+    work = size * (_mlp_tensors(shape) * shape.intermediate + 3 * shape.hidden) * settings.decode_context
+    return settings.decode_batch * (kept + work)
+
+
 # ---------------------------------------------------------------------- activations
 
 
@@ -151,8 +185,10 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
 
     Without checkpointing there are L layers; with it, the inputs of L layers (`b h`) and one layer, and in 8 bits what
     the matrices read: bitsandbytes (`MatMul8bitLt`) holds it where `torch.utils.checkpoint` cannot drop it (measured
-    with bitsandbytes 0.50.2 and `use_reentrant=False`). The mask of packed rows, `b row_tokens` for each token, comes
-    on top; scaled-dot-product attention itself keeps no table of scores, only a float32 for each head and token.
+    with bitsandbytes 0.50.2 and `use_reentrant=False`). On top comes the mask of packed rows, a
+    number and a bool for each pair of tokens. Rows that begin alike are merged into one, which may be as long as the
+    whole pass unless `merged_tokens` says otherwise: this is the most that it may be, and less where rows differ.
+    Scaled-dot-product attention itself keeps no table of scores, only a float32 for each head and token.
 
     The terms are what PyTorch's formulas of derivatives (derivatives.yaml) save for each operation of transformers'
     layers (compare Korthikanti et al., arXiv 2205.05198, for layers of which everything is trained), with keys and
@@ -166,7 +202,7 @@ def activation_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
         kept = shape.layers * (size * shape.hidden + beside) + layer
     work = size * (_mlp_tensors(shape) * shape.intermediate + 2 * shape.hidden)
     last_norm = _norm_bytes(shape, settings, shape.hidden)
-    per_token = kept + work + last_norm + size * settings.row_tokens
+    per_token = kept + work + last_norm + (size + 1) * settings.longest_row
     unpacked = 0
     if settings.quantization is not None:  # one matrix at a time is turned back into numbers of the dtype
         unpacked = size * max(one.inputs * one.outputs for one in map(shape.matrix, shape.matrices))

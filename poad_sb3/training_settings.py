@@ -8,17 +8,12 @@ from types import MappingProxyType
 
 from poad_sb3.arguments import nearest
 
-__all__ = ["DTYPE_BYTES", "LOGIT_TABLES", "TrainingSettings"]
+__all__ = ["DTYPE_BYTES", "WAYS_TO_ACT", "TrainingSettings"]
 
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType({"float32": 4, "bfloat16": 2})
 """Bytes of a number."""
-LOGIT_TABLES: Mapping[str, int] = MappingProxyType({"trie": 2, "candidates": 3, "free": 6})
-"""Float32 tables `[rows, vocabulary]` that are alive at once, by `action_sampling`.
-
-`trie`: logits and their scaled copy, later the gradient and its copy. `candidates`: the log-probabilities, which the
-backward pass needs, and two of those. `free`: log-probabilities and probabilities for the entropy are kept; in the
-backward pass the gradients of two factors, their sum and that of the softmax are alive.
-"""
+WAYS_TO_ACT = ("trie", "candidates", "free")
+"""Values of `action_sampling`."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +28,12 @@ class TrainingSettings:
         trained_parameters: Number of weights that are trained, where it is known; None to count it by the two above.
         critic_trunk: `"frozen"` or `"live"`: in full fine-tuning, whether a frozen copy is kept for the critic.
         gradient_checkpointing: Keep only the inputs of the layers, and compute each layer again when going back.
-        max_tokens_per_forward: Bound on rows x padded length of one pass.
+        max_tokens_per_forward: Bound on rows x padded length of one pass, and so on the length of rows that are merged.
         row_tokens: Length of a row, prompt and actions; a pass has at least one row.
+        merged_tokens: Length of the longest row that rows which begin alike can be merged into, if it is known to be
+            less than a whole pass.
         action_share: Share of the tokens of a pass at which the language-model head is asked.
+        children: Tokens that it is asked for there, on average, where actions are chosen along a trie.
         action_sampling: `"trie"`, `"candidates"` or `"free"`.
         critic_arch: Hidden widths of the critic.
         decode_batch: Texts that are continued at a time in a rollout; 0 where actions are listed, not written.
@@ -54,9 +52,11 @@ class TrainingSettings:
     trained_parameters: int | None = None
     critic_trunk: str = "frozen"
     gradient_checkpointing: bool = False
-    max_tokens_per_forward: int = 4096
+    max_tokens_per_forward: int = 1024
     row_tokens: int = 512
+    merged_tokens: int | None = None
     action_share: float = 0.125
+    children: float = 4.0
     action_sampling: str = "trie"
     critic_arch: tuple[int, ...] = (1024, 512)
     decode_batch: int = 4
@@ -66,7 +66,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         _require("dtype", self.dtype, DTYPE_BYTES)
-        _require("action_sampling", self.action_sampling, LOGIT_TABLES)
+        _require("action_sampling", self.action_sampling, WAYS_TO_ACT)
         _require("critic_trunk", self.critic_trunk, ("frozen", "live"))
         if self.quantization is not None:
             _require("quantization", self.quantization, ("8bit", "4bit"))
@@ -86,6 +86,12 @@ class TrainingSettings:
     def tokens(self) -> int:
         """Tokens of the largest pass."""
         return max(self.max_tokens_per_forward, self.row_tokens)
+
+    @property
+    def longest_row(self) -> int:
+        """Tokens of the longest row of a pass, merged or not."""
+        merged = self.tokens if self.merged_tokens is None else self.merged_tokens
+        return max(self.row_tokens, min(self.tokens, merged))
 
 
 def _require(name: str, value: str, known: Iterable[str]) -> None:

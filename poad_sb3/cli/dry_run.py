@@ -26,7 +26,7 @@ __all__ = ["dry_run"]
 
 _PASSES = (
     "A minibatch goes through the model in passes of at most max_tokens_per_forward tokens (rows x padded length), so "
-    "batch_size does not change the memory."
+    "batch_size changes little: how many decisions one of them may hold."
 )
 
 
@@ -163,7 +163,8 @@ def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[st
     yield "rollout: tokens", needed.tokens, f"prompts of up to {rows.prompt} tokens, and actions, in main memory"
     again = "computed again when going back" if settings.gradient_checkpointing else "kept for going back"
     yield "activations", needed.activations, f"passes of {settings.tokens} tokens, {again}"
-    yield "logits", needed.logits, f"{settings.action_share:.1%} of a pass x {shape.vocabulary} words"
+    among = f"{rows.children:.1f} children" if settings.action_sampling == "trie" else f"{shape.vocabulary} words"
+    yield "logits", needed.logits, f"up to {settings.action_share:.1%} of a pass x {among}"
     yield "critic's pass", needed.values, "over the features of a whole rollout"
     many = f"{settings.decode_batch} texts x {settings.decode_context} tokens"
     yield "KV cache", needed.kv_cache, many if settings.decode_batch else "none: actions are listed, not written"

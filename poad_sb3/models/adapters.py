@@ -128,7 +128,9 @@ def merged(base: Any) -> Iterator[None]:  # noqa: ANN401 - as above
 def _is_plain_lora(layer: Any) -> bool:  # noqa: ANN401 - as above
     if type(layer) is not lora.Linear or type(layer.base_layer) is not nn.Linear:
         return False
-    return not (layer.merged or layer.disable_adapters or layer.lora_variant or len(layer.active_adapters) != 1)
+    if layer.merged or layer.disable_adapters or layer.lora_variant or len(layer.active_adapters) != 1:
+        return False
+    return not layer.lora_bias[layer.active_adapters[0]]
 
 
 def _sum_of(layer: Any) -> nn.Linear:  # noqa: ANN401 - as above

@@ -11,10 +11,8 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from poad_sb3.memory import CACHE_ROOM
 from poad_sb3.models.packing import TokenIds, TokenRow
-
-_ROOM = 64
-"""Tokens that a cache has room for when it is full and moves."""
 
 __all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
 
@@ -60,7 +58,7 @@ def _appended(old: Tensor, length: int, new: Tensor) -> Tensor:
     end = length + new.shape[-2]
     room = old if old._base is None or not length else old._base
     if not length or room.shape[:-2] != new.shape[:-2] or room.shape[-2] < end:
-        room = new.new_empty(*new.shape[:-2], end + _ROOM, new.shape[-1])
+        room = new.new_empty(*new.shape[:-2], end + CACHE_ROOM, new.shape[-1])
         if length:
             room[..., :length, :] = old
     room[..., length:end, :] = new

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from poad_sb3.memory import MAX_LOGITS
+from poad_sb3.memory import MAX_LOGITS, SLICE_LOGITS
 from poad_sb3.models.packing import moved
 
 _FEW_ROWS = 8
@@ -25,8 +26,8 @@ __all__ = ["Picks", "Statistics", "all_logits", "can_gather", "gathered_logits",
 Head = Callable[[Tensor], Tensor]
 """From hidden states `[n, hidden]` to logits, float32, `[n, vocabulary]`, a tensor of its own."""
 
-_SLICE = 1 << 22
-"""Logits of a slice. Much smaller ones waste the product (measured: twice the time at an eighth of it)."""
+_LEAST = -1e4
+"""Log-probabilities below it are as good as this: their exp is 0, and times a gradient they do not overflow."""
 
 
 class Picks(NamedTuple):
@@ -80,9 +81,9 @@ def all_logits(head: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401 - any modul
     """
     weight = head.weight
     typed = hidden.to(weight.dtype) if weight.is_floating_point() else hidden
-    if len(hidden) <= _FEW_ROWS and hidden.device.type == "cpu" and can_gather(head) and head.bias is None:
-        return (weight @ typed.T).T.contiguous().float()  # type: ignore[no-any-return]
-    return head(typed).float()  # type: ignore[no-any-return]
+    few = len(hidden) <= _FEW_ROWS and hidden.device.type == "cpu" and can_gather(head) and head.bias is None
+    logits: Tensor = (weight @ typed.T).T.contiguous() if few else head(typed)
+    return logits.float()
 
 
 def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:  # noqa: ANN401 - `nn.Linear`
@@ -119,6 +120,8 @@ def vocabulary_statistics(
         temperatures: Divide the logits, `[n]`; 1 by default.
         reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
     """
+    if torch.is_grad_enabled() and not hidden.requires_grad:
+        hidden = hidden.detach().requires_grad_()  # the head may be all that is trained
     ask = _Asked(head, vocabulary, picks, temperatures, reference)
     return Statistics(*_Statistics.apply(hidden, ask))  # type: ignore[no-untyped-call]
 
@@ -134,7 +137,7 @@ class _Asked(NamedTuple):
 
     def slices(self) -> Iterator[tuple[slice, Picks, slice]]:
         """Slices of the rows whose logits are in memory together, their picks, and where these are."""
-        n_rows, size = len(self.picks.counts), max(1, _SLICE // self.vocabulary)
+        n_rows, size = len(self.picks.counts), max(1, SLICE_LOGITS // self.vocabulary)
         ends = [0, *itertools.accumulate(self.picks.counts)]
         for start in range(0, n_rows, size):
             rows = slice(start, min(start + size, n_rows))
@@ -147,53 +150,87 @@ class _Asked(NamedTuple):
 
 
 class _Statistics(torch.autograd.Function):
-    """See `vocabulary_statistics`."""
+    """See `vocabulary_statistics`. What is as large as a slice is made in functions of its own, and ends there."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, asked: _Asked) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401 - torch's
-        norms, entropies, kls = (hidden.new_zeros(len(hidden), dtype=torch.float32) for _ in range(3))
-        picked = hidden.new_zeros(len(asked.picks.tokens), dtype=torch.float32)
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        known = hidden.new_zeros(3, len(hidden), dtype=dtype)  # log Z, entropies, divergences
+        picked = hidden.new_zeros(len(asked.picks.tokens), dtype=dtype)
         ctx.kept, room = {}, MAX_LOGITS if ctx.needs_input_grad[0] else 0
         for rows, picks, where in asked.slices():
             room -= (rows.stop - rows.start) * asked.vocabulary
-            graph = _through(asked.head, hidden[rows], with_gradient=room >= 0)
-            if room >= 0:
-                ctx.kept[rows.start] = graph
-            tempered = asked.tempered(graph.logits.detach(), rows)
-            norms[rows] = tempered.logsumexp(-1)
-            log_probs = tempered - norms[rows, None]
-            picked[where] = log_probs[picks.rows(), picks.tokens]
-            probs = log_probs.exp()
-            log_probs.clamp_(min=torch.finfo(torch.float32).min)  # 0 times -inf is 0 here
-            entropies[rows] = -torch.linalg.vecdot(probs, log_probs)
-            if asked.reference is not None:
-                kls[rows] = torch.linalg.vecdot(probs, log_probs.sub_(asked.reference(rows)))
+            kept = ctx.kept if room >= 0 else None
+            picked[where] = _describe(asked, hidden, rows, picks, known[:, rows], kept)
+        norms, entropies, kls = known.unbind()
         ctx.save_for_backward(hidden, norms, entropies, kls)
         ctx.asked = asked
         return picked, entropies, kls
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 - torch's
-        of_picks, of_entropies, of_kls = gradients
-        hidden, norms, entropies, kls = ctx.saved_tensors
+        of_picks, *others = gradients
+        hidden, *known = ctx.saved_tensors
         asked: _Asked = ctx.asked
         result = torch.empty_like(hidden)
         for rows, picks, where in asked.slices():
             graph = ctx.kept.pop(rows.start, None) or _through(asked.head, hidden[rows], with_gradient=True)
-            log_probs = asked.tempered(graph.logits.detach(), rows) - norms[rows, None]
-            probs = log_probs.exp()
-            log_probs.clamp_(min=torch.finfo(torch.float32).min)
-            local, given = picks.rows(), of_picks[where]
-            taken = torch.zeros_like(norms[rows]).index_add_(0, local, given)
-            gain = None if asked.reference is None else log_probs - asked.reference(rows) - kls[rows, None]
-            slope = log_probs.add_(entropies[rows, None]).mul_(-of_entropies[rows, None]).sub_(taken[:, None])
-            if gain is not None:
-                slope.addcmul_(gain, of_kls[rows, None])
-            slope.mul_(probs).index_put_((local, picks.tokens), given, accumulate=True)
-            torch.autograd.backward(graph.logits, asked.tempered(slope, rows))
+            given = [of_picks[where], *(one[rows, None] for one in others)]
+            _go_back(asked, graph, rows, picks, [one[rows, None] for one in known], given)
             assert graph.hidden.grad is not None
             result[rows] = graph.hidden.grad
+            del graph  # before the next is made
         return result, None
+
+
+def _describe(
+    asked: _Asked, hidden: Tensor, rows: slice, picks: Picks, known: Tensor, kept: dict[int, _Graph] | None
+) -> Tensor:
+    """Log-probabilities of the picks of a slice; log Z, entropies and divergences go to `known`, `[3, n]`."""
+    graph = _through(asked.head, hidden[rows], with_gradient=kept is not None)
+    if kept is not None:
+        kept[rows.start] = graph
+    log_probs = asked.tempered(graph.logits.detach(), rows)
+    known[0] = log_probs.logsumexp(-1)
+    log_probs = log_probs - known[0, :, None]
+    picked = log_probs[picks.rows(), picks.tokens]
+    probs = log_probs.exp()
+    log_probs.clamp_(min=_LEAST)  # 0 times -inf is 0 here
+    known[1] = -_dot(probs, log_probs)
+    if asked.reference is not None:
+        known[2] = _dot(probs, _gain(log_probs, probs, asked.reference(rows)))
+    return picked
+
+
+def _go_back(
+    asked: _Asked, graph: _Graph, rows: slice, picks: Picks, known: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> None:
+    """Send the gradients of a slice through the head: of the picks, of entropies and divergences `[n, 1]`."""
+    norms, entropies, kls = known
+    given, of_entropies, of_kls = gradients
+    log_probs = asked.tempered(graph.logits.detach(), rows) - norms
+    probs = log_probs.exp()
+    log_probs.clamp_(min=_LEAST)
+    local = picks.rows()
+    taken = torch.zeros_like(norms[:, 0]).index_add_(0, local, given)
+    gain = None if asked.reference is None else _gain(log_probs, probs, asked.reference(rows)).sub_(kls)
+    slope = log_probs.add_(entropies).mul_(-of_entropies).sub_(taken[:, None])
+    if gain is not None:
+        slope.addcmul_(gain, of_kls)
+    slope.mul_(probs).index_put_((local, picks.tokens), given, accumulate=True)
+    del probs, gain
+    torch.autograd.backward(graph.logits, asked.tempered(slope, rows))
+
+
+def _gain(log_probs: Tensor, probs: Tensor, reference: Tensor) -> Tensor:
+    """`log p - log q` in place of log q, and 0 where p is, also if q is."""
+    return torch.sub(log_probs, reference, out=reference).masked_fill_(probs == 0, 0)
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """Sums of products, row by row; `torch.linalg.vecdot` makes a table of them first, in twice the time."""
+    return torch.bmm(left[:, None], right[:, :, None]).flatten()
 
 
 class _Graph(NamedTuple):

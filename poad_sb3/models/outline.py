@@ -9,8 +9,19 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from poad_sb3.errors import ModelError
-from poad_sb3.models import sources
-from poad_sb3.models.sources import DTYPES, ModelSource
+from poad_sb3.models.sources import (
+    DTYPES,
+    FIX_FILES,
+    ModelSource,
+    at_revision,
+    check_folder,
+    check_source,
+    from_factory,
+    no_progress_bars,
+    pinned,
+    quantization_config,
+    said_by,
+)
 from poad_sb3.pocket import POCKET_FOLDER
 
 __all__ = ["outline"]
@@ -26,25 +37,25 @@ def outline(source: ModelSource) -> tuple[Any, Any]:
         ModelError: If config or tokenizer cannot be loaded as asked.
         MissingExtraError: If it is to be quantised and bitsandbytes is not installed.
     """
-    sources._check(source)
+    check_source(source)
     if not isinstance(source.model, str):
-        base, tokenizer = sources._from_factory(source)
+        base, tokenizer = from_factory(source)
         return base.to("meta"), tokenizer
-    sources._check_folder(source.model)
+    check_folder(source.model)
     where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
-    quantization = None if source.quantization is None else sources._quantization(source)
+    quantization = None if source.quantization is None else quantization_config(source)
     implementation = {} if source.attn_implementation is None else {"attn_implementation": source.attn_implementation}
     try:
-        with sources.no_progress_bars(), torch.device("meta"):
-            revision = sources._pinned(where, source.revision)[0]
+        with no_progress_bars(), torch.device("meta"):
+            revision = pinned(where, source.revision)[0]
             config = AutoConfig.from_pretrained(where, revision=revision, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=False)
             base = AutoModelForCausalLM.from_config(config, dtype=DTYPES[source.dtype], **implementation)
     except Exception as error:  # of transformers, its file formats, the hub's client, as in loading
         raise ModelError(
             "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
-            f"{source.model!r}{sources._at(source.revision)}, whose config or tokenizer could not be loaded "
-            f"({sources._said(error)}). Fix: {sources._FIX_FILES}."
+            f"{source.model!r}{at_revision(source.revision)}, whose config or tokenizer could not be loaded "
+            f"({said_by(error)}). Fix: {FIX_FILES}."
         ) from error
     if tokenizer.eos_token_id is None:
         raise ModelError(

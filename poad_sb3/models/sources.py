@@ -25,7 +25,9 @@ from lang_envs.errors import MissingExtraError
 from poad_sb3.errors import ModelError
 from poad_sb3.pocket import POCKET_FOLDER
 
-__all__ = ["DTYPES", "ModelFactory", "ModelSource", "context_length", "load", "no_progress_bars"]
+__all__ = ["DTYPES", "FIX_FILES", "ModelFactory", "ModelSource", "at_revision", "check_folder", "check_source",
+           "context_length", "from_factory", "load", "no_progress_bars", "pinned", "quantization_config",
+           "said_by"]  # fmt: skip
 
 ModelFactory = Callable[[], tuple[Any, Any]]
 """Makes a transformers model and its tokenizer."""
@@ -45,10 +47,11 @@ _FIXES = {
     "flash": "leave attn_implementation out; `poad doctor` says what works here",
 }
 """By a word of what transformers says."""
-_FIX_FILES = (
+FIX_FILES = (
     "check the spelling, also of the revision; a folder is looked up where the process runs; for a private or gated "
     "model run `hf auth login` or set HF_TOKEN; without a network, download the folder elsewhere and pass its path"
 )
+"""What to do where files could not be loaded."""
 _LONGEST = 300
 """Characters of an error of transformers or the hub that are shown."""
 
@@ -87,8 +90,8 @@ def load(source: ModelSource) -> tuple[Any, Any]:
         ModelError: If the model cannot be loaded as asked, or its tokenizer has no end token.
         MissingExtraError: If it is to be quantised and bitsandbytes is not installed.
     """
-    _check(source)
-    base, tokenizer = _from_files(source) if isinstance(source.model, str) else _from_factory(source)
+    check_source(source)
+    base, tokenizer = _from_files(source) if isinstance(source.model, str) else from_factory(source)
     if tokenizer.eos_token_id is None:
         raise ModelError(
             f"Expected a tokenizer with an end-of-sequence token; that of {source.name!r} has none. "
@@ -122,7 +125,12 @@ def context_length(config: Any, name: str) -> int:  # noqa: ANN401 - transformer
     return min(length, first)
 
 
-def _check(source: ModelSource) -> None:
+def check_source(source: ModelSource) -> None:
+    """Refuse what no model can be made of, before anything is read.
+
+    Raises:
+        ModelError: If it is of the wrong kind, or its settings do not go together.
+    """
     if isinstance(source.model, nn.Module) or not (isinstance(source.model, str) or callable(source.model)):
         raise ModelError(
             "Expected model as a str (checkpoints keep it as text), or a function that makes model and tokenizer; got "
@@ -158,7 +166,7 @@ def _name_of(factory: ModelFactory) -> str:
 
 def _from_files(source: ModelSource) -> tuple[Any, Any]:
     assert isinstance(source.model, str)
-    _check_folder(source.model)
+    check_folder(source.model)
     where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
     # Said, since transformers would ask on stdin whether to run the code of a model that brings some.
     both: dict[str, Any] = {"trust_remote_code": False}
@@ -166,18 +174,18 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
     if source.attn_implementation is not None:
         options["attn_implementation"] = source.attn_implementation
     if source.quantization is not None:
-        options |= {"quantization_config": _quantization(source), "device_map": {"": source.device}}
+        options |= {"quantization_config": quantization_config(source), "device_map": {"": source.device}}
     try:
         with no_progress_bars():
-            both["revision"], commit = _pinned(where, source.revision)
+            both["revision"], commit = pinned(where, source.revision)
             base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options, **both)
             tokenizer = AutoTokenizer.from_pretrained(where, **both)
     except Exception as error:  # of transformers, its file formats, the hub's client, httpx2, hf_xet
-        said = _said(error)
+        said = said_by(error)
         raise ModelError(
             "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
-            f"{source.model!r}{_at(source.revision)}, which could not be loaded ({said}). "
-            f"Fix: {next((fix for word, fix in _FIXES.items() if word in said), _FIX_FILES)}."
+            f"{source.model!r}{at_revision(source.revision)}, which could not be loaded ({said}). "
+            f"Fix: {next((fix for word, fix in _FIXES.items() if word in said), FIX_FILES)}."
         ) from error
     if commit is not None:
         base.config._commit_hash = commit  # transformers has stopped to note it
@@ -189,8 +197,12 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
     return base, tokenizer
 
 
-def _check_folder(model: str) -> None:
-    """Refuse what can only be a folder and is none, before a hub is asked for it."""
+def check_folder(model: str) -> None:
+    """Refuse what can only be a folder and is none, before a hub is asked for it.
+
+    Raises:
+        ModelError: If it is none.
+    """
     is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
     if is_path and not Path(model).exists():
         raise ModelError(
@@ -199,7 +211,7 @@ def _check_folder(model: str) -> None:
         )
 
 
-def _pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
+def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
     """The revision, tied to the commit that it means now, and the commit; None for a folder.
 
     Model and tokenizer come from the same commit then. What is not there, or a hub that cannot be reached, is refused
@@ -211,20 +223,25 @@ def _pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
     return pinned, pinned.resolved
 
 
-def _said(error: BaseException) -> str:
+def said_by(error: BaseException) -> str:
     """An error in one line, with the one behind it where transformers says what it guesses."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
     # A broken download is a folder without weights to it.
     behind = error.__cause__ if type(error) is OSError else None
-    return line if behind is None else f"{line}, after {_said(behind)}"
+    return line if behind is None else f"{line}, after {said_by(behind)}"
 
 
-def _at(revision: str | None) -> str:
+def at_revision(revision: str | None) -> str:
+    """Words for a revision in a message; none without one."""
     return "" if revision is None else f" at revision {revision!r}"
 
 
-def _from_factory(source: ModelSource) -> tuple[Any, Any]:
-    """What the user's function makes; seeds that it sets must not become those of the training."""
+def from_factory(source: ModelSource) -> tuple[Any, Any]:
+    """What the user's function makes; seeds that it sets must not become those of the training.
+
+    Raises:
+        ModelError: If it makes something else than a model and its tokenizer.
+    """
     assert not isinstance(source.model, str)
     kept = random.getstate(), np.random.get_state()
     try:
@@ -250,7 +267,13 @@ def _from_factory(source: ModelSource) -> tuple[Any, Any]:
     return base, tokenizer
 
 
-def _quantization(source: ModelSource) -> Any:  # noqa: ANN401 - transformers has no types
+def quantization_config(source: ModelSource) -> Any:  # noqa: ANN401 - transformers has no types
+    """How bitsandbytes shall hold the weights, as `BitsAndBytesConfig`.
+
+    Raises:
+        ModelError: If it cannot.
+        MissingExtraError: If bitsandbytes is not installed.
+    """
     given = source.quantization
     if isinstance(given, str) and given not in _QUANTIZATIONS:
         raise ModelError(

@@ -31,6 +31,7 @@ from toy import (
 import lang_envs  # noqa: F401 - registers the environments
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, choosers
 from poad_sb3.candidates import Decision
+from poad_sb3.lm import TokenRow
 
 Question = tuple[str, tuple[str, ...]]
 
@@ -110,6 +111,28 @@ def test_paper_mode_samples_from_whole_candidates() -> None:
     step = policy.act(batch_of([ALIKE]))[0]
     text = policy.action_space.decode(step.env_action)
     assert abs(step.log_probs.sum() - float(expected[ALIKE[1].index(text)].log())) > 0.1
+
+
+def test_paper_mode_stores_what_a_separate_pass_would_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every candidate, taken from the pass that scored them all; where there is one only, nothing was scored."""
+    policy = make_agent(**PAPER).policy
+    randomise(policy)
+    questions = [FORCED, RED, ALIKE, FORCED, GREEN, PLATE]
+    turn = itertools.count()
+    monkeypatch.setattr(choosers, "_pick", lambda trie, *_: next(turn) // 6 % len(trie.sequences))
+    seen = set()
+    for step in policy.act(batch_of(questions * 5)):
+        prompt, ids, decisions = step.path.prompt, step.path.action, step.path.decisions
+        row = TokenRow((*prompt, *ids[:-1]), None, tuple(range(len(prompt) - 1, len(prompt) + len(ids) - 1)))
+        with torch.no_grad():
+            apart = policy.lm.child_log_probs(policy.lm.hidden_states([row]), [(token,) for token in ids])
+            whole = all_log_probs(policy, prompt, ids)[range(len(ids)), ids]
+        np.testing.assert_allclose(step.log_probs, apart, rtol=2e-6, atol=1e-5)
+        np.testing.assert_allclose(step.log_probs, whole, rtol=0, atol=1e-4)
+        assert decisions == tuple(Decision(place, (), token) for place, token in enumerate(ids))
+        assert step.path.tree is None
+        seen.add((prompt, ids))
+    assert len(seen) == len({(text, action) for text, actions in questions for action in actions})
 
 
 def test_deterministic_is_the_most_probable_action(listed: LLMPolicy) -> None:

@@ -199,12 +199,12 @@ def deep_size(value: Any, seen: set[int]) -> int:
 
 @pytest.mark.parametrize("max_tokens", [512, 1024])
 def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
-    """Within the tenth of `test_memory.py`: activations and logits of one pass of a real update."""
+    """Activations and logits of one pass of a real update, whose rows need not be merged as far as they might."""
     model = trained(max_tokens=max_tokens, **FREE)
     needed = expect(model, model._last_obs).needed
     with LiveBytes() as live, pytest.warns(RuntimeWarning, match="first ratio"):  # learnt from already
         model.train()
-    assert needed.activations + needed.logits == pytest.approx(live.peak, rel=0.1)
+    assert live.peak <= needed.activations + needed.logits <= 1.35 * live.peak
 
 
 # ---------------------------------------------------------------------- what fits
@@ -224,14 +224,14 @@ def test_the_largest_pass_is_the_largest(name: str) -> None:
 
 
 def test_remedies() -> None:
-    shape, settings = SHAPES["Qwen2.5-0.5B"], TrainingSettings(dtype="bfloat16")
-    assert remedy(shape, settings, 3 * GB) == {"gradient_checkpointing": True}
-    assert set(remedy(shape, replace(settings, max_tokens_per_forward=10**6), 6 * GB) or ()) == {
+    shape, settings = SHAPES["Qwen2.5-3B"], TrainingSettings(dtype="bfloat16", decode_batch=0, rollout_tokens=1000)
+    assert remedy(shape, settings, 9 * GB) == {"gradient_checkpointing": True}
+    assert set(remedy(shape, replace(settings, max_tokens_per_forward=10**6), 10 * GB) or ()) == {
         "max_tokens_per_forward"
     }
-    both = remedy(shape, settings, int(1.5 * GB))
+    both = remedy(shape, settings, int(6.6 * GB))
     assert both is not None
-    assert estimate(shape, replace(settings, **both)).total <= 1.5 * GB
+    assert estimate(shape, replace(settings, **both)).total <= 6.6 * GB
     assert set(both) == {"gradient_checkpointing", "max_tokens_per_forward"}
     assert remedy(shape, settings, GB // 2) is None
 
@@ -267,14 +267,14 @@ def test_it_fits_and_nothing_is_written(here: Path, monkeypatch: pytest.MonkeyPa
     assert "16,384 trained: weights 65.5 kB, gradients 65.5 kB, Adam 131.1 kB" in shown
     assert "It fits: 8.0 GB free on cpu, 10% left alone." in shown
     assert re.search(r"max_tokens_per_forward=\d+, \d+ rows of 38 tokens; a minibatch has 8\.", shown)
-    assert "batch_size does not change the memory" in shown
+    assert "batch_size changes little" in shown
     assert list(here.iterdir()) == []
 
 
 def test_it_does_not_fit(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_free(monkeypatch, GB // 20)
+    with_free(monkeypatch, GB // 25)
     shown = invoke(*DRY, code=4)
-    assert "It does not fit: 50.0 MB free on cpu" in shown
+    assert "It does not fit: 40.0 MB free on cpu" in shown
     fix = re.search(r"^Fix: (--set .*), which learns the same, more slowly\.$", shown, re.MULTILINE)
     assert fix is not None
     assert "It fits" in invoke(*DRY, *fix[1].split()), "the fix is one"
@@ -299,7 +299,7 @@ def test_json(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert needed["total"] == total_of(needed)
     assert facts["largest_pass"]["rows"] == facts["largest_pass"]["max_tokens_per_forward"] // facts["rows"]["row"]
     assert (facts["settings"]["critic_arch"], facts["model"]["parameters"]) == ([8], 913_280)
-    with_free(monkeypatch, GB // 10)
+    with_free(monkeypatch, GB // 25)
     assert json.loads(invoke(*DRY, "--json", code=4))["remedy"] == {"gradient_checkpointing": True}
     assert "Expected --dry-run beside --json" in invoke("train", ENV_ID, "--json", code=1)
 
@@ -313,7 +313,7 @@ def test_free_code_has_a_cache_and_a_preset_its_environments(here: Path) -> None
     pytest.importorskip("sklearn")
     shown = invoke("train", "DataSciCoding-balance-scale-v0", "--dry-run", "--preset", "paper/datascicoding")
     assert "32 steps x 4 environments, up to 128 tokens an action" in shown
-    assert re.search(r"KV cache +8\.6 MB +4 texts x 527 tokens", shown)
+    assert re.search(r"KV cache +21\.8 MB +4 texts x 527 tokens", shown)
 
 
 def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pyte
     config |= {"num_key_value_heads": 32, "head_dim": 128, "vocab_size": 32_000, "tie_word_embeddings": False}
     Path("seven/config.json").write_text(json.dumps(config))
     Path("seven/model.safetensors").write_bytes(b"")
-    with_free(monkeypatch, 24 * GB)
+    with_free(monkeypatch, 20 * GB)
     facts = json.loads(invoke(*DRY, "--json", "--set", "policy_kwargs.model=seven", "--set",
                               "policy_kwargs.dtype=bfloat16", code=4))  # fmt: skip
     assert facts["model"]["parameters"] == SHAPES["Llama-2-7B"].parameters
@@ -376,9 +376,9 @@ def test_a_training_says_it_in_a_line(here: Path, monkeypatch: pytest.MonkeyPatc
     shown = invoke("train", ENV_ID, *SMALL, *steps)
     assert f"memory: {total / 1e6:.1f} MB needed, 8.0 GB free on cpu (--dry-run says more)" in shown
     assert "warning" not in shown
-    with_free(monkeypatch, GB // 20)
+    with_free(monkeypatch, GB // 25)
     shown = invoke("train", "--resume", "--out", "run", "--steps", "32")
-    assert re.search(r"poad: warning: \d+\.\d MB may be needed, 45\.0 MB may be taken on cpu \(10% .*\)\. Fix: ", shown)
+    assert re.search(r"poad: warning: \d+\.\d MB may be needed, 36\.0 MB may be taken on cpu \(10% .*\)\. Fix: ", shown)
     assert "32 steps" in shown, "it is tried all the same"
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     assert "does not fit" in invoke("train", "--resume", "--out", "run", "--dry-run", code=4)

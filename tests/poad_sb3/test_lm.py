@@ -116,10 +116,11 @@ def test_siblings_do_not_see_each_other(lm: LanguageModel) -> None:
 def test_chunks_cover_every_row_once_and_keep_the_bound(
     lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
+    """Rows that differ from their first token, so that each is padded to the longest."""
     monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
     for seed in range(20):
         lengths = np.random.default_rng(seed).integers(1, 30, size=seed)
-        rows = [chain([5] * int(length)) for length in lengths]
+        rows = [chain([number, *[5] * (int(length) - 1)]) for number, length in enumerate(lengths)]
         chunks = list(lm.chunks(rows))
         assert sorted(index for chunk in chunks for index in chunk) == list(range(len(rows)))
         for chunk in chunks:
@@ -127,10 +128,61 @@ def test_chunks_cover_every_row_once_and_keep_the_bound(
         assert len(chunks) <= 1 or bound < 4096, "what fits goes together"
 
 
-@pytest.mark.parametrize("bound", [1, 50, 100])
+def passed(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[int, ...]:
+    """Shape of what really goes through the model."""
+    shapes: list[tuple[int, ...]] = []
+    decoder = lm.base.get_decoder()
+
+    def note(_: Any, __: Any, given: dict[str, Any]) -> None:
+        shapes.append(tuple(given["input_ids"].shape))
+
+    hook = decoder.register_forward_pre_hook(note, with_kwargs=True)
+    lm.hidden_states(rows)
+    hook.remove()
+    return shapes[0]
+
+
+@pytest.mark.parametrize("bound", [1, 12, 40, 4096])
+def test_chunks_of_rows_that_begin_alike_keep_the_bound(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    """Merged rows are as long as what differs in them; a row is alone where it is longer by itself."""
+    monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+    total = alone = 0
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        starts = [tuple(random.integers(1, 4, size=9).tolist()) for _ in range(2)]
+        lengths = random.integers(1, 14, size=(14, 2))
+        rows = [chain((*starts[n % 2][:first], *random.integers(1, 4, size=rest).tolist()), [0])
+                for n, (first, rest) in enumerate(lengths)]  # fmt: skip
+        chunks = list(lm.chunks(rows))
+        assert sorted(index for chunk in chunks for index in chunk) == list(range(len(rows)))
+        for chunk in chunks:
+            n_rows, longest = passed(lm, [rows[index] for index in chunk])
+            assert n_rows * longest <= bound or len(chunk) == 1
+            total, alone = total + n_rows * longest, alone + sum(len(rows[index].tokens) for index in chunk)
+    assert bound < 40 or total < 0.8 * alone, "much is computed once"
+
+
+def test_rows_that_meet_in_a_chunk_keep_the_bound(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups, apart for the long row between them, become one of twice their size where it is not."""
+    monkeypatch.setattr(lm, "max_tokens_per_forward", 40)
+    rows = [chain((1, first, *[3] * (length - 2)), [0]) for first, length in ((1, 13), (2, 39), (3, 13))]
+    rows.append(chain([9] * 13, [0]))
+    assert [sorted(group.rows) for group in lm._groups(rows)] == [[0], [1], [2], [3]]
+    assert [group.size for group in lm._groups([rows[0], rows[2], rows[3]])] == [25, 13]
+    chunks = list(lm.chunks(rows))
+    assert sorted(index for chunk in chunks for index in chunk) == [0, 1, 2, 3]
+    for chunk in chunks:
+        n_rows, longest = passed(lm, [rows[index] for index in chunk])
+        assert n_rows * longest <= 40
+
+
+@pytest.mark.parametrize("bound", [1, 20, 45])
 def test_the_bound_changes_no_result(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
     rows = [chain(lm.prompt_ids(text)) for text in TEXTS]
     together = lm.trunk_features(rows)
+    assert len(list(lm.chunks(rows))) == 1
     monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
     assert len(list(lm.chunks(rows))) > 1
     for one, other in zip(lm.trunk_features(rows), together, strict=True):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.memory import measure, measure_logits, training_pass
+from benchmarks.memory import LiveBytes, measure, measure_logits, training_pass
 from poad_sb3.memory import (
     SHAPES,
     MemoryEstimate,
@@ -22,6 +22,7 @@ from poad_sb3.memory import (
     estimate,
     largest_that_fits,
 )
+from poad_sb3.models.decoding import CachedDecoding
 
 SMALL = {
     "vocab_size": 101, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -119,22 +120,22 @@ def test_fused_matrices_are_the_sum_of_their_parts() -> None:
 def test_one_by_hand() -> None:
     shape = ModelShape("hand", 2, 8, 16, 2, 1, 4, 10)
     settings = TrainingSettings(
-        lora_rank=2, max_tokens_per_forward=6, row_tokens=3, action_share=0.5, critic_arch=(4,), decode_batch=3,
-        decode_context=5, rollout_tokens=7, host_bytes=1000,
+        lora_rank=2, max_tokens_per_forward=6, row_tokens=3, action_share=0.5, children=5.0, critic_arch=(4,),
+        decode_batch=3, decode_context=5, rollout_tokens=7, host_bytes=1000,
     )  # fmt: skip
     layer = 2 * 8 * 8 + 2 * 8 * 4 + 3 * 8 * 16 + 2 * 8  # q and o, k and v, MLP, norms
     weights = 2 * layer + 2 * 10 * 8 + 8
     adapter = 2 * 2 * ((8 + 8) + (8 + 4))  # layers, rank, q and v
     token_in_layer = 4 * (2 * 8 + 4 * 8 + 3 * 16 + 8 + 2 * 2) + 4 * 2  # norms, attention, MLP, what LoRA reads; heads
-    token = 2 * token_in_layer + 4 * 8 + 4 * (3 * 16 + 2 * 8) + 4 * 3  # layers, last norm, work space, mask
+    token = 2 * token_in_layer + 4 * 8 + 4 * (3 * 16 + 2 * 8) + 5 * 6  # layers, last norm, work space, mask
     assert estimate(shape, settings) == MemoryEstimate(
         weights=4 * weights,
         trained=16 * adapter,
         critic=16 * (8 * 4 + 4) + 2 * 4 * (64 + 8),
         features=4 * 8 * 7,
         activations=6 * token,
-        logits=3 * 10 * 4 * 2,
-        kv_cache=2 * 2 * 4 * 4 * 3 * 5,
+        logits=3 * 5 * 8 * (4 + 4 + 4),  # places, children: their rows of the head, hidden states, and the product
+        kv_cache=3 * (2 * 2 * 4 * 4 * (5 + 64) + 5 * 4 * (3 * 16 + 3 * 8)),  # with room; MLP and hidden states
         values=4 * 7 * 2 * (8 + 4),
         tokens=25 * 7 + 1000,
     )
@@ -158,14 +159,17 @@ SMALLER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "critic": ({"critic_arch": (64,)}, {}),
     "features": ({"rollout_tokens": 1}, {}),
     "activations": ({"gradient_checkpointing": True}, {}),
-    "activations of shorter rows": ({"row_tokens": 64}, {}),
-    "activations of smaller passes": ({"max_tokens_per_forward": 1024}, {}),
+    "activations of rows that are not merged": ({"merged_tokens": 512}, {}),
+    "activations of rows within a pass": ({}, {"row_tokens": 1025}),
+    "activations of smaller passes": ({"max_tokens_per_forward": 512}, {}),
     "activations in bfloat16": ({"dtype": "bfloat16"}, {}),
     "activations of fewer matrices": ({}, {"lora_targets": ("q_proj", "v_proj", "up_proj")}),
     "activations of 4 bits": ({"quantization": "4bit"}, {"quantization": "8bit"}),
     "logits": ({"action_share": 0.1}, {}),
+    "logits of fewer children": ({"children": 2.0}, {}),
     "logits of tries": ({}, {"action_sampling": "candidates"}),
-    "logits of candidates": ({"action_sampling": "candidates"}, {"action_sampling": "free"}),
+    "logits of an adapter": ({}, {"lora_rank": None}),
+    "logits of fewer candidates": ({"action_sampling": "free", "action_share": 0.01}, {"action_sampling": "free"}),
     "kv_cache": ({"decode_batch": 1}, {}),
     "kv_cache of a shorter context": ({"decode_context": 1}, {}),
     "kv_cache in bfloat16": ({"dtype": "bfloat16"}, {}),
@@ -259,13 +263,46 @@ def test_activations_are_those_of_a_training_pass(name: str, checkpointing: bool
     assert activation_bytes(shape, settings) == pytest.approx(peak, rel=0.25 if checkpointing else 0.1)
 
 
-@pytest.mark.parametrize(("sampling", "tables"), [("trie", 2), ("candidates", 3), ("free", 6)])
-def test_tables_of_logits_are_those_of_the_policy(sampling: str, tables: int) -> None:
-    peak, one = measure_logits(sampling, 64)
-    assert peak / one == pytest.approx(tables, rel=0.02)
-    shape = ModelShape("pocket", 2, 128, 352, 4, 4, 32, 1000)
-    settings = TrainingSettings(action_sampling=sampling, max_tokens_per_forward=512, action_share=0.125)
-    assert estimate(shape, settings).logits == tables * 64 * 1000 * 4
+@pytest.mark.parametrize(("kept", "in_slice"), [(1 << 24, 1 << 22), (1 << 24, 300_000), (600_000, 300_000), (0, 1)])
+@pytest.mark.parametrize("sampling", ["trie", "candidates", "free"])
+def test_what_is_asked_of_the_head_is_what_is_estimated(
+    monkeypatch: pytest.MonkeyPatch, sampling: str, kept: int, in_slice: int
+) -> None:
+    """Kept, in slices that are kept, in slices of which some are, and in slices of a row."""
+    for module in ("memory", "models.head"):
+        monkeypatch.setattr(f"poad_sb3.{module}.MAX_LOGITS", kept)
+        monkeypatch.setattr(f"poad_sb3.{module}.SLICE_LOGITS", in_slice)
+    peak, estimated = measure_logits(sampling, 1200 if in_slice > 1 else 40)
+    states = 1200 * 128 * 4 * 2  # the gradient of the hidden states, which counts where slices are small
+    if in_slice == 1:
+        assert estimated <= peak <= estimated + 3 * states
+    else:
+        assert 0.85 * estimated - states <= peak <= 1.05 * estimated + states
+
+
+@pytest.mark.parametrize("sampling", ["trie", "free"])
+def test_a_trained_head_has_a_gradient_of_its_own(sampling: str) -> None:
+    adapter, full = (
+        estimate(SEVEN, TrainingSettings(action_sampling=sampling, lora_rank=rank)).logits for rank in (8, None)
+    )
+    assert full - adapter == 4 * 32_000 * 4096
+
+
+@pytest.mark.parametrize("texts", [1, 20])
+def test_decoding_holds_what_is_estimated(texts: int) -> None:
+    """A pass over prompts of 90 tokens, and 70 tokens more, for which the cache moves once."""
+    model = LlamaForCausalLM(LlamaConfig(
+        hidden_size=64, num_hidden_layers=6, intermediate_size=176, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=100,
+    )).eval()  # fmt: skip
+    settings = TrainingSettings(decode_batch=texts, decode_context=160)
+    with torch.no_grad(), LiveBytes() as live:
+        decoding = CachedDecoding(
+            model, [tuple((7 * text + place) % 100 for place in range(90)) for text in range(texts)]
+        )
+        for _ in range(70):
+            decoding.advance(range(texts), [1] * texts)
+    assert live.peak <= estimate(ModelShape.of(model.config), settings).kv_cache <= 2 * live.peak
 
 
 def test_importing_needs_no_torch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -107,6 +108,24 @@ def make_agent(
     lamps = make() if n_envs == 1 else DummyVecEnv([make] * n_envs)
     kwargs = {"n_steps": 16, "seed": 0, "policy_kwargs": {"critic_arch": (32, 16)}, **kwargs}
     return kind("LLMPolicy", lamps, **kwargs)
+
+
+def first_gradient(model: POAD, bound: int, batch_size: int) -> dict[str, torch.Tensor]:
+    """Gradient of the first policy step, without the step."""
+    policy = copy.deepcopy(model.policy)
+    policy.lm.max_tokens_per_forward = bound
+    caught: dict[str, torch.Tensor] = {}
+
+    def catch(*_: Any, **__: Any) -> None:
+        if not caught:
+            caught.update({n: p.grad.clone() for n, p in policy.lm.named_parameters() if p.grad is not None})
+
+    policy.optimizer.step = catch
+    policy.optimizer = copy.copy(policy.optimizer)
+    policy.optimizer.step = catch  # type: ignore[method-assign]
+    settings = UpdateSettings(1, 1, batch_size, 0.2, 0.2, 0.02, 0.5, 1e9, None, True, 0.01)
+    update(policy, model.rollout_buffer, settings, np.random.default_rng(0))
+    return caught
 
 
 def randomise(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> None:
