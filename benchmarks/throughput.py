@@ -76,7 +76,6 @@ def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
 def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A rollout of one of the other loops, the actions being given."""
     parts = [loop.rollout_step(samples[start : start + n_envs]) for start in range(0, len(samples), n_envs)]
-    loop.last_values([one.prompt for one in samples[-n_envs:]])
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([values for _, values in parts])
 
 
@@ -178,6 +177,10 @@ def _cost_of(loop: BaselineLoop, meter: Meter, setting: Setting, samples: Sequen
     acting = samples[:_ACTING]
     timed = samples[: setting.timed_samples]
     rollout = meter(lambda: act(loop, acting, setting.n_envs))
+    # Once for a rollout, of which only a part is timed.
+    last = meter(lambda: loop.last_values([one.prompt for one in samples[-setting.n_envs :]]))
+    share = len(acting) / len(samples)
+    rollout = tuple(whole + share * once for whole, once in zip(rollout[:3], last[:3], strict=True))
     update = meter(lambda: loop.minibatch(timed))
     return _cost(rollout, tuple(setting.n_epochs * number for number in update[:3]), len(acting), len(timed))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from poad_sb3.models.check import (
     probe_row,
 )
 from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
+from poad_sb3.models.few_rows import multiplying_few_rows
 from poad_sb3.models.head import (
     Picks,
     Statistics,
@@ -41,8 +42,8 @@ from poad_sb3.models.head import (
     gathered_logits,
     vocabulary_statistics,
 )
-from poad_sb3.models.last_layer import last_layer_of, reading_only
-from poad_sb3.models.packing import Group, Packed, TokenIds, TokenRow, groups_of, moved, pack, path_to
+from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
+from poad_sb3.models.passes import decoder_pass, passes_of
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
@@ -159,27 +160,14 @@ class LanguageModel(nn.Module):
 
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
         """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
-        groups = sorted(self._groups(rows), key=lambda group: group.size, reverse=True)
-        start = 0
-        while start < len(groups):
-            count = max(1, self.max_tokens_per_forward // groups[start].size)
-            chunk = [index for group in groups[start : start + count] for index in group.rows]
-            while count > 1 and self._padded([rows[index] for index in chunk]) > self.max_tokens_per_forward:
-                count //= 2  # without the groups between them these make longer ones, and not all do
-                chunk = [index for group in groups[start : start + count] for index in group.rows]
-            yield chunk
-            start += count
-
-    def _padded(self, rows: Sequence[TokenRow]) -> int:
-        """Tokens of rows that go through the model together, with what some of them are filled up with."""
-        groups = self._groups(rows)
-        return len(groups) * max(group.size for group in groups)
+        for groups in passes_of(self._groups(rows), self.max_tokens_per_forward):
+            yield [index for group in groups for index in group.rows]
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
 
     def hidden_states(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> Tensor:
-        """Last hidden states at the positions that the rows read, one pass. What rows begin with alike is run once.
+        """Last hidden states at the positions that the rows read. What rows begin with alike is run once.
 
         Args:
             rows: One chunk; `chunks` makes them.
@@ -190,24 +178,18 @@ class LanguageModel(nn.Module):
         """
         if not self.packs_trees and any(row.parents for row in rows):
             return self._hidden_states_unpacked(rows, frozen=frozen)
-        packed = pack(rows, self._groups(rows))
-        self._require_room(packed.deepest)
-        with self._as_it_was(frozen) as model, self._recomputing(frozen):
-            last, place = last_layer_of(model) if self._reads_pay(packed) else None, packed.place
-            trimmed: AbstractContextManager[None] = nullcontext()
-            if last is not None:
-                at, place = packed.reads()
-                trimmed = reading_only(last, moved(at, model.device), _added(packed.seen_from(at), model))
-            with trimmed:
-                output = model.get_decoder()(
-                    input_ids=moved(packed.ids, model.device),
-                    attention_mask=None if packed.seen is None else _added(packed.seen, model),
-                    position_ids=moved(packed.positions, model.device),
-                    use_cache=False,
-                )
-        read = moved(torch.stack([packed.batch, place]), model.device)
-        hidden: Tensor = output.last_hidden_state[read[0], read[1]]
-        return hidden
+        parts: list[Tensor] = [torch.empty(0)] * len(rows)
+        # A chunk is one pass, but where its rows could be merged further than among all rows, and padding grew.
+        for groups in passes_of(self._groups(rows), self.max_tokens_per_forward):
+            packed, here = pack(rows, groups), sorted(index for group in groups for index in group.rows)
+            self._require_room(packed.deepest)
+            with self._as_it_was(frozen) as model, self._recomputing(frozen):
+                hidden = decoder_pass(model, packed, trim=self.trims and not self._recomputes)
+            if len(here) == len(rows):
+                return hidden
+            for index, part in zip(here, torch.split(hidden, [len(rows[index].reads) for index in here]), strict=True):
+                parts[index] = part
+        return torch.cat(parts)
 
     @contextmanager
     def _trimming(self) -> Iterator[None]:
@@ -216,10 +198,6 @@ class LanguageModel(nn.Module):
             yield
         finally:
             self.trims = False
-
-    def _reads_pay(self, packed: Packed) -> bool:
-        """Whether the last layer should compute only what is read."""
-        return self.trims and not self._recomputes and 2 * packed.most_reads() <= packed.ids.shape[1]
 
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
         """The same, with every read as an ordinary sequence of its own: for models that see more than the mask."""
@@ -312,9 +290,15 @@ class LanguageModel(nn.Module):
             yield order[start : start + count]
             start += count
 
-    def decoding(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
         """Where prompts are continued; nothing else may use the model meanwhile."""
-        return merged(self.base) if self.is_exact else nullcontext()
+        with ExitStack() as changes:
+            if self.is_exact:
+                changes.enter_context(merged(self.base))
+            if self.is_exact and self.base.device.type == "cpu":
+                changes.enter_context(multiplying_few_rows(self.base))
+            yield
 
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Begin to continue prompts token by token, with a cache where the model has one that can be trusted."""
@@ -383,13 +367,6 @@ class LanguageModel(nn.Module):
                 f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
-
-
-def _added(seen: Tensor, model: Any) -> Tensor:  # noqa: ANN401 - as above
-    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere."""
-    unseen = ~moved(seen, model.device)[:, None]
-    mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)
-    return mask.masked_fill_(unseen, torch.finfo(model.dtype).min)
 
 
 def _spare_linear4bit(model: nn.Module) -> None:

@@ -18,8 +18,8 @@ from torch.autograd.function import once_differentiable
 from poad_sb3.memory import MAX_LOGITS, SLICE_LOGITS
 from poad_sb3.models.packing import moved
 
-_FEW_ROWS = 8
-"""Rows up to which a processor is faster the other way round: 2.9 ms instead of 7.0 for 4 rows by 256 x 32,000."""
+_LEAST = -1e4
+"""Log-probability that stands for less: its probability is 0 in float32, and 0 times -inf would be no number."""
 
 __all__ = ["Picks", "Statistics", "all_logits", "can_gather", "gathered_logits", "vocabulary_statistics"]
 
@@ -81,9 +81,8 @@ def all_logits(head: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401 - any modul
     """
     weight = head.weight
     typed = hidden.to(weight.dtype) if weight.is_floating_point() else hidden
-    few = len(hidden) <= _FEW_ROWS and hidden.device.type == "cpu" and can_gather(head) and head.bias is None
-    logits: Tensor = (weight @ typed.T).T.contiguous() if few else head(typed)
-    return logits.float()
+    logits: Tensor = head(typed).float()
+    return logits
 
 
 def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:  # noqa: ANN401 - `nn.Linear`
@@ -113,7 +112,7 @@ def vocabulary_statistics(
     d log p_k / dz = e_k - p, dH / dz = -p (log p + H), dKL(p, q) / dz = p (log p - log q - KL).
 
     Args:
-        head: Of the model. What is trained of it gets its gradient too.
+        head: Of the model. What is trained of it gets its gradient in the backward pass, in `.grad`.
         vocabulary: Number of logits.
         hidden: `[n, hidden]`.
         picks: What is asked for.
@@ -122,6 +121,8 @@ def vocabulary_statistics(
     """
     if torch.is_grad_enabled() and not hidden.requires_grad:
         hidden = hidden.detach().requires_grad_()  # the head may be all that is trained
+    if torch.is_grad_enabled() and not hidden.requires_grad:
+        hidden = hidden.detach().requires_grad_()  # the head alone may be trained
     ask = _Asked(head, vocabulary, picks, temperatures, reference)
     return Statistics(*_Statistics.apply(hidden, ask))  # type: ignore[no-untyped-call]
 
@@ -143,6 +144,11 @@ class _Asked(NamedTuple):
             rows = slice(start, min(start + size, n_rows))
             where = slice(ends[rows.start], ends[rows.stop])
             yield rows, Picks(self.picks.tokens[where], self.picks.counts[rows]), where
+
+    def reference_at(self, rows: slice) -> Tensor:
+        """Log-probabilities of the other distribution at a slice."""
+        assert self.reference is not None
+        return self.reference(rows).clamp(min=_LEAST)
 
     def tempered(self, logits: Tensor, rows: slice) -> Tensor:
         """Logits divided by the temperatures of a slice."""

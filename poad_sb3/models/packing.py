@@ -119,7 +119,7 @@ def groups_of(rows: Sequence[TokenRow], width: int, limit: int) -> list[Group]:
         if shared:
             rows_there, shares, size = groups[-1]
             grown = size + length - shared
-            if grown <= limit and _cost(grown, width) < _cost(size, width) + _cost(length, width):
+            if grown <= max(limit, size, length) and _cost(grown, width) < _cost(size, width) + _cost(length, width):
                 groups[-1] = Group([*rows_there, index], [*shares, shared], grown)
                 continue
         groups.append(Group([index], [0], length))
@@ -180,7 +180,9 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on a device, without waiting for what the device is doing."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 class _Tree(NamedTuple):
