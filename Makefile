@@ -51,6 +51,9 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m benchmarks.env_speed
 	$(RUN) -m benchmarks.env_scores
 	$(RUN) -m benchmarks.learning
+	$(RUN) -m benchmarks.throughput
+	$(RUN) -m benchmarks.scaling
+	$(RUN) -m benchmarks.overlap
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,9 +1,9 @@
 """Cost of an environment step in training, ours and two plain loops': `python -m benchmarks.throughput`.
 
-Four workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code,
-on the sizes of `benchmarks.synthetic`; vocabularies of 2,000 and 32,000. `benchmarks.baseline_loop` says what the two
-other loops do. All get the same weights, prompts and actions. They are first checked to give the same
-log-probabilities, values and gradients, then timed in turns.
+Workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code with
+4 and with 16 environments, on the sizes of `benchmarks.synthetic`; vocabularies of 2,000 and 32,000.
+`benchmarks.baseline_loop` says what the two other loops do. All get the same weights, prompts and actions. They are
+first checked to give the same log-probabilities, values and gradients, then timed in turns.
 
 Shown are milliseconds per environment step in rollout and update (processor time of one thread on a CPU, wall time on a
 GPU), environment steps a second, peak memory above that of the loaded model (a process for each), and token positions
@@ -19,7 +19,7 @@ fewer will do: nothing behind the last token at which there is a choice is ever 
     python -m benchmarks.throughput
     python -m benchmarks.throughput --device cuda --model-size 7b --dtype bfloat16 --workload code
 
-Writes results/throughput.json (on a CPU), or results/throughput_DEVICE_SIZE.json.
+Writes results/throughput.json and .png (on a CPU), or results/throughput_DEVICE_SIZE.json.
 """
 
 from __future__ import annotations
@@ -31,88 +31,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from stable_baselines3.common.callbacks import CallbackList
-from stable_baselines3.common.vec_env import DummyVecEnv
 
-from benchmarks.baseline_loop import BaselineLoop, CompetentLoop, Distribution, ReferenceLoop, Sample, Workload
+from benchmarks.baseline_loop import BaselineLoop, CompetentLoop, Distribution, ReferenceLoop, Sample
 from benchmarks.environment import RESULTS, describe_machine
-from benchmarks.synthetic import MODELS, SyntheticTask, TaskSizes, make_model
-from poad_sb3 import POAD, TWOSOME, generation
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from benchmarks.our_loop import SETTINGS, Options, OurLoop, PositionCounter, Setting
+from benchmarks.synthetic import MODELS
 
+_COLOURS = {"ours": "#2a6f97", "competent": "#d9a326", "reference": "#a02f3c"}
 LOOPS: dict[str, type[BaselineLoop]] = {"reference": ReferenceLoop, "competent": CompetentLoop}
-
-
-class Setting(NamedTuple):
-    """A workload, for our algorithm and for the loops.
-
-    Attributes:
-        algorithm: Ours.
-        arguments: Of its constructor.
-        sizes: Of the task.
-        workload: For the loops.
-        n_steps: Of a rollout, in each of 4 environments.
-        batch_size: Samples of a minibatch.
-        n_epochs: Of policy and critic.
-        timed_samples: Samples of a minibatch that the reference is timed on: its time is linear in them here.
-    """
-
-    algorithm: type[LLMOnPolicyAlgorithm]
-    arguments: dict[str, Any]
-    sizes: TaskSizes
-    workload: Workload
-    n_steps: int = 16
-    batch_size: int = 64
-    n_epochs: int = 5
-    timed_samples: int = 64
-
-
-_CODE = TaskSizes(candidates=None, action=(72, 128))
-SETTINGS = {
-    "poad": Setting(POAD, {}, TaskSizes(), Workload(Distribution.TRIE)),
-    "poad-published": Setting(
-        POAD,
-        {"action_sampling": "candidates", "paper_mode": True},
-        TaskSizes(),
-        Workload(Distribution.VOCABULARY),
-    ),
-    "twosome": Setting(
-        TWOSOME, {}, TaskSizes(), Workload(Distribution.CANDIDATES, samples_at_once=8), timed_samples=16
-    ),
-    "code": Setting(
-        POAD,
-        {"action_sampling": "free", "max_new_tokens": 128},
-        _CODE,
-        Workload(Distribution.VOCABULARY, generates=True),
-        n_steps=8,
-        batch_size=8,
-        n_epochs=1,
-        timed_samples=8,
-    ),
-}
-_N_ENVS = 4
-
-
-class Options(NamedTuple):
-    """What a run is about; see the command line."""
-
-    vocabulary: int
-    model_size: str = "6m"
-    dtype: str = "float32"
-    device: str = "cpu"
-    seed: int = 0
+_ACTING = 16
+"""Samples that a plain loop is timed acting on: its rollout steps are all alike."""
 
 
 class Cost(NamedTuple):
@@ -129,144 +67,16 @@ class Cost(NamedTuple):
         return self.rollout_ms + self.update_ms
 
 
-class PositionCounter:
-    """Token positions through the first layer of a model, padding included.
-
-    Args:
-        base: A transformers model.
-    """
-
-    def __init__(self, base: Any) -> None:  # noqa: ANN401 - transformers has no types
-        self.forward = self.backward = 0
-        base.get_decoder().layers[0].register_forward_pre_hook(self._count, with_kwargs=True)
-
-    def _count(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hidden = args[0] if args else kwargs["hidden_states"]
-        n = hidden.shape[0] * hidden.shape[1]
-        self.forward += n
-        self.backward += n * torch.is_grad_enabled()
-
-    def take(self) -> tuple[int, int]:
-        """What was counted since the last call."""
-        counted, self.forward, self.backward = (self.forward, self.backward), 0, 0
-        return counted
-
-
-# ---------------------------------------------------------------------- ours
-
-
-class OurLoop:
-    """The library's own training, of which rollout and update can be run alone.
-
-    Args:
-        setting: The workload.
-        options: Of the run.
-        n_envs: Environments.
-        changes: Arguments of the algorithm, over those of the setting.
-    """
-
-    def __init__(self, setting: Setting, options: Options, n_envs: int = _N_ENVS, **changes: Any) -> None:  # noqa: ANN401
-        make = partial(make_model, options.model_size, options.vocabulary, options.dtype, options.device)
-        sizes = {"n_steps": setting.n_steps, "batch_size": setting.batch_size, "n_epochs": setting.n_epochs}
-        arguments = {**sizes, "n_critic_epochs": setting.n_epochs, **setting.arguments, **changes}
-        of_policy = {"model": make, "dtype": options.dtype, **arguments.pop("policy_kwargs", {})}
-        rate = setting.workload.learning_rate
-        self.setting = setting
-        self.model = setting.algorithm(
-            "LLMPolicy", DummyVecEnv([partial(SyntheticTask, setting.sizes)] * n_envs), learning_rate=rate,
-            critic_learning_rate=rate, target_kl=None, seed=options.seed, device=options.device,
-            policy_kwargs=of_policy, **arguments,
-        )  # fmt: skip
-        _randomise(self.model)
-        self.counter = PositionCounter(self.model.policy.lm.base)
-        _, self._callback = self.model._setup_learn(10**9, CallbackList([]))
-        self._script = np.random.default_rng(options.seed + 1)
-
-    def rollout(self) -> None:
-        """Fill the buffer."""
-        model = self.model
-        assert model.env is not None
-        with _scripted(self._action) if self.setting.workload.generates else nullcontext():
-            model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
-
-    def update(self) -> None:
-        """All epochs on the rollout."""
-        self.model.train()
-
-    def _action(self) -> list[int]:
-        shortest, longest = self.setting.sizes.action
-        words = self._script.integers(10, 800, self._script.integers(shortest - 1, longest))
-        return [*map(int, words), self.model.policy.lm.end_token]
-
-    def samples(self) -> list[Sample]:
-        """The rollout, as the other loops want it."""
-        buffer, listed = self.model.rollout_buffer, self._listed()
-        flat, found = buffer.everything(), []
-        for number, path in enumerate(flat.paths):
-            units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
-            chosen = flat.is_decision[units]
-            candidates, divisors = listed.get(path.prompt, ((path.action,), (1.0,)))
-            of_policy = (flat.old_log_prob[units][chosen], flat.advantages[units][chosen])
-            of_critic = (flat.old_values[units], flat.returns[units])
-            pick = candidates.index(path.action)
-            found.append(Sample(path.prompt, candidates, divisors, pick, path.decisions, *of_policy, *of_critic))
-        return found
-
-    def _listed(self) -> dict[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]]:
-        """Candidates and their N(a) after each prompt that lists some."""
-        assert self.model.env is not None
-        lm = self.model.policy.lm
-        return {
-            lm.prompt_ids(text): (tuple(map(lm.action_ids, actions)), tuple(float(len(one.split())) for one in actions))
-            for shown in self.model.env.get_attr("shown")
-            for text, actions in shown.items()
-            if actions
-        }
-
-
-def _randomise(model: LLMOnPolicyAlgorithm) -> None:
-    """A fresh adapter changes nothing and a fresh critic says 0: passes that differ could not be told apart."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.policy.named_parameters():
-            if "lora_B" in name or (name.startswith("critic.") and not parameter.any()):
-                parameter.copy_(0.05 * torch.randn(parameter.shape, generator=generator))
-
-
-@contextmanager
-def _scripted(write: Callable[[], list[int]]) -> Iterator[None]:
-    """Let what is written be given, when it has been drawn: texts of a random model would have any length."""
-    scripts: dict[tuple[int, ...], list[int]] = {}
-
-    def take(batch: Any, waiting: Sequence[int], support: Any, uniforms: Any) -> None:  # noqa: ANN401 - private
-        drawn = generation_draw(support, uniforms)
-        tokens = []
-        for index in waiting:
-            script = scripts.setdefault(batch._prompts[index], write() if not batch._tokens[index] else [])
-            tokens.append(script[len(batch._tokens[index])])
-        given = torch.tensor(tokens, device=drawn.tokens.device)
-        forced = drawn._replace(tokens=given, log_probs=support.log_probs.gather(-1, given[:, None])[:, 0])
-        with patch.object(generation, "draw", lambda *_: forced):
-            original(batch, waiting, support, uniforms)
-
-    original, generation_draw = generation._Batch._take, generation.draw
-    with patch.object(generation._Batch, "_take", take):
-        yield
-
-
-# ---------------------------------------------------------------------- theirs
-
-
 def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
     """A loop with weights of its own, equal to ours as they are now."""
     policy = ours.model.policy
     return LOOPS[name](copy.deepcopy(policy.lm.network), copy.deepcopy(policy.critic), ours.setting.workload)
 
 
-def act(loop: BaselineLoop, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A rollout of one of the other loops, the actions being given."""
-    parts = [loop.rollout_step(samples[start : start + _N_ENVS]) for start in range(0, len(samples), _N_ENVS)]
-    loop.last_values([one.prompt for one in samples[-_N_ENVS:]])
+    parts = [loop.rollout_step(samples[start : start + n_envs]) for start in range(0, len(samples), n_envs)]
+    loop.last_values([one.prompt for one in samples[-n_envs:]])
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([values for _, values in parts])
 
 
@@ -285,11 +95,11 @@ class Agreement(NamedTuple):
 
 def check(name: str, workload: str, options: Options) -> Agreement:
     """Two epochs on the same eight samples, by one of the loops and by ours."""
-    ours = OurLoop(SETTINGS[workload], options, n_steps=2, batch_size=8, n_epochs=2, n_critic_epochs=2)
+    ours = OurLoop(SETTINGS[workload], options, 4, n_steps=2, batch_size=8, n_epochs=2, n_critic_epochs=2)
     ours.rollout()
     samples, loop = ours.samples(), make_loop(name, ours)
     before = torch.nn.utils.parameters_to_vector(loop.adapter).detach().clone()
-    log_probs, values = act(loop, samples)
+    log_probs, values = act(loop, samples, len(samples) // 2)
     ours.update()
     steps = [loop.minibatch(samples) for _ in range(2)]
     logged = ours.model.logger.name_to_value
@@ -365,9 +175,9 @@ def measure(workload: str, options: Options, runs: int, names: Sequence[str]) ->
 
 def _cost_of(loop: BaselineLoop, meter: Meter, setting: Setting, samples: Sequence[Sample]) -> Cost:
     """Of a loop whose epochs and minibatches are all alike: one is timed, and counted as often as there are."""
-    acting = samples[: 4 * _N_ENVS]
+    acting = samples[:_ACTING]
     timed = samples[: setting.timed_samples]
-    rollout = meter(lambda: act(loop, acting))
+    rollout = meter(lambda: act(loop, acting, setting.n_envs))
     update = meter(lambda: loop.minibatch(timed))
     return _cost(rollout, tuple(setting.n_epochs * number for number in update[:3]), len(acting), len(timed))
 
@@ -409,7 +219,7 @@ def own_peak(name: str, workload: str, options: Options, file: Path) -> int:
         ours.update()
     else:
         loop = LOOPS[name](policy.lm.network, policy.critic, setting.workload)
-        act(loop, samples[: 4 * _N_ENVS])
+        act(loop, samples[:_ACTING], setting.n_envs)
         loop.minibatch(samples[: setting.timed_samples])
     return (torch.cuda.max_memory_allocated() if cuda else _resident("VmHWM")) - before
 
@@ -459,6 +269,28 @@ def show(console: Console, results: Sequence[dict[str, Any]]) -> None:
     console.print(table)
 
 
+def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Bars of rollout and update for each loop, a panel for each vocabulary."""
+    vocabularies = list(dict.fromkeys(result["vocabulary"] for result in results))
+    figure, axes = plt.subplots(
+        1, len(vocabularies), figsize=(6.5 * len(vocabularies), 4.5), layout="constrained", squeeze=False
+    )
+    for axis, vocabulary in zip(axes[0], vocabularies, strict=True):
+        shown = [result for result in results if result["vocabulary"] == vocabulary]
+        for place, (name, colour) in enumerate(_COLOURS.items()):
+            loops = [result["loops"].get(name) for result in shown]
+            xs = [x + 0.27 * (place - 1) for x, loop in enumerate(loops) if loop]
+            total = [loop["rollout_ms"] + loop["update_ms"] for loop in loops if loop]
+            bars = axis.bar(xs, total, 0.25, color=colour, label=name)
+            texts = [f"{loop['slower_than_ours']:.1f}x" if name != "ours" else "" for loop in loops if loop]
+            axis.bar_label(bars, texts, fontsize=8)
+        axis.set_xticks(range(len(shown)), [result["workload"] for result in shown])
+        axis.set(yscale="log", ylabel="ms per environment step", title=f"vocabulary {vocabulary:,}")
+    axes[0][0].legend(frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Cost of an environment step in training, ours and plain loops'.")
     parser.add_argument("--workload", action="append", choices=[*SETTINGS])
@@ -496,6 +328,7 @@ def main() -> None:
     out = given.out or RESULTS / f"throughput{place}.json"
     machine = {**describe_machine(), "threads": given.threads, "gpu": _gpu(given.device)}
     out.write_text(json.dumps({**machine, "results": results}, indent=1) + "\n")
+    draw(results, out.with_suffix(".png"))
 
 
 def one_result(workload: str, options: Options, runs: int, names: Sequence[str]) -> dict[str, Any]:

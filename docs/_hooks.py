@@ -21,6 +21,7 @@ from _kitchen import kitchen_graph
 from _methods import methods_table
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
+from _speed import scaling_sentence, throughput_table
 from _tables import arguments, code, episode, info_fields, quoted, table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -231,6 +232,8 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "published": published_table,
     "results": _results,
     "sandbox-latency": latency_table,
+    "scaling": scaling_sentence,
     "start": _start,
+    "throughput": throughput_table,
     **BAD_TABLES,
 }

@@ -1,0 +1,159 @@
+"""How the cost of an environment step grows: `python -m benchmarks.scaling`.
+
+One thing is changed at a time, on the task and the model of `benchmarks.synthetic`: tokens of the prompt, environments,
+candidates, and for the memory of the rollout buffer the tokens of written actions. Each point is the median processor
+time of rollout and update (one epoch) of 64 environment steps, by one thread. A growth exponent is the slope of a
+straight line through all points of a log-log plot: 1 is linear.
+
+Writes results/scaling.json and results/scaling.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+import torch
+
+from benchmarks.environment import RESULTS, describe_machine
+from benchmarks.our_loop import SETTINGS, Options, OurLoop
+from benchmarks.synthetic import TaskSizes
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+_STEPS = 64
+_OPTIONS = Options(vocabulary=2_000)
+
+
+class Study(NamedTuple):
+    """One thing that is changed.
+
+    Attributes:
+        label: Of the axis.
+        workload: Of `benchmarks.our_loop`.
+        values: What it is set to.
+        sizes: The task, of a value.
+        n_envs: Environments, of a value.
+    """
+
+    label: str
+    workload: str
+    values: tuple[int, ...]
+    sizes: Callable[[int], TaskSizes] = lambda _: TaskSizes()
+    n_envs: Callable[[int], int] = lambda _: 4
+
+
+STUDIES = {
+    "prompt": Study("tokens of the prompt", "poad", (64, 128, 256, 512, 1024), lambda n: TaskSizes(prompt=(n, n))),
+    "written": Study(
+        "tokens of a written action",
+        "code",
+        (16, 32, 64, 128, 256),
+        lambda n: TaskSizes(candidates=None, action=(n, n)),
+    ),
+    "envs": Study("environments", "poad", (1, 2, 4, 8, 16, 32, 64), n_envs=lambda n: n),
+    "candidates": Study("candidates (POAD)", "poad", (4, 8, 16, 32, 64), lambda n: TaskSizes(candidates=(n, n))),
+    "candidates_twosome": Study(
+        "candidates (TWOSOME)", "twosome", (4, 8, 16, 32, 64), lambda n: TaskSizes(candidates=(n, n))
+    ),
+}
+
+
+class Point(NamedTuple):
+    """What one value costs.
+
+    Attributes:
+        value: Of what is changed.
+        ms: Milliseconds per environment step.
+        tokens: Action tokens in the rollout buffer.
+        buffer_bytes: What the buffer holds of them: prompts and actions, credit, features.
+    """
+
+    value: int
+    ms: float
+    tokens: int
+    buffer_bytes: int
+
+
+def measure(study: Study, value: int, runs: int) -> Point:
+    """Medians of some rollouts with their updates, after one that warms up."""
+    n_envs = study.n_envs(value)
+    setting = SETTINGS[study.workload]._replace(
+        sizes=study.sizes(value), n_steps=_STEPS // n_envs, batch_size=min(_STEPS, 16), n_epochs=1
+    )
+    longest = setting.sizes.action[1]
+    changes: dict[str, Any] = {"max_new_tokens": longest} if setting.workload.generates else {}
+    loop = OurLoop(setting, _OPTIONS, n_envs, **changes)
+    times = []
+    for _ in range(runs + 1):
+        start = time.process_time()
+        loop.rollout()
+        loop.update()
+        times.append(1e3 * (time.process_time() - start) / _STEPS)
+    state = loop.model.rollout_buffer.get_state()
+    return Point(value, round(median(times[1:]), 2), len(state["old_values"]), len(pickle.dumps(state)))
+
+
+def exponent(points: list[Point], of: Callable[[Point], tuple[float, float]]) -> float:
+    """Slope of the logarithms."""
+    xs, ys = np.log([of(point) for point in points]).T
+    return float(np.polyfit(xs, ys, 1)[0])
+
+
+def draw(found: dict[str, dict[str, Any]]) -> None:
+    """A panel for each study, and one for the memory of the buffer."""
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7.5), layout="constrained")
+    for axis, (name, study) in zip(axes.flat, STUDIES.items(), strict=False):
+        points = [Point(**point) for point in found[name]["points"]]
+        _panel(axis, [point.value for point in points], [point.ms for point in points], "ms per environment step")
+        axis.set(xlabel=study.label, title=f"time grows as n^{found[name]['exponent']:.2f}")
+    points = [Point(**point) for point in found["written"]["points"]]
+    _panel(axes.flat[-1], [one.tokens for one in points], [one.buffer_bytes / 2**20 for one in points], "MiB")
+    title = f"buffer grows as n^{found['written']['buffer_exponent']:.2f}"
+    axes.flat[-1].set(xlabel="action tokens in the rollout", title=title)
+    figure.suptitle("Cost of an environment step: rollout and update of one epoch, 5.8 M weights, one thread")
+    figure.savefig(RESULTS / "scaling.png", dpi=110)
+
+
+def _panel(axis: Any, xs: list[int], ys: list[float], label: str) -> None:  # noqa: ANN401 - matplotlib's
+    axis.plot(xs, ys, "o-", color="#2a6f97", label="measured")
+    axis.plot(xs, [ys[0] * x / xs[0] for x in xs], "--", color="#999999", label="linear")
+    axis.set(xscale="log", yscale="log", ylabel=label)
+    axis.set_xticks(xs, [f"{x:,}" for x in xs])
+    axis.minorticks_off()
+    axis.legend(frameon=False)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="How the cost of an environment step grows.")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found: dict[str, dict[str, Any]] = {}
+    for name, study in STUDIES.items():
+        points = []
+        for value in study.values:
+            points.append(measure(study, value, options.runs))
+            print(f"{study.label} {value}: {points[-1].ms} ms", flush=True)
+        found[name] = {
+            "exponent": round(exponent(points, lambda point: (point.value, point.ms)), 3),
+            "points": [point._asdict() for point in points],
+        }
+        if name == "written":
+            grown = exponent(points, lambda point: (point.tokens, point.buffer_bytes))
+            found[name]["buffer_exponent"] = round(grown, 3)
+    (RESULTS / "scaling.json").write_text(json.dumps({**describe_machine(), "studies": found}, indent=1) + "\n")
+    draw(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Tables of the speed studies, from their committed results."""
+
+from __future__ import annotations
+
+import json
+
+from _tables import code, table
+
+from benchmarks.environment import RESULTS
+
+__all__ = ["scaling_sentence", "throughput_table"]
+
+_WORKLOADS = {
+    "poad": "POAD, listed actions",
+    "poad-published": "POAD, published ratio (`paper_mode`)",
+    "twosome": "TWOSOME",
+    "code": "POAD, written actions of 72 to 128 tokens",
+    "code-16": "the same, 16 environments",
+}
+_LOOPS = {"ours": "this library", "reference": "reference's structure", "competent": "competent"}
+
+
+def throughput_table(_: str) -> str:
+    """Costs of all loops."""
+    study = json.loads((RESULTS / "throughput.json").read_text(encoding="utf-8"))
+    rows = []
+    for result in study["results"]:
+        for name, loop in result["loops"].items():
+            rows.append(
+                (
+                    f"{_WORKLOADS[result['workload']]}, vocabulary {result['vocabulary']:,}" if name == "ours" else "",
+                    _LOOPS[name],
+                    f"{loop['rollout_ms']:.0f} + {loop['update_ms']:.0f}",
+                    "" if name == "ours" else f"**{loop['slower_than_ours']:.1f}**",
+                    f"{loop['forward'] + loop['backward']:.0f}",
+                    f"{loop['over_fewest']:.2f}",
+                    f"{loop['peak_mib']:.0f}",
+                )
+            )
+    head = ("", "loop", "ms, rollout + update", "times ours", "positions", "over the fewest", "peak, MiB")
+    where = f"On {study['cpu']}, {study['threads']} thread. Command: {code(study['command'])}."
+    return f"{table(head, rows)}\n\n{where} Peaks are above the loaded model, of a process for each loop."
+
+
+def scaling_sentence(_: str) -> str:
+    """Growth exponents."""
+    studies = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["studies"]
+    names = {
+        "prompt": "tokens of the prompt",
+        "written": "written tokens",
+        "envs": "environments",
+        "candidates": "candidates (POAD)",
+        "candidates_twosome": "candidates (TWOSOME)",
+    }
+    parts = [f"{label}: {studies[name]['exponent']:.2f}" for name, label in names.items()]
+    buffer = studies["written"]["buffer_exponent"]
+    times = f"Exponents of the time of a step, 1 being linear: {'; '.join(parts)}."
+    return f"{times} Of the buffer's memory in tokens: {buffer:.2f}."
