@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from poad_sb3.expected import Expected, expect
 from poad_sb3.fitting import largest_pass, remedy
 from poad_sb3.lm import LanguageModel
 from poad_sb3.memory import SHAPES, TrainingSettings, estimate
+from poad_sb3.models.packing import Packed, pack
 from poad_sb3.outline import OutlineModel, OutlinePolicy
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.rows import decision_row
@@ -205,6 +208,28 @@ def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
     with LiveBytes() as live, pytest.warns(RuntimeWarning, match="first ratio"):  # learnt from already
         model.train()
     assert live.peak <= needed.activations + needed.logits <= 1.35 * live.peak
+
+
+@pytest.mark.parametrize("name", ["trie", "candidates", "free"])
+@pytest.mark.parametrize("max_tokens", [64, 1024])
+def test_merged_rows_are_no_longer_and_decide_no_more(
+    monkeypatch: pytest.MonkeyPatch, name: str, max_tokens: int
+) -> None:
+    """What goes through the model in updates whose prompts begin alike; of actions that are as long as the first."""
+    model = trained(max_tokens=max_tokens, **WAYS[name])
+    expected = expect(model, model._last_obs)
+    settings, rows = expected.settings, expected.rows
+    passes: list[Packed] = []
+    monkeypatch.setattr("poad_sb3.lm.pack", lambda *args: passes.append(pack(*args)) or passes[-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # learnt from already
+        model.train()
+    assert max(one.ids.numel() for one in passes) <= settings.tokens
+    assert max(one.ids.shape[1] for one in passes) <= settings.longest_row
+    assert max(len(one.place) for one in passes) <= math.ceil(settings.action_share * settings.tokens)
+    if max_tokens == 1024:
+        assert max(one.ids.shape[1] for one in passes) > rows.row, "rows were merged"
+        assert settings.action_share > rows.share
 
 
 # ---------------------------------------------------------------------- what fits

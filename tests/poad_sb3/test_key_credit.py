@@ -31,19 +31,27 @@ def test_exact_credit_sits_on_the_key_token_alone(n_tokens: int, gamma_token: fl
 
 
 def test_trained_values_move_most_at_the_key_token() -> None:
-    """What each token changes in the critic's value, mean over actions and orders; the critic is not exact."""
+    """What each token changes in the critic's value, mean over actions, orders and trainings.
+
+    The critic is not exact, and one training may end anywhere: the ratio below is 1.0 to 2.6 in single ones, and
+    another order of sums is enough to change it.
+    """
     env = gym.make("KeyToken-v0")
-    model = POAD("LLMPolicy", env, seed=102, learning_rate=1e-3, n_critic_epochs=20, clip_range_vf=None)
+    by_token = sum(moved_by_token(env, seed) for seed in (102, 103, 104))
+    key = env.unwrapped.key_position
+    assert by_token.argmax() == key
+    assert by_token[key] > 1.3 * np.delete(by_token, key).max()
+
+
+def moved_by_token(env: gym.Env, seed: int) -> np.ndarray:
+    model = POAD("LLMPolicy", env, seed=seed, learning_rate=1e-3, n_critic_epochs=20, clip_range_vf=None)
     model.learn(1_536)
     moved = np.zeros((12, env.unwrapped.n_tokens))
-    for seed in range(len(moved)):
-        text, info = env.reset(seed=seed)
+    for order in range(len(moved)):
+        text, info = env.reset(seed=order)
         prompt = model.policy.lm.prompt_ids(text)
         for action in info["admissible_actions"]:
             ids = model.policy.lm.action_ids(action)
             values = model.policy.token_values([TokenPath(prompt, ids, ())]).values.numpy()
-            moved[seed] += np.abs(np.diff(values[: len(ids)]))[: env.unwrapped.n_tokens]
-    by_token = moved.mean(0)
-    key = env.unwrapped.key_position
-    assert by_token.argmax() == key
-    assert by_token[key] > 1.3 * np.delete(by_token, key).max()
+            moved[order] += np.abs(np.diff(values[: len(ids)]))[: env.unwrapped.n_tokens]
+    return moved.mean(0)

@@ -216,7 +216,8 @@ def test_merging_changes_no_hidden_state_and_no_gradient(
     single = [path_to(row, read) for row in rows for read in row.reads]
     monkeypatch.setattr(lm, "_groups", apart)
     scale = float(merged.abs().max())
-    for others in (rows, single):
+    for others, trims in ((rows, lm.trims), (single, lm.trims), (single, False)):
+        monkeypatch.setattr(lm, "trims", trims)
         alone, expected = asked(lm, others)
         torch.testing.assert_close(merged / scale, alone / scale, rtol=0, atol=1e-5)
         for slope, other in zip(slopes, expected, strict=True):
