@@ -124,6 +124,8 @@ def make_model(size: str, vocabulary: int, dtype: str = "float32", device: str =
         device: Where they are made.
     """
     hidden, layers, heads, kv_heads, intermediate = MODELS[size]
+    if vocabulary < len(_tokenizer()):
+        raise ValueError(f"Expected a vocabulary of at least {len(_tokenizer())}, the tokenizer's; got {vocabulary}.")
     config = LlamaConfig(
         vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=intermediate,
         num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=4096,

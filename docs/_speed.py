@@ -37,8 +37,11 @@ def throughput_table(_: str) -> str:
                     f"{loop['peak_mib']:.0f}",
                 )
             )
-    head = ("", "loop", "ms, rollout + update", "times ours", "positions", "over the fewest", "peak, MiB")
-    where = f"On {study['cpu']}, {study['threads']} thread. Command: {code(study['command'])}."
+    head = ("", "loop", "ms, rollout + update", "times ours", "positions", "over the plain count", "peak, MiB")
+    worst = max(loop["adapter_step"] for result in study["results"] for loop in result["agreement"].values())
+    turns = "one turn" if study["runs"] == 1 else f"{study['runs']} turns"
+    where = f"On {study['cpu']}, {study['threads']} thread, {turns}. Command: {code(study['command'])}. "
+    where += f"All loops move the adapter alike to {worst:.0e} of the step."
     return f"{table(head, rows)}\n\n{where} Peaks are above the loaded model, of a process for each loop."
 
 
