@@ -264,21 +264,22 @@ def test_activations_are_those_of_a_training_pass(name: str, checkpointing: bool
     assert activation_bytes(shape, settings) == pytest.approx(peak, rel=0.25 if checkpointing else 0.1)
 
 
-@pytest.mark.parametrize(("kept", "in_slice"), [(1 << 24, 1 << 22), (1 << 24, 300_000), (600_000, 300_000), (0, 1)])
+@pytest.mark.parametrize(
+    ("kept", "in_slice"), [(1 << 24, 1 << 22), (1 << 24, 300_000), (600_000, 300_000), (0, 300_000), (0, 1)]
+)
 @pytest.mark.parametrize("sampling", ["trie", "candidates", "free"])
 def test_what_is_asked_of_the_head_is_what_is_estimated(
     monkeypatch: pytest.MonkeyPatch, sampling: str, kept: int, in_slice: int
 ) -> None:
-    """Kept, in slices that are kept, in slices of which some are, and in slices of a row."""
+    """Kept; in slices that are kept, of which some are, of which none is; and in slices of a row."""
     for module in ("memory", "models.head"):
         monkeypatch.setattr(f"poad_sb3.{module}.MAX_LOGITS", kept)
         monkeypatch.setattr(f"poad_sb3.{module}.SLICE_LOGITS", in_slice)
     peak, estimated = measure_logits(sampling, 1200 if in_slice > 1 else 40)
-    states = 1200 * 128 * 4 * 2  # the gradient of the hidden states, which counts where slices are small
-    if in_slice == 1:
-        assert estimated <= peak <= estimated + 3 * states
+    if in_slice == 1:  # the gradient of the hidden states is more than all tables
+        assert estimated <= peak <= estimated + 40 * 128 * 4
     else:
-        assert 0.85 * estimated - states <= peak <= 1.05 * estimated + states
+        assert 0.83 * estimated <= peak <= 1.11 * estimated
 
 
 @pytest.mark.parametrize("sampling", ["trie", "free"])
