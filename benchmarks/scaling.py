@@ -2,8 +2,8 @@
 
 One thing is changed at a time, on the task and the model of `benchmarks.synthetic`: tokens of the prompt, environments,
 candidates, and for the memory of the rollout buffer the tokens of written actions. Each point is the median processor
-time of rollout and update (one epoch) of 64 environment steps, by one thread. A growth exponent is the slope of a
-straight line through all points of a log-log plot: 1 is linear.
+time of rollout and update (one epoch) of 32 environment steps (64 where environments are counted), by one thread. A
+growth exponent is the slope of a straight line through all points of a log-log plot: 1 is linear.
 
 Writes results/scaling.json and results/scaling.png.
 """
@@ -29,7 +29,6 @@ from benchmarks.synthetic import TaskSizes
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-_STEPS = 64
 _OPTIONS = Options(vocabulary=2_000)
 
 
@@ -42,6 +41,7 @@ class Study(NamedTuple):
         values: What it is set to.
         sizes: The task, of a value.
         n_envs: Environments, of a value.
+        n_samples: Environment steps of a rollout.
     """
 
     label: str
@@ -49,6 +49,7 @@ class Study(NamedTuple):
     values: tuple[int, ...]
     sizes: Callable[[int], TaskSizes] = lambda _: TaskSizes()
     n_envs: Callable[[int], int] = lambda _: 4
+    n_samples: int = 32
 
 
 STUDIES = {
@@ -59,7 +60,7 @@ STUDIES = {
         (16, 32, 64, 128, 256),
         lambda n: TaskSizes(candidates=None, action=(n, n)),
     ),
-    "envs": Study("environments", "poad", (1, 2, 4, 8, 16, 32, 64), n_envs=lambda n: n),
+    "envs": Study("environments", "poad", (1, 2, 4, 8, 16, 32, 64), n_envs=lambda n: n, n_samples=64),
     "candidates": Study("candidates (POAD)", "poad", (4, 8, 16, 32, 64), lambda n: TaskSizes(candidates=(n, n))),
     "candidates_twosome": Study(
         "candidates (TWOSOME)", "twosome", (4, 8, 16, 32, 64), lambda n: TaskSizes(candidates=(n, n))
@@ -87,7 +88,7 @@ def measure(study: Study, value: int, runs: int) -> Point:
     """Medians of some rollouts with their updates, after one that warms up."""
     n_envs = study.n_envs(value)
     setting = SETTINGS[study.workload]._replace(
-        sizes=study.sizes(value), n_steps=_STEPS // n_envs, batch_size=min(_STEPS, 16), n_epochs=1
+        sizes=study.sizes(value), n_steps=study.n_samples // n_envs, batch_size=16, n_epochs=1
     )
     longest = setting.sizes.action[1]
     changes: dict[str, Any] = {"max_new_tokens": longest} if setting.workload.generates else {}
@@ -97,7 +98,7 @@ def measure(study: Study, value: int, runs: int) -> Point:
         start = time.process_time()
         loop.rollout()
         loop.update()
-        times.append(1e3 * (time.process_time() - start) / _STEPS)
+        times.append(1e3 * (time.process_time() - start) / study.n_samples)
     state = loop.model.rollout_buffer.get_state()
     return Point(value, round(median(times[1:]), 2), len(state["old_values"]), len(pickle.dumps(state)))
 
