@@ -41,12 +41,14 @@ def throughput_table(_: str) -> str:
     worst = max(loop["adapter_step"] for result in study["results"] for loop in result["agreement"].values())
     turns = "one turn" if study["runs"] == 1 else f"{study['runs']} turns"
     where = f"On {study['cpu']}, {study['threads']} thread, {turns}. Command: {code(study['command'])}. "
-    where += f"All loops move the adapter alike to {worst:.0e} of the step."
+    where += f"{study.get('note', '').capitalize()}. All loops move the adapter alike to {worst:.0e} of the step."
     return f"{table(head, rows)}\n\n{where} Peaks are above the loaded model, of a process for each loop."
 
 
 def scaling_sentence(_: str) -> str:
     """Growth exponents."""
+    if not (RESULTS / "scaling.json").exists():
+        return "Its results are not committed yet."
     studies = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["studies"]
     names = {
         "prompt": "tokens of the prompt",
