@@ -119,7 +119,7 @@ def groups_of(rows: Sequence[TokenRow], width: int, limit: int) -> list[Group]:
         if shared:
             rows_there, shares, size = groups[-1]
             grown = size + length - shared
-            if grown <= max(limit, size, length) and _cost(grown, width) < _cost(size, width) + _cost(length, width):
+            if grown <= limit and _cost(grown, width) < _cost(size, width) + _cost(length, width):
                 groups[-1] = Group([*rows_there, index], [*shares, shared], grown)
                 continue
         groups.append(Group([index], [0], length))
