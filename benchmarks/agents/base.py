@@ -6,12 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from lang_envs import LangEnv
+from lang_envs import LangEnv, LangEnvsError
 
-__all__ = ["JSON", "Agent", "Decision", "TokenCredit", "Usage"]
+__all__ = ["JSON", "Agent", "AgentError", "Decision", "TokenCredit", "Usage"]
 
 JSON: TypeAlias = "str | int | float | bool | Sequence[JSON] | Mapping[str, JSON] | None"
 """Whatever a results line can hold."""
+
+
+class AgentError(LangEnvsError, ValueError):
+    """An agent that cannot be made as asked, or cannot go on."""
 
 
 class Usage(NamedTuple):
@@ -39,7 +43,7 @@ class Usage(NamedTuple):
 
 
 class TokenCredit(NamedTuple):
-    """Per token of an action; all of equal length.
+    """Per token of an action; all of equal length, or empty where an agent does not know.
 
     Attributes:
         tokens: Texts of the tokens; together they are the action and its end token.
