@@ -18,6 +18,7 @@ from _bad import BAD_TABLES
 from _data import digest_table, exit_codes, preprocessing_table, source_table
 from _families import FAMILIES, make, rows_of
 from _kitchen import kitchen_graph
+from _leaderboard import leaderboard_families, leaderboard_tasks
 from _methods import methods_table
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
@@ -223,6 +224,8 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "families": _families,
     "farming": _farming,
     "ids": _ids,
+    "leaderboard-families": leaderboard_families,
+    "leaderboard-tasks": leaderboard_tasks,
     "methods": methods_table,
     "kitchen-values": _kitchen_values,
     "observation": _observation,

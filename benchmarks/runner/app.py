@@ -17,11 +17,15 @@ from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.runner.studies import studies
 from lang_envs.cli.common import console, require_parts, resolve
+from lang_envs.errors import LangEnvsError
+from poad_sb3.errors import PoadError
 
 __all__ = ["app"]
 
 REFUSED, STOPPED = 1, 3
 """Exit codes, as of `poad`: nothing was done; an agent failed, and what was played before is kept."""
+_REFUSALS = (BenchmarkError, LangEnvsError, PoadError, OSError)
+_ASKS = "human"  # who needs the terminal to itself
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -105,8 +109,8 @@ def run(
     except AgentFailedError as error:
         if error.trace:
             typer.echo(error.trace, err=True)
-        fail(f"{error} The episodes before it are kept, and the same command goes on with it.", STOPPED)
-    except (BenchmarkError, OSError) as error:
+        fail(str(error), STOPPED)
+    except _REFUSALS as error:
         fail(str(error))
 
 
@@ -116,7 +120,7 @@ def _measure(plan: Plan, path: Path, n_workers: int, workers: Workers) -> None:
     from benchmarks.runner.session import measure
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True) as progress:
+    with Progress(*columns, console=console(), transient=True, disable=plan.agent == _ASKS) as progress:
         task = progress.add_task(plan.label or plan.agent, total=None)
 
         def watch(found: int, total: int) -> None:
@@ -146,7 +150,7 @@ def report(
     try:
         written = write_report(files, out or files[0].with_suffix(""), rollout)
         console().print(overview_table(load(files)))
-    except (BenchmarkError, OSError) as error:
+    except _REFUSALS as error:
         fail(str(error))
     for path in written:
         console().print(f"  {path}", markup=False, highlight=False, soft_wrap=True)
@@ -160,7 +164,7 @@ def submit(
     """Add the results of agents to the leaderboard, which the site's page is made from."""
     try:
         _submit(files, replace=replace)
-    except (BenchmarkError, OSError) as error:
+    except _REFUSALS as error:
         fail(str(error))
 
 

@@ -18,7 +18,7 @@ MOST_STEPS = 30
 """Actions that are drawn; of longer episodes the last ones, where the reward comes from."""
 _SCALE = 2  # pixels of a point
 _MARGIN, _GAP, _PAD = 18, 16, 4
-_OBSERVATION_WIDTH, _COLUMN_WIDTH = 300, 400
+_OBSERVATION_WIDTH, _COLUMN_WIDTH, _LEAST_WIDTH = 300, 400, 1000
 _OBSERVATION_LINES = 5
 _TEXT, _SMALL, _HEAD = 12, 8, 13
 _TOKEN_HEIGHT = 30
@@ -80,13 +80,14 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
     laid = [[_lay_out(step, name) for name in rollout.columns] for step in steps]
     heights = [_height_of(step, boxes) for step, boxes in zip(steps, laid, strict=True)]
     top = 86
-    width = 2 * _MARGIN + _OBSERVATION_WIDTH + len(rollout.columns) * (_COLUMN_WIDTH + _GAP)
+    column = round(max(box.x + box.width for columns in laid for boxes in columns for box in boxes)) + _GAP
+    width = max(2 * _MARGIN + _OBSERVATION_WIDTH + _GAP + len(rollout.columns) * column, _LEAST_WIDTH)
     image = Image.new("RGB", (width * _SCALE, (top + sum(heights) + _MARGIN) * _SCALE), "white")
     pen = _Pen(ImageDraw.Draw(image))
-    _draw_head(pen, rollout, width, first)
+    _draw_head(pen, rollout, width, column, first)
     y = float(top)
     for number, (step, columns, height) in enumerate(zip(steps, laid, heights, strict=True), start=first):
-        _draw_step(pen, rollout, number, step, columns, y)
+        _draw_step(pen, rollout, number, step, columns, column, y)
         y += height
         pen.line(_MARGIN, y - 6, width - _MARGIN)
     return image
@@ -142,12 +143,12 @@ def _observation_lines(step: RolloutStep) -> list[str]:
     return lines if len(lines) <= _OBSERVATION_LINES else ["\u2026", *lines[1 - _OBSERVATION_LINES :]]
 
 
-def _draw_head(pen: _Pen, rollout: Rollout, width: int, n_left_out: int) -> None:
+def _draw_head(pen: _Pen, rollout: Rollout, width: int, column: int, n_left_out: int) -> None:
     left_out = f" (without its first {n_left_out} actions)" if n_left_out else ""
     pen.text(_MARGIN, 10, f"{rollout.title}{left_out}", 15, bold=True)
     pen.text(_MARGIN, 33, rollout.remark, 10, _DIM)
     for number, name in enumerate(rollout.columns):
-        pen.text(_x_of(number), 60, name, _HEAD, bold=True)
+        pen.text(_x_of(number, column), 60, name, _HEAD, bold=True)
     pen.text(_MARGIN, 62, "advantage of every token:", 10, _DIM)
     for number, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
         value = share * rollout.scale
@@ -157,19 +158,19 @@ def _draw_head(pen: _Pen, rollout: Rollout, width: int, n_left_out: int) -> None
     pen.line(_MARGIN, 81, width - _MARGIN)
 
 
-def _x_of(column: int) -> float:
-    return _MARGIN + _OBSERVATION_WIDTH + _GAP + column * (_COLUMN_WIDTH + _GAP)
+def _x_of(number: int, width: int) -> float:
+    return _MARGIN + _OBSERVATION_WIDTH + _GAP + number * width
 
 
 def _draw_step(
-    pen: _Pen, rollout: Rollout, number: int, step: RolloutStep, columns: Sequence[Sequence[_Box]], y: float
+    pen: _Pen, rollout: Rollout, number: int, step: RolloutStep, columns: Sequence[Sequence[_Box]], width: int, y: float
 ) -> None:
     pen.text(_MARGIN, y, f"action {number + 1}    reward {step.reward:+z.3g}", 10, bold=True)
     for line, text in enumerate(_observation_lines(step)):
         pen.text(_MARGIN, y + 16 + 13 * line, text, 10, _DIM)
-    for column, boxes in enumerate(columns):
+    for place, boxes in enumerate(columns):
         for box in boxes:
-            _draw_token(pen, box, _x_of(column), y, rollout.scale)
+            _draw_token(pen, box, _x_of(place, width), y, rollout.scale)
 
 
 def _draw_token(pen: _Pen, box: _Box, x: float, y: float, scale: float) -> None:

@@ -20,13 +20,13 @@ _DIGITS = 6
 _MEASURED = ("command", "cpu", "cores", "python", "versions", "episodes", "seeds")
 
 
-def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path = FOLDER) -> list[Path]:
+def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = None) -> list[Path]:
     """Put agents on the leaderboard; tasks that an agent has there already are refused, or replaced.
 
     Args:
         cells: What they did, whole.
         replace: Whether a task may be replaced, and an agent of the same name and other settings with all its tasks.
-        folder: Where the files are.
+        folder: Where the files are; that of the committed results by default.
 
     Returns:
         The files written.
@@ -35,6 +35,7 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path = FOLDER) 
         ResultFileError: If episodes are missing, the environments have other arguments than registered, or something
             is there already.
     """
+    folder = folder or FOLDER
     by_agent: dict[str, list[Cell]] = {}
     for cell in cells:
         _check(cell)
@@ -57,9 +58,10 @@ def _check(cell: Cell) -> None:
             f"Expected {cell.expected} episodes of {cell.agent} on {cell.env}; got {len(cell.episodes)}. "
             "Fix: give the command of the run again, it goes on."
         )
-    if cell.header["env_settings"]:
+    settings = dict(cell.header["env_settings"])
+    if settings:
         raise ResultFileError(
-            f"Expected the task as registered; {cell.agent} played {cell.env} with {dict(cell.header['env_settings'])}. "
+            f"Expected the task as registered; {cell.agent} played {cell.env} with {settings}. "
             "Fix: run it without --env-set."
         )
 

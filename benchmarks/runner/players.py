@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.agents.base import Agent
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
-from benchmarks.runner.errors import AgentFailedError, BenchmarkError
+from benchmarks.runner.errors import AgentFailedError
 from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
 from lang_envs.wrappers import TextAction
@@ -82,8 +82,11 @@ class Player:
         except Exception as error:
             # As text: what an agent raises need not survive the way between processes.
             whole = "".join(traceback.format_exception(error))
-            reason = str(error) if isinstance(error, BenchmarkError) else f"{type(error).__name__}: {error}"
-            raise AgentFailedError(f"Expected {job} to be played to its end; got {reason}", whole) from None
+            raise AgentFailedError(
+                f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
+                "Fix: what is said there. The episodes before it are kept, and the same command goes on.",
+                whole,
+            ) from None
 
     def _play(self, job: Job, started: float) -> Played:
         agent, env = self._agent_of(job.seed), self._env_of(job.env)

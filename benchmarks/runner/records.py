@@ -84,6 +84,6 @@ def _credits(steps: Sequence[Step]) -> dict[str, list[list[float]]]:
     An episode that was truncated is credited as if it had terminated: nobody is asked what its end is worth.
     """
     values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
-    if len(values) < len(steps) or not all(values):
+    if not values or len(values) < len(steps) or not all(values):
         return {}
     return credit_of_episode([step.reward for step in steps], values)

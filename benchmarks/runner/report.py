@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _MAIN = ("return", "success", "steps", "invalid_rate")
+_IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _DETAILS = tuple(name for name in METRICS if name not in (*_MAIN, "discounted_return"))
 
 
@@ -44,13 +45,18 @@ class Aggregate(NamedTuple):
 
     Attributes:
         agent: Name.
+        n_envs: How many those are.
         success: Interquartile mean of the success rates.
-        score: Likewise of the returns between random (0) and optimal play (1); None where a task has no such scale.
+        score: Likewise of the returns between random (0) and optimal play (1), on the tasks that have such a scale;
+            None if none has.
+        n_scored: How many have.
     """
 
     agent: str
+    n_envs: int
     success: Estimate
     score: Estimate | None
+    n_scored: int
 
 
 class Improvement(NamedTuple):
@@ -66,9 +72,10 @@ class Improvement(NamedTuple):
 
 
 def shown(one: Estimate, metric: Metric) -> str:
-    """An estimate in words: `0.912 [0.900, 0.921]`."""
-    ends = [one.value] if one.low is None or one.high is None else [one.value, one.low, one.high]
-    texts = [f"{100 * end:.{metric.digits}f}" if metric.is_rate else f"{end:.{metric.digits}f}" for end in ends]
+    """An estimate in words: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
+    known = (end for end in one if end is not None)
+    texts = [f"{100 * end:z.{metric.digits}f}" if metric.is_rate else f"{end:z.{metric.digits}f}" for end in known]
+    texts = texts[: len(texts) if len(set(texts)) > 1 else 1]
     sign = " %" if metric.is_rate else ""
     return f"{texts[0]}{sign}" if len(texts) == 1 else f"{texts[0]}{sign} [{texts[1]}, {texts[2]}]"
 
@@ -83,8 +90,9 @@ def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
     for agent, own in by_agent.items():
         chosen = [cell for env_id in envs for cell in own if cell.env == env_id]
         scores = [one for one in map(normalised, chosen) if one is not None]
-        score = estimate(scores) if len(scores) == len(chosen) else None
-        found.append(Aggregate(agent, estimate([cell.scores("success") for cell in chosen]), score))
+        score = estimate(scores) if scores else None
+        success = estimate([cell.scores("success") for cell in chosen])
+        found.append(Aggregate(agent, len(envs), success, score, len(scores)))
     return found
 
 
@@ -99,7 +107,11 @@ def improvements(cells: Sequence[Cell]) -> list[Improvement]:
                 strata = [
                     [by_agent[name][env_id].scores("discounted_return") for env_id in envs] for name in (first, second)
                 ]
-                found.append(Improvement(first, second, len(envs), probability_of_improvement(*strata)))
+                probability = probability_of_improvement(*strata)
+                if probability.value < 0.5:  # the better one comes first
+                    found.append(Improvement(second, first, len(envs), probability_of_improvement(*strata[::-1])))
+                else:
+                    found.append(Improvement(first, second, len(envs), probability))
     return found
 
 
@@ -126,15 +138,22 @@ def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
 
 
 def overview_table(cells: Sequence[Cell]) -> Table:
-    """Means and intervals of every agent on every task."""
-    table = Table("task", "agent", "episodes", box=None)
-    for name in ("discounted_return", *_MAIN):
-        table.add_column(METRICS[name].title, justify="right", no_wrap=True)
+    """Means of every agent on every task, with intervals where the width of a terminal allows."""
+    table = Table(box=None)
+    table.add_column("task", no_wrap=True, style="cyan")
+    table.add_column("agent", no_wrap=True)
+    for title in ("episodes", *(METRICS[name].title for name in _IN_TERMINAL)):
+        table.add_column(title, justify="right", no_wrap=True)
     for env_id, own in _by_env(cells).items():
         for number, cell in enumerate(own):
-            found = _estimates(cell, ("discounted_return", *_MAIN))
-            numbers = [shown(one, METRICS[name]) for name, one in found.items()]
-            table.add_row(Text("" if number else env_id, style="cyan"), Text(cell.agent), _counted(cell), *numbers)
+            found = _estimates(cell, _IN_TERMINAL)
+            numbers = [
+                shown(
+                    one if name in ("discounted_return", "success") else Estimate(one.value, None, None), METRICS[name]
+                )
+                for name, one in found.items()
+            ]
+            table.add_row(Text("" if number else env_id), Text(cell.agent), _counted(cell), *numbers)
     return table
 
 
@@ -156,7 +175,7 @@ def markdown_tables(cells: Sequence[Cell]) -> str:
     parts = [_env_section(env_id, own) for env_id, own in _by_env(cells).items()]
     over_all = aggregates(cells)
     if over_all:
-        parts.insert(0, _aggregate_section(over_all, cells))
+        parts.insert(0, _aggregate_section(over_all))
     pairs = improvements(cells)
     if pairs:
         rows = [
@@ -171,12 +190,11 @@ def markdown_tables(cells: Sequence[Cell]) -> str:
     return "\n\n".join(parts)
 
 
-def _aggregate_section(over_all: Sequence[Aggregate], cells: Sequence[Cell]) -> str:
-    n_envs = len(_shared([dict.fromkeys(cell.env for cell in own) for own in _by_agent(cells).values()]))
-    score, success = METRICS["discounted_return"], METRICS["success"]
+def _aggregate_section(over_all: Sequence[Aggregate]) -> str:
+    first, score, success = over_all[0], METRICS["discounted_return"], METRICS["success"]
     rows = [(one.agent, shown(one.score, score) if one.score else "", shown(one.success, success)) for one in over_all]
-    head = ("agent", "IQM of scores, random 0, oracle 1", "IQM of success")
-    return f"## All {n_envs} tasks\n\n{markdown_table(head, rows)}"
+    scale = f"IQM of scores, random 0, oracle 1 ({first.n_scored} tasks)"
+    return f"## All {first.n_envs} tasks\n\n{markdown_table(('agent', scale, 'IQM of success'), rows)}"
 
 
 def _env_section(env_id: str, own: Sequence[Cell]) -> str:

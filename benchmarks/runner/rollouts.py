@@ -105,8 +105,8 @@ def _rollout(header: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, A
     ]
     credit = header["credit"]
     remark = (
-        f"All columns read the values of one critic, the agent's. gamma {credit['gamma']:g} between actions, "
-        f"lambda {credit['gae_lambda']:g}; inside actions 1 (POAD), gamma (NTPO), none (TWOSOME)."
+        "All columns read the values of one critic, the agent's; trained by another method it would have others. "
+        f"gamma {credit['gamma']:g}, lambda {credit['gae_lambda']:g} between actions; inside: 1 (POAD), gamma (NTPO)."
     )
     if steps[-1]["truncated"] and not steps[-1]["terminated"]:
         remark += " The episode was cut off by its time limit, and is credited as if it had ended there."
