@@ -18,7 +18,7 @@ from _bad import BAD_TABLES
 from _data import digest_table, exit_codes, preprocessing_table, source_table
 from _families import FAMILIES, make, rows_of
 from _kitchen import kitchen_graph
-from _leaderboard import leaderboard_families, leaderboard_tasks
+from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
 from _methods import methods_table
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
@@ -210,6 +210,7 @@ def _summary(summary: dict[str, Any]) -> tuple[str, ...]:
 
 _GENERATORS: dict[str, Callable[[str], str]] = {
     "after-failure": _after_failure,
+    "agents": agent_table,
     "arguments": arguments,
     "baselines": baseline_table,
     "checks": _checks,
@@ -221,6 +222,7 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "datasets": dataset_table,
     "descriptions": _descriptions,
     "drawing": _drawing,
+    "episode-fields": episode_fields,
     "families": _families,
     "farming": _farming,
     "ids": _ids,

@@ -1,4 +1,4 @@
-"""Tables of the leaderboard, from the committed files of the agents."""
+"""Tables about the benchmark: agents by name, and the leaderboard, from the committed files of the agents."""
 
 from __future__ import annotations
 
@@ -9,14 +9,30 @@ import numpy as np
 from _families import FAMILIES, rows_of
 from _tables import code, table
 
+from benchmarks.agents import KINDS
+from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.leaderboard import entries
 from benchmarks.runner.report import shown
 from benchmarks.runner.results import METRICS
 from benchmarks.runner.statistics import estimate, mean
 
-__all__ = ["leaderboard_families", "leaderboard_tasks"]
+__all__ = ["agent_table", "episode_fields", "leaderboard_families", "leaderboard_tasks"]
 
 _COLUMNS = ("discounted_return", "success", "steps", "invalid_rate", "ran_share", "best_score")
+
+
+def agent_table(_: str) -> str:
+    """Agents by name."""
+    rows = [
+        (code(f"{name}:{kind.argument}" if kind.argument else name), kind.help, code(kind.extra) if kind.extra else "")
+        for name, kind in KINDS.items()
+    ]
+    return table(("`--agent`", "who", "extra"), [*rows, (code("module:name"), "a callable or an `Agent` of yours", "")])
+
+
+def episode_fields(_: str) -> str:
+    """Further rows of a table: the fields that some families add."""
+    return "\n".join(f"| {code(name)} | {meaning} |" for name, meaning in FAMILY_FIELDS.items())
 
 
 def leaderboard_families(_: str) -> str:

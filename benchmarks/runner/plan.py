@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,7 +19,8 @@ __all__ = ["EPISODES_PER_SEED", "FORMAT", "Identity", "Job", "Plan", "header_of"
 FORMAT = 1
 """Version of the layout of results files."""
 EPISODES_PER_SEED = 1_000_000
-_LARGEST_SEED = 2**32 // EPISODES_PER_SEED - 1  # what numpy, torch and Gymnasium all take as a seed
+_SEEDS = 2**32  # what numpy, torch and Gymnasium all take as a seed
+_LARGEST_SEED = _SEEDS // EPISODES_PER_SEED - 1
 _PLACE = "{seed}"
 _MEASURED_WITH = ("command", "cpu", "cores")
 """Of the header, what another session may have otherwise."""
@@ -39,8 +41,12 @@ class Job(NamedTuple):
 
     @property
     def reset_seed(self) -> int:
-        """What environment and agent are seeded with; no two episodes of an environment share it."""
-        return self.seed * EPISODES_PER_SEED + self.episode
+        """What environment and agent are seeded with.
+
+        No two episodes of an environment share it. Tasks begin elsewhere each: with equal seeds, tasks of equal rules
+        would be equal episodes, and intervals over tasks too narrow.
+        """
+        return (zlib.crc32(self.env.encode()) + self.seed * EPISODES_PER_SEED + self.episode) % _SEEDS
 
     def __str__(self) -> str:
         return f"{self.env}, seed {self.seed}, episode {self.episode}"

@@ -52,7 +52,7 @@ def test_every_episode_has_a_line_in_the_order_of_the_plan(tmp_path: Path) -> No
     assert (agent["name"], agent["spec"], agent["settings"]["temper"]) == ("valued", "runner_users:Valued", "calm")
     assert [env["discount"] for env in header["envs"]] == [0.99, 1.0]
     assert header["versions"]["gymnasium"]
-    assert len({one["reset_seed"] for one in episodes}) == 6
+    assert len({one["reset_seed"] for one in episodes}) == 12
 
 
 def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
@@ -295,6 +295,13 @@ def test_a_number_that_json_does_not_know_is_refused(tmp_path: Path) -> None:
 def test_plans_with_nothing_to_play_are_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(BenchmarkError, match=told):
         _plan(**changes)
+
+
+def test_no_two_episodes_are_seeded_alike() -> None:
+    jobs = _plan(envs=(KEYS, KITCHEN, "VirtualHome-Cheese-v0"), episodes=50, seeds=4).jobs()
+    assert len({job.reset_seed for job in jobs}) == len(jobs) == 600
+    assert all(0 <= job.reset_seed < 2**32 for job in jobs)
+    assert jobs[0].reset_seed == _plan().jobs()[0].reset_seed
 
 
 def test_every_text_comes_back_from_a_line() -> None:
