@@ -184,7 +184,7 @@ def _results(name: str) -> str:
     """Tables and pictures of the committed learning studies; of one, if its file is named."""
     paths = [RESULTS / f"{name}.json"] if name else sorted(RESULTS.glob("*.json"))
     studies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-    parts = [_study(stem, study) for stem, study in studies.items() if "runs" in study]
+    parts = [_study(stem, study) for stem, study in studies.items() if "references" in study]
     return "\n\n".join(parts) or "No results are committed yet; `make bench` makes them."
 
 

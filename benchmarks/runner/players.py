@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import threading
 import time
 import traceback
@@ -203,6 +204,7 @@ def _processes(player: Player, n_workers: int) -> Iterator[tuple[Executor, Calla
 
 def _start(plan: Plan, agent_name: str) -> None:
     global _of_this_process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     _of_this_process = Player(plan, agent_name)
     atexit.register(_of_this_process.close)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,21 @@ def test_an_agent_that_fails_is_shown_with_its_trace(tmp_path: Path, monkeypatch
     assert result.exit_code == 3
     assert "my_bad_agents.py" in result.stderr
     assert "KeyToken-v0, seed 0, episode 0" in result.stderr.splitlines()[-1]
+
+
+def test_measuring_needs_no_torch(tmp_path: Path) -> None:
+    """The extras bench and cli are enough for agents without a language model."""
+    call = f"""
+import sys
+from benchmarks.runner.app import app
+app(["run", "--agent", "random", *{SMALL}], standalone_mode=False)
+app(["report", "runs/benchmarks/random.jsonl"], standalone_mode=False)
+sys.exit(bool(sys.modules.keys() & {{"torch", "transformers", "stable_baselines3", "peft"}}))
+"""
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=paths, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"4 episodes played" in done.stdout
 
 
 def test_names_of_agents_become_names_of_files() -> None:

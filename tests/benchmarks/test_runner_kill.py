@@ -24,7 +24,7 @@ COMMAND = (
 )
 
 
-def _start(folder: Path, *more: str, largest_file: int | None = None) -> subprocess.Popen[bytes]:
+def _start(folder: Path, *more: str, largest_file: int | None = None, group: bool = False) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     paths = os.pathsep.join(map(str, (ROOT, Path(__file__).parent)))
 
@@ -39,6 +39,7 @@ def _start(folder: Path, *more: str, largest_file: int | None = None) -> subproc
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         preexec_fn=limit,
+        start_new_session=group,
     )
 
 
@@ -126,3 +127,16 @@ def test_a_second_process_is_locked_out(undisturbed: Path, tmp_path: Path) -> No
     assert (first.returncode, second.returncode) == (0, 1)
     assert b"another process is writing it" in errors
     assert path.read_bytes() == undisturbed.read_bytes()
+
+
+def test_ctrl_c_ends_a_run_between_two_episodes(undisturbed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "stopped" / "out.jsonl"
+    with _start(path.parent, group=True) as process:
+        while _size(path) < 0.2 * undisturbed.stat().st_size:
+            time.sleep(0.005)
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert undisturbed.read_bytes().startswith(path.read_bytes())
+    assert path.read_bytes().endswith(b"\n")
