@@ -193,7 +193,7 @@ def checkpoint(
         trained.policy,
         settings,
         deterministic=deterministic,
-        whole_values=getattr(trained, "credit_level", None) is CreditLevel.ACTION,
+        whole_values=getattr(trained, "credit_level", None) == CreditLevel.ACTION,
     )
 
 
