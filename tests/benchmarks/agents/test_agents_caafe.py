@@ -135,10 +135,7 @@ def test_what_is_no_number_becomes_0(around: Callable[..., Agent]) -> None:
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
-        (
-            NOISE,
-            "def new_features(x):\n    return np.sin(np.outer(10000.0 * x @ [1, 6, 36, 216], np.arange(1, 30)))\nreturn new_features(x)",
-        ),
+        ("def new_features(x):\n    return x ** 2", "def new_features(x):\n    return x ** 2\nreturn new_features(x)"),
         ("    y = x[:, 0]\n    return y * 2", "y = x[:, 0]\nreturn y * 2"),
         (
             "```python\nimport math\ndef new_features(table):\n    return table\n```",

@@ -53,6 +53,10 @@ def test_recorded_episodes_are_played_again_by_number(tmp_path: Path) -> None:
     episodes = [{"seed": n, "steps": [{"action": f"jump\n{n}", "reward": 0}]} for n in range(2)]
     file.write_text("".join(json.dumps(one) + "\n" for one in episodes), encoding="utf-8")
     assert texts(play(FOOD, make_agent(f"scripted:{file}", episode=1), most=1)) == ["jump\n1"]
+    header, of = {"format": 1, "content": "steps"}, {"env": FOOD, "seed": 0}
+    steps = [{**of, "episode": n, "step": step, "action": f"{n}.{step}"} for n in range(2) for step in range(2)]
+    file.write_text("".join(json.dumps(one) + "\n" for one in (header, *steps)), encoding="utf-8")
+    assert texts(play(FOOD, make_agent(f"scripted:{file}", episode=1), most=2)) == ["1.0", "1.1"]
     file.write_text('{"action": "a"}\n{"action": "b"}\n', encoding="utf-8")
     assert texts(play(FOOD, make_agent(f"scripted:{file}"), most=2)) == ["a", "b"]
 
@@ -71,6 +75,8 @@ def test_an_episode_that_outlasts_its_script_is_an_error(tmp_path: Path) -> None
         ("bad.jsonl", "walk\n", "in line 1 .* got 'walk'"),
         ("bad.jsonl", '{"reward": 1}\n', "KeyError"),
         ("bad.jsonl", '{"action": 3}\n', "the action is 3"),
+        ("bad.jsonl", '{"steps": 12}\n', "TypeError"),
+        ("bad.jsonl", "[1]\n", "in line 1"),
     ],
 )
 def test_what_is_no_script_is_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
