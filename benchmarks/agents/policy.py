@@ -56,7 +56,7 @@ class PolicyAgent(Agent):
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         """See `Agent.begin`."""
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
-        self._has_begun = False
+        self._context, self._has_begun = self._context.begun(""), False
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
