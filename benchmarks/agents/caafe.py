@@ -1,8 +1,9 @@
 """CAAFE's division of labour on DataSciCoding: a language model writes features, a person has fixed the classifier.
 
-After Hollmann et al., "Large Language Models for Automated Data Science" (arXiv 2305.03403), written anew. What differs:
-columns have no names here, so that features are made of column numbers; a feature can be added and none be dropped; and
-what decides whether features stay is the score of the environment, where the paper validates within the training rows.
+After Hollmann et al., "Large Language Models for Automated Data Science" (arXiv 2305.03403), written anew. What
+differs: columns have no names here, so that features are made of column numbers; columns can be added and none be
+dropped; and whether they stay is decided by the score of the environment, where the paper validates within the training
+rows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.agents.base import Agent, AgentError, Decision, Usage
+from benchmarks.agents.base import JSON, Agent, AgentError, Decision, Usage
 from benchmarks.agents.texts import TextAgent
 from lang_envs import LangEnv
 from lang_envs.datascicoding.extraction import CodeSyntaxError, extract
@@ -111,7 +112,12 @@ class CaafeAgent(Agent):
         if replies < 1:
             raise AgentError(f"Expected replies of at least 1; got {replies}. Fix: the default is 3.")
         self.name = f"caafe:{writer.name}"
-        own = {"writer": writer.name, "classifier": classifier, "min_gain": min_gain, "replies": replies}
+        own: dict[str, JSON] = {
+            "writer": writer.name,
+            "classifier": classifier,
+            "min_gain": min_gain,
+            "replies": replies,
+        }
         self.settings = {**own, **{f"writer.{name}": value for name, value in writer.settings.items()}}
         self._writer, self._classifier, self._min_gain, self._replies = writer, classifier, min_gain, replies
 
@@ -151,7 +157,8 @@ class CaafeAgent(Agent):
 
     def _written(self) -> tuple[Features | None, Usage, str]:
         """New features, what they cost, and what was answered; None if no answer held code."""
-        usage, notes, mended = Usage(), [], ""
+        usage, mended = Usage(), ""
+        notes: list[str] = []
         for _ in range(self._replies):
             reply = self._writer.reply(self._prompt() + mended)
             usage, notes = usage + reply.usage, [*notes, reply.text]

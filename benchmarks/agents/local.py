@@ -73,6 +73,10 @@ def coder(*, spoiled: float = 0.5) -> Agent:
 # ---------------------------------------------------------------------- scripts
 
 
+_OF_EPISODE = ("env", "seed", "episode")
+"""Fields of a recorded step that say which episode it is of."""
+
+
 class ScriptedAgent(Agent):
     """Says given actions, one after the other, in every episode.
 
@@ -107,8 +111,9 @@ class ScriptedAgent(Agent):
 def scripted(file: str, *, episode: int = 0) -> Agent:
     """A script: a text file with an action a line, or JSON lines of recorded episodes.
 
-    A JSON line is a step, `{"action": ...}`, or an episode, `{"steps": [{"action": ...}, ...]}`; other fields are
-    ignored. Actions of several lines need JSON.
+    A JSON line is a step, `{"action": ...}`, of the episode that `env`, `seed` and `episode` say (as the runner records
+    steps), or a whole episode, `{"steps": [{"action": ...}, ...]}`; other fields are ignored. Actions of several lines
+    need JSON.
 
     Args:
         file: The file; JSON lines if it is called `.jsonl`.
@@ -132,22 +137,24 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
 
 
 def _recorded(file: str, lines: list[str]) -> list[list[str]]:
-    """The actions of each recorded episode; lines of single steps are one episode."""
-    episodes: list[list[str]] = []
-    alone: list[str] = []
+    """The actions of each recorded episode, in the order of the file."""
+    episodes: dict[object, list[str]] = {}
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
+            if number == 1 and "format" in entry and "action" not in entry:
+                continue  # it says what the lines below are
             if "steps" in entry:
-                episodes.append([_text(step["action"]) for step in entry["steps"]])
+                episodes[number] = [_text(step["action"]) for step in entry["steps"]]
             else:
-                alone.append(_text(entry["action"]))
-        except (ValueError, TypeError, KeyError) as error:
+                episode = tuple(entry.get(name) for name in _OF_EPISODE)
+                episodes.setdefault(episode, []).append(_text(entry["action"]))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise AgentError(
                 f"Expected a step with an action, or an episode with steps, in line {number} of {file!r}; got "
                 f"{line[:80]!r} ({type(error).__name__}: {error}). Fix: record episodes with their steps."
             ) from error
-    return [*episodes, *([alone] if alone else [])]
+    return list(episodes.values())
 
 
 def _text(action: object) -> str:

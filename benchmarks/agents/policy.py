@@ -16,10 +16,13 @@ from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation
 
 if TYPE_CHECKING:
     from poad_sb3.choosers import Chooser, Chosen
+    from poad_sb3.paths import TokenPath
     from poad_sb3.policies import LLMPolicy
 
 __all__ = ["PolicyAgent", "ZeroShotAgent", "checkpoint", "untrained", "zero_shot"]
 
+_REMEMBERED = 4_096
+"""Actions in their situations whose values are kept: small tasks come back to the same ones."""
 _ZERO_SHOT = ("candidates", "trie", "free")
 
 
@@ -43,12 +46,13 @@ class PolicyAgent(Agent):
         deterministic: bool,
         whole_values: bool = False,
     ) -> None:
-        from poad_sb3.rows import ScoreCache
+        from poad_sb3.rows import Memo, ScoreCache
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values = deterministic, whole_values
         self._scores = ScoreCache(policy.adapter_parameters())
+        self._read = Memo(self._read_path, _REMEMBERED)  # nobody changes the weights here
         needs = policy.lm.prompter.template.needs
         self._context, self._has_begun = EpisodeContext(needs.history, needs.fields), False
         self._rng = np.random.default_rng()
@@ -56,7 +60,7 @@ class PolicyAgent(Agent):
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         """See `Agent.begin`."""
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
-        self._has_begun = False
+        self._context, self._has_begun = self._context.begun(""), False
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
@@ -92,18 +96,19 @@ class PolicyAgent(Agent):
         return Usage(0, len(chosen.path.prompt), len(chosen.path.action))
 
     def _credit(self, chosen: Chosen) -> TokenCredit | None:
-        path = chosen.path
-        if len(chosen.log_probs) != len(path.action):  # BADQ knows the whole action alone
+        if len(chosen.log_probs) != len(chosen.path.action):  # BADQ knows the whole action alone
             return None
-        return TokenCredit(self._token_texts(chosen), tuple(chosen.log_probs.tolist()), self._values(chosen))
+        tokens, values = self._read(chosen.path)
+        return TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
 
-    def _token_texts(self, chosen: Chosen) -> tuple[str, ...]:
+    def _read_path(self, path: TokenPath) -> tuple[tuple[str, ...], tuple[float, ...]]:
+        """Text of each token of an action, and value before it."""
         from poad_sb3.generations import token_texts
 
-        return tuple(token_texts(self.policy.lm.tokenizer, chosen.path.prompt, chosen.path.action))
+        return tuple(token_texts(self.policy.lm.tokenizer, path.prompt, path.action)), self._values(path)
 
-    def _values(self, chosen: Chosen) -> tuple[float, ...]:
-        values: list[float] = self.policy.token_values([chosen.path]).values.tolist()
+    def _values(self, path: TokenPath) -> tuple[float, ...]:
+        values: list[float] = self.policy.token_values([path]).values.tolist()
         return tuple(values[:1] * len(values) if self._whole_values else values)
 
 
@@ -149,7 +154,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
         chosen = self._choose(self._writer, prompt, None, self._info)
         return Reply(chosen.text, self._usage(chosen))
 
-    def _values(self, chosen: Chosen) -> tuple[float, ...]:
+    def _values(self, path: TokenPath) -> tuple[float, ...]:
         return ()  # it has no critic
 
 
@@ -193,7 +198,7 @@ def checkpoint(
         trained.policy,
         settings,
         deterministic=deterministic,
-        whole_values=getattr(trained, "credit_level", None) is CreditLevel.ACTION,
+        whole_values=getattr(trained, "credit_level", None) == CreditLevel.ACTION,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -120,8 +121,13 @@ def _factory(kind: Kind) -> Callable[..., Agent]:
 
 def _checked(name: str, factory: Callable[..., Agent], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, each known and of the type that the factory says."""
-    parameters = inspect.signature(factory, eval_str=True).parameters.values()
-    known = {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
+    try:
+        signature = inspect.signature(factory, eval_str=True)
+    except NameError:  # another package's annotation of a type that it imports for checkers only
+        signature = inspect.signature(factory)
+    parameters = signature.parameters.values()
+    typed = (one.replace(annotation=Any) if one.annotation is one.empty else one for one in parameters)
+    known = {one.name: one.annotation for one in typed if one.kind is one.KEYWORD_ONLY}
     passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters)  # to what it wraps, which checks them itself
     for setting, value in settings.items():
         if setting not in known and not passes_on:
@@ -137,16 +143,13 @@ def _checked(name: str, factory: Callable[..., Agent], settings: Mapping[str, An
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - an annotation
     """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
-    allowed = typing.get_args(hint) if typing.get_origin(hint) not in (None, *_GENERIC) else (hint,)
-    kinds_of = [typing.get_origin(one) or one for one in allowed]
-    if any(not isinstance(one, type) for one in kinds_of):  # Any, and what else says nothing
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
+    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # says nothing, or nothing known here
         return True
     if isinstance(value, bool):
         return bool in kinds_of
     return isinstance(value, tuple(kinds_of)) or (isinstance(value, int) and float in kinds_of)
-
-
-_GENERIC = (list, dict, tuple, Mapping)
 
 
 def _told(hint: Any) -> str:  # noqa: ANN401 - an annotation

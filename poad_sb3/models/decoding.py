@@ -46,23 +46,23 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
         """Append, and return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            self._rooms = [key_states.new_empty(0), value_states.new_empty(0)]
         length = self.get_seq_length()
-        self.keys, self.values = (
-            _appended(old, length, new) for old, new in ((self.keys, key_states), (self.values, value_states))
-        )
+        both = ((self.keys, key_states), (self.values, value_states))
+        self._rooms = [_with_room(room, old, length, new) for room, (old, new) in zip(self._rooms, both, strict=True)]
+        self.keys, self.values = (room[..., : length + key_states.shape[-2], :] for room in self._rooms)
         return self.keys, self.values
 
 
-def _appended(old: Tensor, length: int, new: Tensor) -> Tensor:
-    """`old` with `new` behind it, in the same memory if there is room: the base of the view `old`."""
+def _with_room(room: Tensor, old: Tensor, length: int, new: Tensor) -> Tensor:
+    """`new` written behind the first `length` columns of `old`: in `room`, if `old` lies there and it has enough."""
     end = length + new.shape[-2]
-    room = old if old._base is None or not length else old._base
-    if not length or room.shape[:-2] != new.shape[:-2] or room.shape[-2] < end:
+    if not length or old.data_ptr() != room.data_ptr() or room.shape[-2] < end or len(room) != len(new):
         room = new.new_empty(*new.shape[:-2], end + CACHE_ROOM, new.shape[-1])
         if length:
             room[..., :length, :] = old
     room[..., length:end, :] = new
-    return room[..., :end, :]
+    return room
 
 
 class CachedDecoding(Decoding):
