@@ -104,11 +104,13 @@ def check_arguments(
         PresetError: For an unknown argument, or one that would have no effect.
         ValueError: For numbers out of range.
     """
-    _require_known("arguments", kind.__name__, arguments, known_arguments(kind))
-    policy = set(inspect.signature(kind.policy_aliases["LLMPolicy"]).parameters)
+    known = known_arguments(kind)
     own = {"observation_space", "action_space", "lr_schedule", "critic_lr_schedule", "use_sde", "device"}
-    settings = arguments.get(MERGED) or {}
-    _require_known(MERGED, kind.__name__, settings, policy - own - known_arguments(kind).keys())
+    of_policy = set(inspect.signature(kind.policy_aliases["LLMPolicy"]).parameters) - own - known.keys()
+    for name in of_policy.intersection(arguments):
+        raise PresetError(f"Expected arguments of {kind.__name__}; {name} is one of its policy. Fix: {MERGED}.{name}.")
+    _require_known("arguments", kind.__name__, arguments, known)
+    _require_known(MERGED, kind.__name__, arguments.get(MERGED) or {}, of_policy)
     made = kind("LLMPolicy", None, _init_setup_model=False, **arguments)
     for name in arguments if given is None else given:
         why = _why_useless(name, made)

@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from poad_sb3.memory import CACHE_ROOM
 from poad_sb3.models.packing import TokenIds, TokenRow
+from poad_sb3.models.passes import attention_bias
 
 __all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
 
@@ -74,10 +75,12 @@ class CachedDecoding(Decoding):
     Args:
         base: A transformers model, its adapter as it shall be.
         prompts: Token ids, at least one each.
+        takes_bias: Whether the model can be told by `attention_bias` what is seen; else it makes that of the padding,
+            anew for every token.
     """
 
-    def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:  # noqa: ANN401 - transformers has no types
-        self._decoder, device = base.get_decoder(), base.device
+    def __init__(self, base: Any, prompts: Sequence[TokenIds], *, takes_bias: bool = False) -> None:  # noqa: ANN401
+        self._base, self._takes_bias, device = base, takes_bias, base.device
         numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         longest = max(map(len, prompts))
         ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in numbers], device=device)
@@ -106,9 +109,10 @@ class CachedDecoding(Decoding):
         self._next = self._next + 1
 
     def _run(self, ids: Tensor, positions: Tensor) -> None:
-        output = self._decoder(
+        one_each = self._takes_bias and ids.shape[1] == 1
+        output = self._base.get_decoder()(
             input_ids=ids,
-            attention_mask=self._mask,
+            attention_mask=attention_bias(self._mask[:, None].bool(), self._base) if one_each else self._mask,
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,

@@ -126,7 +126,7 @@ def test_decoding_gives_what_whole_passes_give(
         lambda _, __, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
     )
     with lm.decoding():
-        ours = CachedDecoding(lm.base, prompts)
+        ours = lm.start_decoding(prompts)
         states = [(ours.hidden, [list(text) for text in texts])]
         for step in range(12):
             keep = sorted(random.permutation(len(texts))[: max(1, len(texts) - step % 2)].tolist())

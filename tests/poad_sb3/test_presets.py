@@ -146,6 +146,7 @@ REFUSED = [
     (TWOSOME, "paper/datascicoding", {}, r"is for POAD, NTPO; got TWOSOME"),
     (POAD, "paper/overcooked", {"gama": 0.9}, r"Expected arguments of POAD; got 'gama'. Did you mean gamma"),
     (POAD, "paper/overcooked", {"use_sde": True}, r"Expected arguments of POAD; got 'use_sde'"),
+    (POAD, "paper/overcooked", {"dtype": "x"}, r"dtype is one of its policy. Fix: policy_kwargs.dtype"),
     (POAD, "paper/overcooked", {"policy_kwargs": {"modle": "x"}}, r"Expected policy_kwargs .* Did you mean model"),
     (POAD, "paper/overcooked", {"policy_kwargs": {"paper_mode": True}}, r"Expected policy_kwargs of POAD"),
     (POAD, "paper/overcooked", {"max_new_tokens": 9}, r"max_new_tokens has none: action_sampling is 'candidates'"),
