@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from benchmarks.runner.results import METRICS, Cell, references_of
-from benchmarks.runner.statistics import Curve, estimate, mean
+from benchmarks.runner.statistics import Curve, Estimate, estimate, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def plot_scores(cells: Sequence[Cell]) -> Figure:
     """Means with intervals: a line for each task, a panel for each metric, a colour for each agent."""
     envs = list(dict.fromkeys(cell.env for cell in cells))
     agents = list(dict.fromkeys(cell.agent for cell in cells))
-    height = 1.1 + len(envs) * max(0.36, 0.17 * len(agents) + 0.1)
+    height = 1.1 + len(envs) * max(0.32, 0.13 * len(agents) + 0.1)
     with style():
         figure = Figure(figsize=(11, height), layout="constrained")
         panels = figure.subplots(1, len(_METRICS), sharey=True, squeeze=False)[0]
@@ -69,34 +69,28 @@ def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], envs: Sequence[st
     for number, agent in enumerate(agents):
         own = [cell for cell in cells if cell.agent == agent]
         found = [estimate([cell.scores(name)], mean) for cell in own]
-        values = [factor * one.value for one in found]
         offset = (number - (len(agents) - 1) / 2) * min(0.2, 0.7 / len(agents))
-        axes.errorbar(
-            values,
-            [envs.index(cell.env) + offset for cell in own],
-            xerr=[
-                [
-                    value - factor * (one.value if one.low is None else one.low)
-                    for value, one in zip(values, found, strict=True)
-                ],
-                [
-                    factor * (one.value if one.high is None else one.high) - value
-                    for value, one in zip(values, found, strict=True)
-                ],
-            ],
-            fmt=_MARKERS[number % len(_MARKERS)],
-            color=PALETTE[number % len(PALETTE)],
-            markersize=4.5,
-            elinewidth=1.4,
-            capsize=2,
-            label=agent,
-        )
+        rows = [envs.index(cell.env) + offset for cell in own]
+        _mark_estimates(axes, found, rows, factor, number, agent)
     if name == "discounted_return":
         _mark_references(axes, envs)
     axes.set_xlabel(f"{metric.title}{', %' if metric.is_rate else ''}")
     if metric.is_rate:
         axes.set_xlim(-4, 104)
     axes.tick_params(axis="y", length=0)
+
+
+def _mark_estimates(
+    axes: Axes, found: Sequence[Estimate], rows: Sequence[float], factor: float, number: int, label: str | None
+) -> None:
+    """Points with their intervals. A percentile interval need not hold its point, so it is a line of its own."""
+    color = PALETTE[number % len(PALETTE)]
+    marker = _MARKERS[number % len(_MARKERS)]
+    values = [factor * one.value for one in found]
+    axes.plot(values, rows, marker, color=color, markersize=4.5, label=label)
+    for row, one in zip(rows, found, strict=True):
+        if one.low is not None and one.high is not None:
+            axes.plot([factor * one.low, factor * one.high], [row, row], "|-", color=color, markersize=5, linewidth=1.4)
 
 
 def _mark_references(axes: Axes, envs: Sequence[str]) -> None:
@@ -115,10 +109,7 @@ def plot_improvements(pairs: Sequence[Improvement]) -> Figure:
     with style():
         figure = Figure(figsize=(7.5, 1.1 + 0.36 * len(pairs)), layout="constrained")
         axes = figure.subplots()
-        for row, pair in enumerate(pairs):
-            value, low, high = pair.probability
-            ends = [[value - (value if low is None else low)], [(value if high is None else high) - value]]
-            axes.errorbar([value], [row], xerr=ends, fmt="o", color=PALETTE[0], markersize=5, elinewidth=2, capsize=3)
+        _mark_estimates(axes, [pair.probability for pair in pairs], range(len(pairs)), 1.0, 0, None)
         axes.axvline(0.5, color="0.4", linestyle="--", linewidth=1)
         axes.set_yticks(range(len(pairs)), [f"{pair.first} > {pair.second}" for pair in pairs])
         axes.set(

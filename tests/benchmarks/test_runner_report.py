@@ -14,8 +14,16 @@ from benchmarks.runner import leaderboard
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.files import write_picture
 from benchmarks.runner.plan import Plan
-from benchmarks.runner.plots import plot_curves, plot_scores
-from benchmarks.runner.report import aggregates, improvements, markdown_tables, overview_table, shown, write_report
+from benchmarks.runner.plots import plot_curves, plot_improvements, plot_scores
+from benchmarks.runner.report import (
+    Improvement,
+    aggregates,
+    improvements,
+    markdown_tables,
+    overview_table,
+    shown,
+    write_report,
+)
 from benchmarks.runner.results import METRICS, load, normalised, references_of
 from benchmarks.runner.session import measure, steps_file
 from benchmarks.runner.statistics import Estimate, learning_curve
@@ -172,6 +180,15 @@ def test_the_picture_of_scores_has_a_line_for_every_task_and_a_panel_for_every_m
         "steps",
         "invalid actions, %",
     ]
+
+
+def test_an_interval_may_lie_beside_its_estimate(tmp_path: Path) -> None:
+    """Percentile intervals of skewed scores can; and 1 can be a rounding error below 1."""
+    pairs = [Improvement("a", "b", 3, Estimate(1.0, 0.9999999999999999, 0.9999999999999999)),
+             Improvement("b", "c", 1, Estimate(0.5, 0.6, 0.8))]  # fmt: skip
+    (axes,) = plot_improvements(pairs).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a > b", "b > c"]
+    assert [list(line.get_xdata()) for line in axes.lines][2] == [0.6, 0.8]
 
 
 def test_curves_are_drawn_with_bands_seeds_and_references(tmp_path: Path) -> None:
