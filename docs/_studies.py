@@ -196,8 +196,14 @@ def _credited(content: Content) -> str:
 
 def _timed(content: Content) -> str:
     rows = [
-        (code(one["env"]), one["policy"], one["method"], f"{one['steps']:,}", f"{one['seconds']:.1f}")
-        + (f"{one['steps_per_second']:.0f}",)
+        (
+            code(one["env"]),
+            one["policy"],
+            one["method"],
+            f"{one['steps']:,}",
+            f"{one['seconds']:.1f}",
+            f"{one['steps_per_second']:.0f}",
+        )
         for one in content["rows"]
     ]
     head = ("task", "policy", "method", "steps", "seconds", "steps/s")
