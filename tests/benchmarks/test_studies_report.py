@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 from PIL import Image
 from studies_users import fill, result
 from typer.testing import CliRunner
@@ -299,6 +301,22 @@ def test_the_page_shows_every_study(
     assert "| TWOSOME |" in pages.same_policy_results("VirtualHome-FoodPreparation-v0")
     assert "0.500, 0.520, 0.540" in pages.poad_results("")
     assert "Not measured yet" in pages.same_policy_results("VirtualHome-Entertainment-v0")
+
+
+RESULTS_PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "command", re.findall(r"^python -m benchmarks study (.*?)(?: *#.*)?$", RESULTS_PAGE, re.MULTILINE)
+)
+def test_the_command_lines_shown_are_understood(command: str) -> None:
+    typer.main.get_command(app).commands["study"].make_context("study", command.split())
+
+
+def test_every_option_is_explained() -> None:
+    command = typer.main.get_command(app).commands["study"]
+    options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    assert set(re.findall(r"^\| `(--[\w-]+)` \|", RESULTS_PAGE, re.MULTILINE)) == options
 
 
 @pytest.mark.parametrize("study", ALL, ids=lambda study: study.name)
