@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 __all__ = ["RESULTS", "describe_machine"]
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("lang-envs", "gymnasium", "numpy", "torch", "stable-baselines3", "transformers", "peft")
+_PACKAGES = ("lang-envs", "gymnasium", "numpy", "scikit-learn", "torch", "stable-baselines3", "transformers", "peft")
 
 
 def describe_machine() -> dict[str, object]:
@@ -20,12 +21,20 @@ def describe_machine() -> dict[str, object]:
         (line.split(":", 1)[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
     )
     return {
-        "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
+        "command": f"python -m {shlex.join([_module(), *sys.argv[1:]])}",
         "cpu": cpu,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in _PACKAGES},
+        "versions": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
     }
+
+
+def _version(name: str) -> str | None:
+    """Version of a package; None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu_lines() -> list[str]:
@@ -35,4 +44,4 @@ def _cpu_lines() -> list[str]:
 
 def _module() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec is not None else Path(sys.argv[0]).name
+    return spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name

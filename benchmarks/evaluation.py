@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from scipy import stats
 
+from benchmarks.agents import base
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.episodes import make_text_env, play_episode
 from lang_envs import LangEnv
 from lang_envs.agents import Agent, oracle_agent, random_agent
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+
+if TYPE_CHECKING:
+    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = [
     "Agent",
@@ -24,13 +29,6 @@ __all__ = [
     "random_agent",
     "summarize",
 ]
-
-_DISCOUNTS = {"Overcooked": 0.99, "VirtualHome": 0.95}
-
-
-def discount_of(env_id: str) -> float:
-    """Discount of the returns that the published code bases report: per primitive move, which a command is one of."""
-    return _DISCOUNTS.get(env_id.split("-")[0], 1.0)
 
 
 class Episode(NamedTuple):
@@ -64,28 +62,27 @@ def model_agent(model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> 
     return act
 
 
-def play(env_id: str, agent: Agent, n_episodes: int, *, seed: int = 0) -> list[Episode]:
-    """Play whole episodes.
+class _Function(base.Agent):
+    """An `Agent` function, which sees the environment and keeps its own source of chance from episode to episode."""
 
-    A macro-action's reward counts its primitives from 0, so it is discounted by the primitives before it.
-    """
-    env, discount = gym.make(env_id, disable_env_checker=True), discount_of(env_id)
-    inner = env.unwrapped
-    assert isinstance(inner, LangEnv)
-    episodes = []
-    for number in range(n_episodes):
-        text, info = env.reset(seed=seed + number)
-        total, elapsed, n_actions, over = 0.0, 0, 0, False
-        while not over:
-            action = agent(inner, text, info["admissible_actions"])
-            text, reward, terminated, truncated, info = env.step(inner.action_space.encode(action))
-            total += discount**elapsed * float(reward)
-            elapsed += info.get("primitive_steps", 1)
-            n_actions += 1
-            over = terminated or truncated
-        episodes.append(Episode(total, info["success"], n_actions, elapsed))
+    name, settings = "function", {}
+
+    def __init__(self, function: Agent) -> None:
+        self._function = function
+
+    def begin(self, env: LangEnv[Any], seed: int) -> None:
+        self._env = env
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> base.Decision:
+        return base.Decision(self._function(self._env, observation, info["admissible_actions"]))
+
+
+def play(env_id: str, agent: Agent, n_episodes: int, *, seed: int = 0) -> list[Episode]:
+    """Play whole episodes, seeded with `seed` and the numbers after it; see `play_episode`."""
+    env, discount, player = make_text_env(env_id), discount_of(env_id), _Function(agent)
+    results = [play_episode(env, player, seed + number, discount) for number in range(n_episodes)]
     env.close()
-    return episodes
+    return [Episode(one.discounted_return, one.success, one.n_actions, one.n_moves) for one in results]
 
 
 def summarize(episodes: list[Episode]) -> Summary:

@@ -18,6 +18,7 @@ from _bad import BAD_TABLES
 from _data import digest_table, exit_codes, preprocessing_table, source_table
 from _families import FAMILIES, make, rows_of
 from _kitchen import kitchen_graph
+from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
 from _methods import methods_table
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
@@ -183,7 +184,7 @@ def _results(name: str) -> str:
     """Tables and pictures of the committed learning studies; of one, if its file is named."""
     paths = [RESULTS / f"{name}.json"] if name else sorted(RESULTS.glob("*.json"))
     studies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-    parts = [_study(stem, study) for stem, study in studies.items() if "runs" in study]
+    parts = [_study(stem, study) for stem, study in studies.items() if "references" in study]
     return "\n\n".join(parts) or "No results are committed yet; `make bench` makes them."
 
 
@@ -209,6 +210,7 @@ def _summary(summary: dict[str, Any]) -> tuple[str, ...]:
 
 _GENERATORS: dict[str, Callable[[str], str]] = {
     "after-failure": _after_failure,
+    "agents": agent_table,
     "arguments": arguments,
     "baselines": baseline_table,
     "checks": _checks,
@@ -220,9 +222,12 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "datasets": dataset_table,
     "descriptions": _descriptions,
     "drawing": _drawing,
+    "episode-fields": episode_fields,
     "families": _families,
     "farming": _farming,
     "ids": _ids,
+    "leaderboard-families": leaderboard_families,
+    "leaderboard-tasks": leaderboard_tasks,
     "methods": methods_table,
     "kitchen-values": _kitchen_values,
     "observation": _observation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -102,7 +102,7 @@ def require_llm() -> None:
         )
 
 
-def parse_settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
+def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], NoReturn] = fail) -> dict[str, Any]:
     """Settings from NAME=VALUE; a dotted name goes into a mapping.
 
     A value is JSON, one of Python's True, False and None, or else text.
@@ -110,18 +110,19 @@ def parse_settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
     Args:
         option: Name of the command's option, for errors.
         pairs: What it was given.
+        refuse: Says what is wrong, and ends the command.
     """
     parsed: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         *outer, last = name.split(".")
         if not equals or not all(part.isidentifier() for part in (*outer, last)):
-            fail(f"Expected {option} NAME=VALUE, with identifiers and dots for a NAME; got {pair!r}.")
+            refuse(f"Expected {option} NAME=VALUE, with identifiers and dots for a NAME; got {pair!r}.")
         place = parsed
         for part in outer:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                fail(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
+                refuse(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
         try:
             place[last] = json.loads(value)
         except ValueError:

@@ -1,0 +1,182 @@
+"""The commands. Typer reads arguments, defaults and help from their signatures and docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.runner.errors import AgentFailedError, BenchmarkError
+from benchmarks.runner.lines import file_name
+from benchmarks.runner.plan import Plan
+from benchmarks.runner.players import Workers
+from benchmarks.runner.studies import studies
+from lang_envs.cli.common import console, require_parts, resolve
+from lang_envs.errors import LangEnvsError
+from poad_sb3.errors import PoadError
+
+__all__ = ["app"]
+
+REFUSED, STOPPED = 1, 3
+"""Exit codes, as of `poad`: nothing was done; an agent failed, and what was played before is kept."""
+_REFUSALS = (BenchmarkError, LangEnvsError, PoadError, OSError)
+_ASKS = "human"  # who needs the terminal to itself
+
+app = typer.Typer(
+    name="python -m benchmarks",
+    help="Measure agents on tasks, and report what was measured.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def fail(message: str, code: int = REFUSED) -> NoReturn:
+    """One line on stderr, and the end."""
+    typer.echo(f"benchmarks: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code)
+
+
+@app.callback(invoke_without_command=True)
+def overview(context: typer.Context) -> None:
+    """Measure agents on tasks, and report what was measured."""
+    if context.invoked_subcommand is not None:
+        return
+    typer.echo(context.get_help())
+    table = Table("study", "what it measures", box=None, title="Studies, each by python -m benchmarks.STUDY")
+    table.title_justify = "left"
+    for name, told in studies().items():
+        table.add_row(Text(name, style="cyan"), Text(told))
+    console().print(table)
+
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results files of `run`.")]
+
+
+@app.command()
+def run(
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC", help="Who plays: random, oracle, checkpoint:PATH, module:function ...; {seed} is the seed."
+        ),
+    ],
+    env: Annotated[list[str], typer.Option(metavar="ID", help="A task: an id, or module:Id-v0; repeatable.")],
+    agent_set: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of the agent; repeatable.")
+    ] = None,
+    env_set: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of gym.make; repeatable.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes of every seed on every task.")] = 100,
+    seeds: Annotated[int, typer.Option(help="Seeds; intervals are taken over them.")] = 5,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Episodes that are played at a time.")] = 1,
+    where: Annotated[
+        Workers, typer.Option("--in", help="Where: processes to compute, threads to wait for a server.")
+    ] = Workers.PROCESSES,
+    steps: Annotated[bool, typer.Option("--steps", help="Record every step too, in FILE.steps.jsonl.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Results file; runs/benchmarks/AGENT.jsonl by default.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Name of the agent in tables, instead of its own.")] = None,
+    leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
+) -> None:
+    """Play episodes into a file; the same command goes on where it was stopped."""
+    settings = _settings("--env-set", env_set or ())
+    try:
+        plan = Plan(
+            agent=agent,
+            envs=tuple(env),
+            episodes=episodes,
+            seeds=seeds,
+            first_seed=first_seed,
+            agent_settings=_settings("--agent-set", agent_set or ()),
+            env_settings=settings,
+            steps=steps,
+            label=label,
+        )
+        for env_id in env:
+            require_parts(resolve(env_id), settings)
+        path = out or Path("runs/benchmarks") / f"{file_name(label or agent)}.jsonl"
+        _measure(plan, path, workers, where)
+        if leaderboard:
+            _submit([path])
+    except AgentFailedError as error:
+        if error.trace:
+            typer.echo(error.trace, err=True)
+        fail(str(error), STOPPED)
+    except _REFUSALS as error:
+        fail(str(error))
+
+
+def _measure(plan: Plan, path: Path, n_workers: int, workers: Workers) -> None:
+    from benchmarks.runner.report import overview_table
+    from benchmarks.runner.results import load
+    from benchmarks.runner.session import measure
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(), transient=True, disable=plan.agent == _ASKS) as progress:
+        task = progress.add_task(plan.label or plan.agent, total=None)
+
+        def watch(found: int, total: int) -> None:
+            progress.update(task, completed=found, total=total)
+
+        done = measure(plan, path, n_workers=n_workers, workers=workers, watch=watch)
+    console().print(overview_table(load([path])))
+    told = f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there."
+    console().print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    files: Files,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder; that of the first file's name by default.")
+    ] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option(metavar="ENV/SEED/EPISODE", help="Whose token credit is drawn; the first success by default."),
+    ] = None,
+) -> None:
+    """Write tables (Markdown) and pictures (PNG, HTML) of results files."""
+    from benchmarks.runner.report import overview_table, write_report
+    from benchmarks.runner.results import load
+
+    try:
+        written = write_report(files, out or files[0].with_suffix(""), rollout)
+        console().print(overview_table(load(files)))
+    except _REFUSALS as error:
+        fail(str(error))
+    for path in written:
+        console().print(f"  {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def submit(
+    files: Files,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace what is there of the same agent.")] = False,
+) -> None:
+    """Add the results of agents to the leaderboard, which the site's page is made from."""
+    try:
+        _submit(files, replace=replace)
+    except _REFUSALS as error:
+        fail(str(error))
+
+
+def _submit(files: Sequence[Path], *, replace: bool = False) -> None:
+    from benchmarks.runner.leaderboard import add
+    from benchmarks.runner.results import load
+
+    for path in add(load(files), replace=replace):
+        console().print(f"On the leaderboard: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
+    from poad_sb3.cli.common import parse_settings
+
+    return parse_settings(option, pairs, fail)

@@ -1,0 +1,92 @@
+"""Token credit of a recorded episode: what each way of assigning credit makes of the same values and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poad_sb3.credit import next_state_values, token_gae
+
+__all__ = ["CREDITS", "GAE_LAMBDA", "GAMMA", "CreditRule", "credit_of_episode"]
+
+GAMMA, GAE_LAMBDA = 0.95, 0.95
+"""Defaults of the algorithms, per action."""
+
+
+class CreditRule(NamedTuple):
+    """A way to assign credit.
+
+    Attributes:
+        gamma_token: Discount inside an action; None for that between actions.
+        whole_actions: One value before the action and one advantage for all its tokens.
+    """
+
+    gamma_token: float | None = 1.0
+    whole_actions: bool = False
+
+
+CREDITS: dict[str, CreditRule] = {
+    "POAD": CreditRule(),
+    "NTPO": CreditRule(gamma_token=None),
+    "TWOSOME": CreditRule(whole_actions=True),
+}
+"""By the algorithm that has it."""
+
+
+def credit_of_episode(
+    rewards: Sequence[float],
+    values: Sequence[Sequence[float]],
+    final_value: float = 0.0,
+    *,
+    gamma: float = GAMMA,
+    gae_lambda: float = GAE_LAMBDA,
+) -> dict[str, list[list[float]]]:
+    """Advantages of all tokens of an episode, by the name of the rule.
+
+    Args:
+        rewards: Of every action.
+        values: Before each token of every action, at least one.
+        final_value: Of the observation after the last action: 0 where the episode terminated.
+        gamma: Discount between actions.
+        gae_lambda: GAE lambda between actions; inside actions it is 1.
+    """
+    return {
+        name: _advantages(rule, np.array(rewards, dtype=np.float64), values, final_value, gamma, gae_lambda)
+        for name, rule in CREDITS.items()
+    }
+
+
+def _advantages(
+    rule: CreditRule,
+    rewards: NDArray[np.float64],
+    values: Sequence[Sequence[float]],
+    final_value: float,
+    gamma: float,
+    gae_lambda: float,
+) -> list[list[float]]:
+    judged = [one[:1] if rule.whole_actions else one for one in values]
+    lengths = np.array([[len(one)] for one in judged])  # [steps, 1]: one environment
+    padded = np.zeros((len(judged), 1, int(lengths.max())))
+    for row, one in zip(padded, judged, strict=True):
+        row[0, : len(one)] = one
+    ends = np.zeros((len(judged), 1), dtype=bool)
+    ends[-1] = True
+    final = np.full(1, final_value)
+    found = token_gae(
+        rewards[:, None],
+        padded,
+        lengths,
+        next_state_values(padded[..., 0], final, ends, np.broadcast_to(final, ends.shape)),
+        ends,
+        gamma=gamma,
+        gae_lambda=gae_lambda,
+        gamma_token=gamma if rule.gamma_token is None else rule.gamma_token,
+        gae_lambda_token=1.0,
+    )[:, 0]
+    return [
+        [float(row[0])] * len(one) if rule.whole_actions else [float(value) for value in row[: len(one)]]
+        for row, one in zip(found, values, strict=True)
+    ]

@@ -1,0 +1,190 @@
+"""The episode loop: one agent plays one episode, and what came of it is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from benchmarks.agents.base import Agent, Decision, Usage
+from benchmarks.runner.errors import AgentFailedError
+from lang_envs import LangEnv
+from lang_envs.wrappers import TextAction
+
+__all__ = ["FAMILY_FIELDS", "Result", "Step", "check_decision", "make_text_env", "play_episode"]
+
+
+class Step(NamedTuple):
+    """One decision and what came of it.
+
+    Attributes:
+        observation: What the agent was shown.
+        admissible_actions: What was listed; None where any text is an action.
+        decision: What it answered.
+        reward: Of the step.
+        terminated: The episode ended by success or failure.
+        truncated: Its time is up.
+        next_observation: What is shown after it.
+        info: Of the step.
+    """
+
+    observation: str
+    admissible_actions: list[str] | None
+    decision: Decision
+    reward: float
+    terminated: bool
+    truncated: bool
+    next_observation: str
+    info: Mapping[str, Any]
+
+    @property
+    def moves(self) -> int:
+        """Units of time it took: the moves of a macro-action, or 1."""
+        return int(self.info.get("primitive_steps", 1))
+
+
+class Result(NamedTuple):
+    """What came of an episode.
+
+    Attributes:
+        episode_return: Sum of the rewards.
+        discounted_return: The same, a reward discounted by the moves made before its action.
+        success: Whether the goal was reached.
+        n_actions: Decisions.
+        n_moves: Units of time.
+        n_invalid: Decisions whose text is outside the command set.
+        terminated: It ended by success or failure.
+        truncated: Its time was up.
+        usage: What the decisions cost together.
+        family: What matters in the family, see `FAMILY_FIELDS`.
+    """
+
+    episode_return: float
+    discounted_return: float
+    success: bool
+    n_actions: int
+    n_moves: int
+    n_invalid: int
+    terminated: bool
+    truncated: bool
+    usage: Usage
+    family: dict[str, Any]
+
+
+class _Share(NamedTuple):
+    """A share of the decisions: of those whose info has `key`, how many satisfy `test`."""
+
+    key: str
+    test: Callable[[Mapping[str, Any]], bool]
+    meaning: str
+
+
+_SHARES = {
+    "ran_share": _Share("status", lambda info: info["status"] == "ok", "share of the attempts whose code ran"),
+    "refused_share": _Share(
+        "command_succeeded",
+        lambda info: not (info["command_succeeded"] or info["invalid_action"]),
+        "share of the actions that are commands, and that the world did not carry out",
+    ),
+    "key_share": _Share(
+        "key_correct", lambda info: bool(info["key_correct"]), "share of the actions with the right key"
+    ),
+}
+_LAST = {
+    "best_score": ("best_so_far", "best score of code that ran in the episode; absent if none did"),
+    "data": ("data", "where the rows come from: `real`, `synthetic` or `own`"),
+}
+FAMILY_FIELDS = {name: share.meaning for name, share in _SHARES.items()} | {
+    name: meaning for name, (_, meaning) in _LAST.items()
+}
+"""Fields that some families have beside those of all, and what they mean."""
+
+
+def make_text_env(env_id: str, settings: Mapping[str, Any] | None = None) -> TextAction:
+    """An environment that takes texts; a text that is too long for its action space is an invalid action."""
+    return TextAction(gym.make(env_id, disable_env_checker=True, **(settings or {})))
+
+
+def play_episode(
+    env: TextAction, agent: Agent, seed: int, discount: float, watch: Callable[[Step], None] | None = None
+) -> Result:
+    """Play a whole episode.
+
+    Args:
+        env: From `make_text_env`.
+        agent: Who plays.
+        seed: Of the environment and of the agent.
+        discount: Per move. The reward of a macro-action counts its moves from 0, so that it is discounted by the moves
+            before it.
+        watch: Told every step.
+
+    Raises:
+        AgentFailedError: If the agent answers with anything but a `Decision` as the protocol has it.
+    """
+    observation, info = env.reset(seed=seed)
+    inner = env.unwrapped
+    assert isinstance(inner, LangEnv)
+    agent.begin(inner, seed)
+    infos: list[Mapping[str, Any]] = []
+    total = discounted = 0.0
+    moves, usage, over = 0, Usage(), False
+    terminated = truncated = False
+    while not over:
+        listed = info["admissible_actions"]
+        decision = check_decision(agent.act(observation, info))
+        shown = observation
+        observation, paid, terminated, truncated, info = env.step(decision.text)
+        step = Step(shown, listed, decision, float(paid), terminated, truncated, observation, info)
+        agent.observe(decision, observation, step.reward, terminated, truncated, info)
+        if watch is not None:
+            watch(step)
+        total += step.reward
+        discounted += discount**moves * step.reward
+        moves += step.moves
+        usage = usage + decision.usage
+        infos.append(info)
+        over = terminated or truncated
+    return Result(
+        episode_return=total,
+        discounted_return=discounted,
+        success=bool(info["success"]),
+        n_actions=len(infos),
+        n_moves=moves,
+        n_invalid=sum(bool(one["invalid_action"]) for one in infos),
+        terminated=terminated,
+        truncated=truncated,
+        usage=usage,
+        family=_family(infos),
+    )
+
+
+def check_decision(answer: object) -> Decision:
+    """The answer of an agent, if it is one.
+
+    Raises:
+        AgentFailedError: If it is none.
+    """
+    if not isinstance(answer, Decision) or not isinstance(answer.text, str):
+        got = f"a text of type {type(answer.text).__name__}" if isinstance(answer, Decision) else type(answer).__name__
+        raise AgentFailedError(
+            f"Expected the agent to answer with a Decision whose text is a str; got {got}. "
+            "Fix: return Decision(text), or from a function the text itself."
+        )
+    credit = answer.credit
+    if credit is not None and not all(len(part) in (0, len(credit.tokens)) for part in credit):
+        lengths = ", ".join(str(len(part)) for part in credit)
+        raise AgentFailedError(
+            f"Expected as many log_probs and values as tokens, or none; got {lengths}. Fix: one for each token."
+        )
+    return answer
+
+
+def _family(infos: list[Mapping[str, Any]]) -> dict[str, Any]:
+    shares = {
+        name: sum(share.test(info) for info in infos) / len(infos)
+        for name, share in _SHARES.items()
+        if share.key in infos[-1]
+    }
+    last = {name: infos[-1][key] for name, (key, _) in _LAST.items() if infos[-1].get(key) is not None}
+    return shares | last

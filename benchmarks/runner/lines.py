@@ -1,0 +1,163 @@
+"""`LineFile`: JSON lines that only grow, by one process at a time, and hold whole lines whatever kills it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.runner.errors import FileBusyError, ResultFileError
+
+__all__ = ["Line", "LineFile", "encode", "file_name", "read_lines"]
+
+Record = Mapping[str, Any]
+
+
+class Line(NamedTuple):
+    """A whole line of a file.
+
+    Attributes:
+        record: What it says.
+        end: Where the next one begins, in bytes.
+    """
+
+    record: dict[str, Any]
+    end: int
+
+
+def encode(record: Record) -> bytes:
+    """One line.
+
+    Raises:
+        ResultFileError: If a number is not finite, or a value is nothing that JSON knows.
+    """
+    try:
+        return (
+            json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+                "utf-8", "backslashreplace"
+            )
+            + b"\n"
+        )
+    except (TypeError, ValueError) as error:
+        raise ResultFileError(
+            f"Expected texts, finite numbers, lists and mappings in a results line; {error}. "
+            "Fix: return such values from the agent."
+        ) from error
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "agent"
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The whole lines of a file; what a killed process left behind the last of them is passed over.
+
+    Raises:
+        ResultFileError: If the file cannot be read, or a whole line is no JSON object.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from _lines_of(path, file)
+    except OSError as error:
+        raise ResultFileError(f"Expected a results file that can be read; got {path} ({error.strerror}).") from error
+
+
+def _lines_of(path: Path, lines: Iterator[bytes]) -> Iterator[Line]:
+    end = 0
+    for number, text in enumerate(lines, start=1):
+        if not text.endswith(b"\n"):
+            return
+        end += len(text)
+        try:
+            record = json.loads(text)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise ResultFileError(
+                f"Expected a JSON object in every line; line {number} of {path} is {text[:60]!r}. "
+                "Fix: restore the file, or begin another with --out."
+            )
+        yield Line(record, end)
+
+
+class LineFile:
+    """A file of JSON lines, open for appending by this process alone. Use it in a `with` statement.
+
+    Args:
+        path: The file; it and its folder are made where they are not there.
+
+    Raises:
+        FileBusyError: If another process has it open.
+        ResultFileError: If it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise ResultFileError(
+                f"Expected a file that can be written; got {path} ({error.strerror}). Fix: name another with --out."
+            ) from error
+        try:
+            _lock(self._file, path)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> LineFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)  # and with it the lock
+
+    def lines(self) -> Iterator[Line]:
+        """The whole lines."""
+        return read_lines(self.path)
+
+    def cut(self, end: int) -> None:
+        """Drop what is beyond a byte."""
+        os.ftruncate(self._file, end)
+        os.fsync(self._file)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add lines by one write, and wait until they are on the disk; on an error none of them is in the file.
+
+        Raises:
+            ResultFileError: If they cannot be written.
+        """
+        if not records:
+            return
+        data = b"".join(map(encode, records))
+        before = os.fstat(self._file).st_size
+        try:
+            written = os.write(self._file, data)
+            if written < len(data):  # a disk that fills up takes a part first, and refuses the next
+                os.write(self._file, data[written:])
+            os.fsync(self._file)
+        except OSError as error:
+            self.cut(before)
+            raise ResultFileError(
+                f"Expected room for {len(data)} bytes more in {self.path}; got: {error.strerror}. What was written "
+                "before is whole. Fix: make room, and give the same command again."
+            ) from error
+
+
+def _lock(file: int, path: Path) -> None:
+    """Take the file for this process; the system lets go of it when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ModuleNotFoundError as error:
+        raise ResultFileError("Expected Linux or macOS, whose file locks this uses. Fix: WSL2.") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise FileBusyError(
+            f"Expected to be alone with {path}; another process is writing it. "
+            "Fix: wait until it is done, stop it, or name another file with --out."
+        ) from error

@@ -1,0 +1,200 @@
+"""What is to be played: agent, environments, seeds and episodes, in one order that never changes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from benchmarks.environment import describe_machine
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.errors import BenchmarkError, ResultFileError
+
+__all__ = ["EPISODES_PER_SEED", "FORMAT", "Identity", "Job", "Plan", "header_of", "require_same"]
+
+FORMAT = 1
+"""Version of the layout of results files."""
+EPISODES_PER_SEED = 1_000_000
+_SEEDS = 2**32  # what numpy, torch and Gymnasium all take as a seed
+_LARGEST_SEED = _SEEDS // EPISODES_PER_SEED - 1
+_PLACE = "{seed}"
+_MEASURED_WITH = ("command", "cpu", "cores")
+"""Of the header, what another session may have otherwise."""
+
+
+class Job(NamedTuple):
+    """One episode to play.
+
+    Attributes:
+        env: Id of the environment.
+        seed: The group of episodes it belongs to; what intervals are taken over.
+        episode: Its number in the group, from 0.
+    """
+
+    env: str
+    seed: int
+    episode: int
+
+    @property
+    def reset_seed(self) -> int:
+        """What environment and agent are seeded with.
+
+        No two episodes of an environment share it. Tasks begin elsewhere each: with equal seeds, tasks of equal rules
+        would be equal episodes, and intervals over tasks too narrow.
+        """
+        return (zlib.crc32(self.env.encode()) + self.seed * EPISODES_PER_SEED + self.episode) % _SEEDS
+
+    def __str__(self) -> str:
+        return f"{self.env}, seed {self.seed}, episode {self.episode}"
+
+
+class Identity(NamedTuple):
+    """What an agent says of itself.
+
+    Attributes:
+        name: For tables.
+        settings: Whatever makes it this agent and no other.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A measurement.
+
+    Attributes:
+        agent: What `make_agent` takes; `{seed}` in it stands for the seed: five checkpoints of five trainings.
+        envs: Ids, each once.
+        episodes: Of every seed on every environment.
+        seeds: How many.
+        first_seed: The others follow it.
+        agent_settings: Further arguments of `make_agent`; texts may hold `{seed}` too.
+        env_settings: Arguments of `gym.make`, for all environments.
+        steps: Whether steps are recorded.
+        label: Name of the agent in tables, instead of its own.
+
+    Raises:
+        BenchmarkError: If there would be nothing to play, or a number is out of range.
+    """
+
+    agent: str
+    envs: tuple[str, ...]
+    episodes: int = 100
+    seeds: int = 5
+    first_seed: int = 0
+    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    env_settings: Mapping[str, Any] = field(default_factory=dict)
+    steps: bool = False
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.envs:
+            raise BenchmarkError("Expected at least one environment; got none. Fix: --env ID.")
+        twice = sorted({env_id for env_id in self.envs if self.envs.count(env_id) > 1})
+        if twice:
+            raise BenchmarkError(f"Expected every environment once; got {', '.join(twice)} again. Fix: leave it out.")
+        if not 1 <= self.episodes <= EPISODES_PER_SEED:
+            raise BenchmarkError(
+                f"Expected 1 to {EPISODES_PER_SEED:,} episodes; got {self.episodes}. Fix: --episodes 100."
+            )
+        if self.seeds < 1 or self.first_seed < 0 or self.first_seed + self.seeds - 1 > _LARGEST_SEED:
+            raise BenchmarkError(
+                f"Expected one seed or more, from 0 to {_LARGEST_SEED}; got {self.seeds} from {self.first_seed}. "
+                "Fix: --seeds 5."
+            )
+
+    @property
+    def is_per_seed(self) -> bool:
+        """Whether every seed has an agent of its own."""
+        return self.agent_of(0) != self.agent_of(1)
+
+    def agent_of(self, seed: int) -> tuple[str, dict[str, Any]]:
+        """Arguments of `make_agent` for a seed."""
+        settings = {
+            name: value.replace(_PLACE, str(seed)) if isinstance(value, str) else value
+            for name, value in self.agent_settings.items()
+        }
+        return self.agent.replace(_PLACE, str(seed)), settings
+
+    def all_seeds(self) -> range:
+        """The seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    def jobs(self) -> list[Job]:
+        """Every episode, in the order in which the results file has them."""
+        return [
+            Job(env_id, seed, episode)
+            for env_id in self.envs
+            for seed in self.all_seeds()
+            for episode in range(self.episodes)
+        ]
+
+
+def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
+    """First line of a results file.
+
+    Args:
+        plan: What is to be played.
+        identities: Of the agent, by seed; of the first seed only, where all seeds have the same.
+    """
+    first = identities[plan.first_seed]
+    agent: dict[str, Any] = {
+        "name": plan.label or (plan.agent if plan.is_per_seed else first.name),
+        "spec": plan.agent,
+        "arguments": dict(plan.agent_settings),
+    }
+    if plan.is_per_seed:
+        agent["settings_by_seed"] = {str(seed): dict(one.settings) for seed, one in identities.items()}
+    else:
+        agent["settings"] = dict(first.settings)
+    header = {
+        "format": FORMAT,
+        "agent": agent,
+        "envs": [
+            {"id": env_id, "discount": discount_of(env_id), "arguments": gym.spec(env_id).kwargs}
+            for env_id in plan.envs
+        ],
+        "env_settings": dict(plan.env_settings),
+        "episodes": plan.episodes,
+        "seeds": list(plan.all_seeds()),
+        "steps": plan.steps,
+        **describe_machine(),
+    }
+    as_read: dict[str, Any] = json.loads(json.dumps(header, default=str))
+    return as_read
+
+
+def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: object) -> None:
+    """Refuse to go on in a file that holds another measurement.
+
+    Command and hardware may differ. Versions may not: they change numbers.
+
+    Raises:
+        ResultFileError: If anything else does.
+    """
+    have, want = dict(_flat(recorded)), dict(_flat(asked))
+    found = [
+        f"{key}: expected {have.get(key, 'nothing')!r}, got {want.get(key, 'nothing')!r}"
+        for key in sorted(have.keys() | want.keys())
+        if have.get(key) != want.get(key) and key not in _MEASURED_WITH
+    ]
+    if found:
+        raise ResultFileError(
+            f"{path} holds another measurement. {'; '.join(found)}. "
+            "Fix: give the command it was begun with, or another file with --out."
+        )
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings by dotted names; lists are leaves."""
+    for key, inner in value.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from _flat(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner

@@ -1,0 +1,223 @@
+"""Who plays the episodes: in this process, in threads, or in processes; results come in the order of the plan."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from enum import StrEnum
+from multiprocessing import connection, get_context, parent_process
+from typing import Any, NamedTuple
+
+from benchmarks.agents.base import Agent
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.episodes import Step, make_text_env, play_episode
+from benchmarks.runner.errors import AgentFailedError
+from benchmarks.runner.plan import Identity, Job, Plan
+from benchmarks.runner.records import episode_record, step_records
+from lang_envs.wrappers import TextAction
+
+__all__ = ["Played", "Player", "Workers", "play_all"]
+
+_AHEAD = 4
+"""Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""
+
+
+class Workers(StrEnum):
+    """Where episodes are played."""
+
+    PROCESSES = "processes"
+    THREADS = "threads"
+
+
+class Played(NamedTuple):
+    """An episode that is over.
+
+    Attributes:
+        job: Which.
+        record: Its line.
+        steps: The lines of its steps, where they are asked for.
+        seconds: It took.
+    """
+
+    job: Job
+    record: dict[str, Any]
+    steps: list[dict[str, Any]]
+    seconds: float
+
+
+class Player:
+    """Plays the episodes of a plan one after the other, with one agent and one environment at a time.
+
+    Args:
+        plan: What is played.
+        agent_name: For the lines.
+    """
+
+    def __init__(self, plan: Plan, agent_name: str = "") -> None:
+        self.plan, self.agent_name = plan, agent_name
+        self._agent: tuple[object, Agent] | None = None
+        self._env: tuple[str, TextAction] | None = None
+
+    def identity(self, seed: int) -> Identity:
+        """What the agent of a seed says of itself."""
+        agent = self._agent_of(seed)
+        return Identity(agent.name, agent.settings)
+
+    def play(self, job: Job) -> Played:
+        """Play an episode.
+
+        Raises:
+            AgentFailedError: Whatever was raised, with the episode's name; the error it came from as text.
+        """
+        started = time.perf_counter()
+        try:
+            return self._play(job, started)
+        except Exception as error:
+            # As text: what an agent raises need not survive the way between processes.
+            whole = "".join(traceback.format_exception(error))
+            raise AgentFailedError(
+                f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
+                "Fix: what is said there. The episodes before it are kept, and the same command goes on.",
+                whole,
+            ) from None
+
+    def _play(self, job: Job, started: float) -> Played:
+        agent, env = self._agent_of(job.seed), self._env_of(job.env)
+        steps: list[Step] = []
+        discount = discount_of(job.env)
+        result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
+        record = episode_record(job, self.agent_name, discount, result)
+        return Played(job, record, step_records(job, steps), time.perf_counter() - started)
+
+    def _agent_of(self, seed: int) -> Agent:
+        from benchmarks.agents import make_agent
+
+        spec, settings = self.plan.agent_of(seed)
+        if self._agent is None or self._agent[0] != (spec, settings):
+            self._close_agent()
+            self._agent = (spec, settings), make_agent(spec, **settings)
+        return self._agent[1]
+
+    def _env_of(self, env_id: str) -> TextAction:
+        if self._env is None or self._env[0] != env_id:
+            self._close_env()
+            self._env = env_id, make_text_env(env_id, self.plan.env_settings)
+        return self._env[1]
+
+    def _close_agent(self) -> None:
+        held, self._agent = self._agent, None
+        if held is not None:
+            held[1].close()
+
+    def _close_env(self) -> None:
+        held, self._env = self._env, None
+        if held is not None:
+            held[1].close()
+
+    def close(self) -> None:
+        """Free what agent and environment hold."""
+        try:
+            self._close_agent()
+        finally:
+            self._close_env()
+
+
+def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Workers) -> Iterator[Played]:
+    """Play episodes; they come in the given order, whatever was over first.
+
+    Args:
+        player: Plays them itself if there is one worker; else others like it do.
+        jobs: What to play.
+        n_workers: How many play at a time.
+        workers: Where they do.
+
+    Raises:
+        AgentFailedError: At the first episode, in this order, that fails.
+    """
+    if n_workers == 1 or len(jobs) < 2:
+        yield from map(player.play, jobs)
+        return
+    pool = _processes if workers is Workers.PROCESSES else _threads
+    with pool(player, min(n_workers, len(jobs))) as (executor, play):
+        yield from _in_order(executor, play, jobs, _AHEAD * n_workers)
+
+
+def _in_order(executor: Executor, play: Callable[[Job], Played], jobs: Sequence[Job], most: int) -> Iterator[Played]:
+    waiting: deque[Future[Played]] = deque()
+    try:
+        for job in jobs:
+            waiting.append(executor.submit(play, job))
+            if len(waiting) >= most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+# ---------------------------------------------------------------------- threads
+
+
+@contextlib.contextmanager
+def _threads(player: Player, n_workers: int) -> Iterator[tuple[Executor, Callable[[Job], Played]]]:
+    own, made = threading.local(), []
+
+    def play(job: Job) -> Played:
+        if not hasattr(own, "player"):
+            own.player = Player(player.plan, player.agent_name)
+            made.append(own.player)
+        played: Played = own.player.play(job)
+        return played
+
+    try:
+        with ThreadPoolExecutor(n_workers) as executor:
+            yield executor, play
+    finally:
+        for one in made:
+            one.close()
+
+
+# ---------------------------------------------------------------------- processes
+
+_of_this_process: Player | None = None
+"""Who plays in a worker process; an executor leaves no other place for it."""
+
+
+@contextlib.contextmanager
+def _processes(player: Player, n_workers: int) -> Iterator[tuple[Executor, Callable[[Job], Played]]]:
+    """Workers that are started afresh: nothing open here is open there, least of all the lock of the results."""
+    arguments = (player.plan, player.agent_name)
+    with ProcessPoolExecutor(
+        n_workers, mp_context=get_context("spawn"), initializer=_start, initargs=arguments
+    ) as executor:
+        yield executor, _play_here
+
+
+def _start(plan: Plan, agent_name: str) -> None:
+    global _of_this_process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    _of_this_process = Player(plan, agent_name)
+    atexit.register(_of_this_process.close)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed says nothing to its workers, and they would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _play_here(job: Job) -> Played:
+    assert _of_this_process is not None
+    return _of_this_process.play(job)

@@ -1,0 +1,89 @@
+"""Lines of results files: of an episode, and of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.runner.credit import credit_of_episode
+from benchmarks.runner.episodes import Result, Step
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.plan import Job
+
+__all__ = ["episode_record", "key_of", "step_records"]
+
+
+def key_of(record: Mapping[str, Any]) -> Job:
+    """Which episode a line is of.
+
+    Raises:
+        ResultFileError: If it is of none.
+    """
+    try:
+        return Job(record["env"], record["seed"], record["episode"])
+    except KeyError as error:
+        raise ResultFileError(
+            f"Expected env, seed and episode in every line but the first; got {str(record)[:80]}. "
+            "Fix: restore the file, or begin another with --out."
+        ) from error
+
+
+def episode_record(job: Job, agent: str, discount: float, result: Result) -> dict[str, Any]:
+    """The line of an episode."""
+    return {
+        **job._asdict(),
+        "agent": agent,
+        "reset_seed": job.reset_seed,
+        "return": result.episode_return,
+        "discounted_return": result.discounted_return,
+        "discount": discount,
+        "success": result.success,
+        "steps": result.n_actions,
+        "moves": result.n_moves,
+        "invalid_actions": result.n_invalid,
+        "terminated": result.terminated,
+        "truncated": result.truncated,
+        **result.usage._asdict(),
+        **result.family,
+    }
+
+
+def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The lines of the steps of an episode."""
+    credits = _credits(steps)
+    records = []
+    for number, step in enumerate(steps):
+        credit = step.decision.credit
+        record: dict[str, Any] = {
+            **job._asdict(),
+            "step": number,
+            "observation": step.observation,
+            "admissible_actions": step.admissible_actions,
+            "action": step.decision.text,
+            "invalid": bool(step.info["invalid_action"]),
+            "reward": step.reward,
+            "success": bool(step.info["success"]),
+            "moves": step.moves,
+            "terminated": step.terminated,
+            "truncated": step.truncated,
+            "note": step.decision.note,
+        }
+        if credit is not None:
+            record |= {"tokens": list(credit.tokens)}
+            record |= {name: [float(one) for one in getattr(credit, name)] for name in ("log_probs", "values")}
+            record["advantages"] = {name: rows[number] for name, rows in credits.items()}
+        if number == len(steps) - 1:
+            record["final_observation"] = step.next_observation
+        records.append(record)
+    return records
+
+
+def _credits(steps: Sequence[Step]) -> dict[str, list[list[float]]]:
+    """Advantages by rule; none unless the agent has valued every token of the episode.
+
+    An episode that was truncated is credited as if it had terminated: nobody is asked what its end is worth.
+    """
+    values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
+    if not values or len(values) < len(steps) or not all(values):
+        return {}
+    return credit_of_episode([step.reward for step in steps], values)

@@ -1,0 +1,308 @@
+"""Reports of results files: tables in the terminal and in Markdown, and the pictures beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.results import METRICS, Cell, Metric, load, normalised
+from benchmarks.runner.rollouts import Rollout, read_rollout
+from benchmarks.runner.session import steps_file
+from benchmarks.runner.statistics import (
+    LEVEL,
+    RESAMPLES,
+    Estimate,
+    estimate,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+)
+
+__all__ = [
+    "Aggregate",
+    "Improvement",
+    "aggregates",
+    "improvements",
+    "markdown_table",
+    "markdown_tables",
+    "overview_table",
+    "shown",
+    "write_report",
+]
+
+_MAIN = ("return", "success", "steps", "invalid_rate")
+_IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
+_DETAILS = tuple(name for name in METRICS if name not in (*_MAIN, "discounted_return"))
+
+
+class Aggregate(NamedTuple):
+    """An agent over all the tasks that all agents of a report share.
+
+    Attributes:
+        agent: Name.
+        n_envs: How many those are.
+        success: Interquartile mean of the success rates.
+        score: Likewise of the returns between random (0) and optimal play (1), on the tasks that have such a scale;
+            None if none has.
+        n_scored: How many have.
+    """
+
+    agent: str
+    n_envs: int
+    success: Estimate
+    score: Estimate | None
+    n_scored: int
+
+
+class Improvement(NamedTuple):
+    """How often one agent does better than another on the tasks that both have played."""
+
+    first: str
+    second: str
+    n_envs: int
+    probability: Estimate
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def shown(one: Estimate, metric: Metric) -> str:
+    """An estimate in words: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
+    known = (end for end in one if end is not None)
+    texts = [f"{100 * end:z.{metric.digits}f}" if metric.is_rate else f"{end:z.{metric.digits}f}" for end in known]
+    texts = texts[: len(texts) if len(set(texts)) > 1 else 1]
+    sign = " %" if metric.is_rate else ""
+    return f"{texts[0]}{sign}" if len(texts) == 1 else f"{texts[0]}{sign} [{texts[1]}, {texts[2]}]"
+
+
+def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
+    """Every agent over the tasks that all of them have played; nothing unless there are two tasks or more."""
+    by_agent = _by_agent(cells)
+    envs = _shared([dict.fromkeys(cell.env for cell in own) for own in by_agent.values()])
+    if len(envs) < 2:
+        return []
+    found = []
+    for agent, own in by_agent.items():
+        chosen = [cell for env_id in envs for cell in own if cell.env == env_id]
+        scores = [one for one in map(normalised, chosen) if one is not None]
+        score = estimate(scores) if scores else None
+        success = estimate([cell.scores("success") for cell in chosen])
+        found.append(Aggregate(agent, len(envs), success, score, len(scores)))
+    return found
+
+
+def improvements(cells: Sequence[Cell]) -> list[Improvement]:
+    """Every pair of agents, by discounted return, on the tasks that both have played."""
+    by_agent = {agent: {cell.env: cell for cell in own} for agent, own in _by_agent(cells).items()}
+    agents, found = list(by_agent), []
+    for number, first in enumerate(agents):
+        for second in agents[number + 1 :]:
+            envs = _shared([by_agent[first], by_agent[second]])
+            if envs:
+                strata = [
+                    [by_agent[name][env_id].scores("discounted_return") for env_id in envs] for name in (first, second)
+                ]
+                probability = probability_of_improvement(*strata)
+                if probability.value < 0.5:  # the better one comes first
+                    found.append(Improvement(second, first, len(envs), probability_of_improvement(*strata[::-1])))
+                else:
+                    found.append(Improvement(first, second, len(envs), probability))
+    return found
+
+
+def _by_agent(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    return {agent: [cell for cell in cells if cell.agent == agent] for agent in dict.fromkeys(c.agent for c in cells)}
+
+
+def _shared(envs: Sequence[Mapping[str, object]]) -> list[str]:
+    """Keys of the first that all others have."""
+    return [key for key in envs[0] if all(key in one for one in envs[1:])]
+
+
+def _by_env(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    return {env_id: [cell for cell in cells if cell.env == env_id] for env_id in dict.fromkeys(c.env for c in cells)}
+
+
+def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
+    """Means by metric, of those that the episodes have."""
+    scores = {name: cell.scores(name) for name in names}
+    return {name: estimate([one], mean) for name, one in scores.items() if len(one)}
+
+
+# ---------------------------------------------------------------------- the terminal
+
+
+def overview_table(cells: Sequence[Cell]) -> Table:
+    """Means of every agent on every task, with intervals where the width of a terminal allows."""
+    table = Table(box=None)
+    table.add_column("task", no_wrap=True, style="cyan")
+    table.add_column("agent", no_wrap=True)
+    for title in ("episodes", *(METRICS[name].title for name in _IN_TERMINAL)):
+        table.add_column(title, justify="right", no_wrap=True)
+    for env_id, own in _by_env(cells).items():
+        for number, cell in enumerate(own):
+            found = _estimates(cell, _IN_TERMINAL)
+            numbers = [
+                shown(
+                    one if name in ("discounted_return", "success") else Estimate(one.value, None, None), METRICS[name]
+                )
+                for name, one in found.items()
+            ]
+            table.add_row(Text("" if number else env_id), Text(cell.agent), _counted(cell), *numbers)
+    return table
+
+
+def _counted(cell: Cell) -> str:
+    return str(cell.expected) if cell.is_complete else f"{len(cell.episodes)} of {cell.expected}"
+
+
+# ---------------------------------------------------------------------- Markdown
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; all columns but the first are set flush right."""
+    lines = [head, [":---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def markdown_tables(cells: Sequence[Cell]) -> str:
+    """A section for every task, then the agents over all tasks, and in pairs."""
+    parts = [_env_section(env_id, own) for env_id, own in _by_env(cells).items()]
+    over_all = aggregates(cells)
+    if over_all:
+        parts.insert(0, _aggregate_section(over_all))
+    pairs = improvements(cells)
+    if pairs:
+        rows = [
+            (
+                f"{one.first} better than {one.second}",
+                str(one.n_envs),
+                shown(one.probability, METRICS["discounted_return"]),
+            )
+            for one in pairs
+        ]
+        parts.append(f"## Probability of improvement\n\n{markdown_table(('', 'tasks', 'probability'), rows)}")
+    return "\n\n".join(parts)
+
+
+def _aggregate_section(over_all: Sequence[Aggregate]) -> str:
+    first, score, success = over_all[0], METRICS["discounted_return"], METRICS["success"]
+    rows = [(one.agent, shown(one.score, score) if one.score else "", shown(one.success, success)) for one in over_all]
+    scale = f"IQM of scores, random 0, oracle 1 ({first.n_scored} tasks)"
+    return f"## All {first.n_envs} tasks\n\n{markdown_table(('agent', scale, 'IQM of success'), rows)}"
+
+
+def _env_section(env_id: str, own: Sequence[Cell]) -> str:
+    discount = next(env["discount"] for env in own[0].header["envs"] if env["id"] == env_id)
+    head = ["agent", "episodes", f"return, discounted {discount:g} per move", "IQM of it"]
+    head += [METRICS[name].title for name in _MAIN]
+    rows = []
+    for cell in own:
+        scores, metric = [cell.scores("discounted_return")], METRICS["discounted_return"]
+        both = [shown(estimate(scores, statistic), metric) for statistic in (mean, interquartile_mean)]
+        rows.append([cell.agent, _counted(cell), *both, *(shown(*pair) for pair in _with_metric(cell, _MAIN))])
+    return f"## {env_id}\n\n{_remarks(own)}{markdown_table(head, rows)}{_details(own)}"
+
+
+def _remarks(own: Sequence[Cell]) -> str:
+    settings = own[0].header["env_settings"]
+    told = [f"Arguments: {', '.join(f'`{name}={value}`' for name, value in settings.items())}."] if settings else []
+    if any(episode.get("data") == "synthetic" for cell in own for episode in cell.episodes):
+        told.append("**Made-up rows: scores say nothing about the table.**")
+    return f"{' '.join(told)}\n\n" if told else ""
+
+
+def _details(own: Sequence[Cell]) -> str:
+    """What only some tasks or agents have; costs of nothing are left out."""
+    found = [dict(_estimates(cell, _DETAILS)) for cell in own]
+    names = [name for name in _DETAILS if any(name in one and one[name].value for one in found)]
+    if not names:
+        return ""
+    rows = [
+        [cell.agent, *(shown(one[name], METRICS[name]) if name in one else "" for name in names)]
+        for cell, one in zip(own, found, strict=True)
+    ]
+    return f"\n\n{markdown_table(('agent', *(METRICS[name].title for name in names)), rows)}"
+
+
+def _with_metric(cell: Cell, names: Sequence[str]) -> Iterator[tuple[Estimate, Metric]]:
+    for name, one in _estimates(cell, names).items():
+        yield one, METRICS[name]
+
+
+# ---------------------------------------------------------------------- the whole report
+
+
+def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None) -> list[Path]:
+    """Write report.md and its pictures.
+
+    Args:
+        files: Results files.
+        folder: Where to; made if it is not there.
+        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success that has any.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ResultFileError: If a file is no results file, or the episode is not there or has no credit.
+    """
+    from benchmarks.runner.credit_page import credit_html
+    from benchmarks.runner.credit_picture import credit_picture
+    from benchmarks.runner.files import write_bytes, write_picture
+    from benchmarks.runner.plots import plot_improvements, plot_scores
+
+    cells = load(files)
+    if not cells:
+        raise ResultFileError("Expected at least one episode; got none. Fix: python -m benchmarks run.")
+    written = [write_picture(folder / "scores.png", plot_scores(cells))]
+    pairs = improvements(cells)
+    if pairs:
+        written.append(write_picture(folder / "improvement.png", plot_improvements(pairs)))
+    found = _rollout_of(files, rollout)
+    if found is not None:
+        written.append(write_picture(folder / "credit.png", credit_picture(found)))
+        written.append(write_bytes(folder / "credit.html", credit_html(found).encode()))
+    text = _markdown(cells, found, [path.name for path in written])
+    return [write_bytes(folder / "report.md", text.encode()), *written]
+
+
+def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
+    for path in map(steps_file, files):
+        found = read_rollout(path, wanted) if path.exists() else None
+        if found is not None:
+            return found
+    if wanted is not None:
+        raise ResultFileError(
+            f"Expected an episode with token credit as ENV/SEED/EPISODE; {wanted} is in none of the files of steps. "
+            "Fix: record one by `run --steps` with an agent that values tokens."
+        )
+    return None
+
+
+def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence[str]) -> str:
+    header = cells[0].header
+    by_seed = f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified"
+    parts = [
+        "# Report",
+        f"{by_seed} bootstrap over seeds ({RESAMPLES:,} resamples). IQM: interquartile mean. One seed has no interval.",
+        markdown_tables(cells),
+        "## Pictures",
+        *(f"![{name}]({name})" for name in pictures if name.endswith(".png")),
+    ]
+    if rollout is not None:
+        parts.append(f"Token credit of {rollout.title}; with numbers on every token: [credit.html](credit.html).")
+    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    commands = dict.fromkeys(f"`{cell.header['command']}`" for cell in cells)
+    parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]
+    parts.append(f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}.")
+    missing = [cell for cell in cells if not cell.is_complete]
+    if missing:
+        names = "; ".join(f"{cell.agent} on {cell.env} ({_counted(cell)})" for cell in missing)
+        parts.insert(1, f"**Not complete:** {names}.")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,174 @@
+"""Results files as numbers: what every agent got on every task, by seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.environment import RESULTS
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.lines import read_lines
+from benchmarks.runner.plan import FORMAT
+
+__all__ = ["METRICS", "Cell", "Metric", "References", "load", "normalised", "references_of"]
+
+Episode = Mapping[str, Any]
+
+
+class Metric(NamedTuple):
+    """A number that every episode has.
+
+    Attributes:
+        title: For tables and pictures.
+        of: Of an episode; None where it has none.
+        digits: After the point.
+        is_rate: Whether it is shown in percent.
+    """
+
+    title: str
+    of: Callable[[Episode], float | None]
+    digits: int = 3
+    is_rate: bool = False
+
+
+def _field(name: str) -> Callable[[Episode], float | None]:
+    return lambda episode: episode.get(name)
+
+
+METRICS: dict[str, Metric] = {
+    "discounted_return": Metric("discounted return", _field("discounted_return")),
+    "return": Metric("return", _field("return")),
+    "success": Metric("success", _field("success"), 1, is_rate=True),
+    "steps": Metric("steps", _field("steps"), 1),
+    "moves": Metric("moves", _field("moves"), 1),
+    "invalid_rate": Metric(
+        "invalid actions", lambda episode: episode["invalid_actions"] / episode["steps"], 1, is_rate=True
+    ),
+    "ran_share": Metric("code that ran", _field("ran_share"), 1, is_rate=True),
+    "best_score": Metric("best score", _field("best_score")),
+    "refused_share": Metric("refused by the world", _field("refused_share"), 1, is_rate=True),
+    "key_share": Metric("right keys", _field("key_share"), 1, is_rate=True),
+    "requests": Metric("requests", _field("requests"), 1),
+    "prompt_tokens": Metric("prompt tokens", _field("prompt_tokens"), 0),
+    "completion_tokens": Metric("completion tokens", _field("completion_tokens"), 0),
+    "cost": Metric("cost", _field("cost"), 4),
+}
+"""By name; those that are None in all episodes of a task are not shown."""
+
+
+class Cell(NamedTuple):
+    """What one agent did on one task.
+
+    Attributes:
+        agent: Name.
+        env: Id.
+        header: Of the file.
+        episodes: Of all seeds, in order.
+        expected: How many episodes there should be.
+    """
+
+    agent: str
+    env: str
+    header: Mapping[str, Any]
+    episodes: Sequence[Episode]
+    expected: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no episode is missing."""
+        return len(self.episodes) == self.expected
+
+    def scores(self, metric: str) -> NDArray[np.float64]:
+        """Mean over the episodes of each seed, `[n_seeds]`; empty where no episode has the metric."""
+        by_seed: dict[int, list[float]] = {}
+        for episode in self.episodes:
+            value = METRICS[metric].of(episode)
+            if value is not None:
+                by_seed.setdefault(episode["seed"], []).append(float(value))
+        return np.array([np.mean(values) for values in by_seed.values()], dtype=np.float64)
+
+
+def load(paths: Iterable[Path]) -> list[Cell]:
+    """The cells of some results files, in their order.
+
+    Raises:
+        ResultFileError: If a file is none, or two files hold the same agent on the same task.
+    """
+    cells: dict[tuple[str, str], Cell] = {}
+    for path in paths:
+        for cell in _cells_of(path):
+            if (cell.agent, cell.env) in cells:
+                raise ResultFileError(
+                    f"Expected every agent once on every task; got {cell.agent} on {cell.env} again in {path}. "
+                    "Fix: leave one of the files out, or run the other with --label."
+                )
+            cells[cell.agent, cell.env] = cell
+    return list(cells.values())
+
+
+def _cells_of(path: Path) -> list[Cell]:
+    records = [line.record for line in read_lines(path)]
+    if not records or records[0].get("format") != FORMAT or "content" in records[0]:
+        raise ResultFileError(
+            f"Expected a file that `python -m benchmarks run` has written; got {path}. "
+            "Fix: name the file of the episodes, not that of steps or times."
+        )
+    header, *episodes = records
+    name, expected = header["agent"]["name"], header["episodes"] * len(header["seeds"])
+    found = [
+        Cell(name, env["id"], header, [one for one in episodes if one["env"] == env["id"]], expected)
+        for env in header["envs"]
+    ]
+    return [cell for cell in found if cell.episodes]
+
+
+# ---------------------------------------------------------------------- one scale for all tasks
+
+
+class References(NamedTuple):
+    """Expected discounted returns that 0 and 1 stand for."""
+
+    random: float
+    oracle: float
+
+
+def references_of(env_id: str) -> References | None:
+    """References of an id as registered; None where none are committed.
+
+    Exact where actions are listed; on DataSciCoding random is the random coder, sampled.
+    """
+    return _references().get(env_id)
+
+
+@cache
+def _references() -> dict[str, References]:
+    found = {}
+    for env_id, both in _committed("env_scores").items():
+        random, oracle = (both[name]["returns"][f"{discount_of(env_id):g}"] for name in ("random", "oracle"))
+        found[env_id] = References(random, oracle)
+    for env_id, both in _committed("datasci_scores").items():
+        found[env_id] = References(both["random_coder"]["mean_return"], both["oracle"]["mean_return"])
+    return found
+
+
+def _committed(name: str) -> dict[str, Any]:
+    scores: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["scores"]
+    return scores
+
+
+def normalised(cell: Cell) -> NDArray[np.float64] | None:
+    """Discounted returns by seed, with 0 for random and 1 for optimal play, `[n_seeds]`.
+
+    None where there are no references: no committed scores of the id, or other arguments than it is registered with.
+    """
+    references = references_of(cell.env)
+    if references is None or cell.header["env_settings"]:
+        return None
+    return (cell.scores("discounted_return") - references.random) / (references.oracle - references.random)

@@ -1,0 +1,185 @@
+"""`measure`: a plan is played into a file, from wherever it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.environment import describe_machine
+from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.lines import Line, LineFile, encode
+from benchmarks.runner.plan import Job, Plan, header_of, require_same
+from benchmarks.runner.players import Player, Workers, play_all
+from benchmarks.runner.records import key_of
+
+__all__ = ["Done", "measure", "steps_file", "times_file"]
+
+Watch = Callable[[int, int], None]
+"""Told how many episodes are in the file, and how many there will be."""
+
+
+class Done(NamedTuple):
+    """What a session did.
+
+    Attributes:
+        path: The results file.
+        found: Episodes that were in it already.
+        played: Episodes it added.
+        seconds: It took.
+    """
+
+    path: Path
+    found: int
+    played: int
+    seconds: float
+
+
+def steps_file(path: Path) -> Path:
+    """Where the steps of a results file are."""
+    return path.with_suffix(".steps.jsonl")
+
+
+def times_file(path: Path) -> Path:
+    """Where sessions and wall times are; what differs between two equal measurements."""
+    return path.with_suffix(".times.jsonl")
+
+
+def measure(
+    plan: Plan,
+    path: Path,
+    *,
+    n_workers: int = 1,
+    workers: Workers = Workers.PROCESSES,
+    watch: Watch = lambda found, of: None,
+) -> Done:
+    """Play what is missing in a file, and write it there in the order of the plan.
+
+    The file holds a header and a line for each episode. It is at all times the beginning of the file that an
+    undisturbed session writes, so that going on is playing the rest. Steps go to the disk before the line of their
+    episode does; those of an episode without a line are dropped.
+
+    Args:
+        plan: What is measured.
+        path: The results file.
+        n_workers: Episodes that are played at a time.
+        workers: Where.
+        watch: Told of every episode.
+
+    Raises:
+        ResultFileError: If the file holds another measurement, is damaged, or cannot be written.
+        FileBusyError: If another process is writing it.
+        AgentFailedError: If an episode fails. Those before it are in the file.
+    """
+    if path.suffix != ".jsonl":
+        raise ResultFileError(f"Expected a name that ends in .jsonl; got {path}. Fix: --out {path.stem}.jsonl.")
+    started = time.perf_counter()
+    player = Player(plan)
+    with contextlib.ExitStack() as stack:
+        episodes = stack.enter_context(LineFile(path))
+        stack.callback(player.close)
+        identities = {
+            seed: player.identity(seed) for seed in (plan.all_seeds() if plan.is_per_seed else [plan.first_seed])
+        }
+        if n_workers > 1:
+            player.close()  # the workers have agents of their own
+        header = header_of(plan, identities)
+        player.agent_name = header["agent"]["name"]
+        jobs = plan.jobs()
+        recorded = _take_up(episodes, header, jobs)
+        found, steps = len(recorded), None
+        if plan.steps:
+            steps = stack.enter_context(LineFile(steps_file(path)))
+            _take_up_steps(steps, _steps_header(header), recorded)
+        times = stack.enter_context(LineFile(times_file(path)))
+        _begin_times(times, found)
+        for number, played in enumerate(play_all(player, jobs[found:], n_workers, workers), start=found + 1):
+            if steps is not None:
+                steps.append(played.steps)
+            episodes.append([played.record])
+            times.append([{**played.job._asdict(), "seconds": round(played.seconds, 6)}])
+            watch(number, len(jobs))
+    return Done(path, found, len(jobs) - found, time.perf_counter() - started)
+
+
+def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The episodes that are in a file; it ends after them.
+
+    Raises:
+        ResultFileError: If they are not the first of these jobs, or of another measurement.
+    """
+    first = _head(file, header)
+    if first is None:
+        return []
+    require_same(first.record, header, file.path)
+    end = first.end
+    found: list[dict[str, Any]] = []
+    for line in _after_head(file):
+        if len(found) == len(jobs) or key_of(line.record) != jobs[len(found)]:
+            raise ResultFileError(
+                f"Expected {jobs[len(found)] if len(found) < len(jobs) else 'no more lines'} in line {len(found) + 2} "
+                f"of {file.path}; got {str(line.record)[:80]}. Fix: restore the file, or begin another with --out."
+            )
+        found.append(line.record)
+        end = line.end
+    file.cut(end)
+    return found
+
+
+def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
+    """Let a file of steps end after those of these episodes.
+
+    Raises:
+        ResultFileError: If some of them are missing, or of another measurement.
+    """
+    first = _head(file, header)
+    lines = iter(()) if first is None else _after_head(file)
+    if first is not None:
+        require_same(first.record, header, file.path)
+    end = len(encode(header)) if first is None else first.end
+    for episode in episodes:
+        for _ in range(episode["steps"]):
+            line = next(lines, None)
+            if line is None or key_of(line.record) != key_of(episode):
+                raise ResultFileError(
+                    f"Expected the steps of {key_of(episode)} in {file.path}; they are not there. "
+                    "Fix: restore the file, or begin anew with another --out."
+                )
+            end = line.end
+    file.cut(end)
+
+
+def _head(file: LineFile, header: Mapping[str, Any]) -> Line | None:
+    """The header of a file; None where there was none, and this one has been written."""
+    first = next(file.lines(), None)
+    if first is None:
+        begun = file.path.read_bytes()
+        if not encode(header).startswith(begun):
+            raise ResultFileError(
+                f"Expected a results file, or none; {file.path} begins with {begun[:60]!r}. "
+                "Fix: name another file with --out."
+            )
+        file.cut(0)
+        file.append([header])
+    return first
+
+
+def _after_head(file: LineFile) -> Iterator[Line]:
+    return itertools.islice(file.lines(), 1, None)
+
+
+def _steps_header(header: Mapping[str, Any]) -> dict[str, Any]:
+    rules = {name: rule._asdict() for name, rule in CREDITS.items()}
+    return {**header, "content": "steps", "credit": {"gamma": GAMMA, "gae_lambda": GAE_LAMBDA, "rules": rules}}
+
+
+def _begin_times(file: LineFile, found: int) -> None:
+    """Drop what a kill left half written, and note that a session begins."""
+    file.cut(max((line.end for line in file.lines()), default=0))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    file.append([{"session": now, "from_episode": found, **describe_machine()}])

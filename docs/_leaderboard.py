@@ -1,0 +1,81 @@
+"""Tables about the benchmark: agents by name, and the leaderboard, from the committed files of the agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from _families import FAMILIES, rows_of
+from _tables import code, table
+
+from benchmarks.agents import KINDS
+from benchmarks.runner.episodes import FAMILY_FIELDS
+from benchmarks.runner.leaderboard import entries
+from benchmarks.runner.report import shown
+from benchmarks.runner.results import METRICS
+from benchmarks.runner.statistics import estimate, mean
+
+__all__ = ["agent_table", "episode_fields", "leaderboard_families", "leaderboard_tasks"]
+
+_COLUMNS = ("discounted_return", "success", "steps", "invalid_rate", "ran_share", "best_score")
+
+
+def agent_table(_: str) -> str:
+    """Agents by name."""
+    rows = [
+        (code(f"{name}:{kind.argument}" if kind.argument else name), kind.help, code(kind.extra) if kind.extra else "")
+        for name, kind in KINDS.items()
+    ]
+    return table(("`--agent`", "who", "extra"), [*rows, (code("module:name"), "a callable or an `Agent` of yours", "")])
+
+
+def episode_fields(_: str) -> str:
+    """Further rows of a table: the fields that some families add."""
+    return "\n".join(f"| {code(name)} | {meaning} |" for name, meaning in FAMILY_FIELDS.items())
+
+
+def leaderboard_families(_: str) -> str:
+    """Every agent over the tasks of a family, best first."""
+    ranked = []
+    for name, family in FAMILIES.items():
+        for entry in entries():
+            tasks = [entry["tasks"][row.id] for row in rows_of(name) if row.id in entry["tasks"]]
+            scored = _strata(tasks, "score")
+            if scored:
+                score, success = estimate(scored), estimate(_strata(tasks, "success"))
+                cells = (entry["agent"]["name"], str(len(scored)))
+                cells += (shown(score, METRICS["discounted_return"]), shown(success, METRICS["success"]))
+                ranked.append((family.title, -score.value, cells))
+    rows = [(family, *cells) for family, _, cells in sorted(ranked, key=lambda one: (one[0], one[1]))]
+    return table(("family", "agent", "tasks", "IQM of scores, random 0, oracle 1", "IQM of success"), rows)
+
+
+def leaderboard_tasks(family: str) -> str:
+    """Every agent on every task of a family."""
+    known, rows = entries(), []
+    names = [name for name in _COLUMNS if any(name in task["scores"] for task in _tasks(known, family))]
+    for row in rows_of(family):
+        for entry in known:
+            task = entry["tasks"].get(row.id)
+            if task is not None:
+                numbers = [_cell(task, name) for name in names]
+                played = f"{task['episodes']} x {len(task['seeds'])}"
+                rows.append((f"[{row.id}](environments/{row.id}.md)", entry["agent"]["name"], played, *numbers))
+    head = ("task", "agent", "episodes x seeds", *(METRICS[name].title for name in names))
+    commands = dict.fromkeys(code(task["command"].partition(" --env ")[0]) for task in _tasks(known, family))
+    return f"{table(head, rows)}\n\nCommands begin with {', '.join(commands)}; whole in the files."
+
+
+def _tasks(known: Sequence[dict[str, Any]], family: str) -> list[dict[str, Any]]:
+    ids = {row.id for row in rows_of(family)}
+    return [task for entry in known for env_id, task in entry["tasks"].items() if env_id in ids]
+
+
+def _strata(tasks: Sequence[dict[str, Any]], name: str) -> list[np.ndarray]:
+    return [np.array(task["scores"][name]) for task in tasks if name in task["scores"]]
+
+
+def _cell(task: dict[str, Any], name: str) -> str:
+    scores = _strata([task], name)
+    return shown(estimate(scores, mean), METRICS[name]) if scores else ""

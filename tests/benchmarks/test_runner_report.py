@@ -1,0 +1,252 @@
+"""Reports, pictures and the leaderboard, of files that the runner wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.runner import leaderboard
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.files import write_picture
+from benchmarks.runner.plan import Plan
+from benchmarks.runner.plots import plot_curves, plot_improvements, plot_scores
+from benchmarks.runner.report import (
+    Improvement,
+    aggregates,
+    improvements,
+    markdown_tables,
+    overview_table,
+    shown,
+    write_report,
+)
+from benchmarks.runner.results import METRICS, load, normalised, references_of
+from benchmarks.runner.session import measure, steps_file
+from benchmarks.runner.statistics import Estimate, learning_curve
+
+KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0", "KeyToken-v0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _users_module() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent))
+        yield
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("results")
+    for agent in ("random", "oracle"):
+        measure(Plan(agent, (KITCHEN, HOME), episodes=4, seeds=3), folder / f"{agent}.jsonl")
+    valued = folder / "valued.jsonl"
+    measure(Plan("runner_users:Valued", (KITCHEN,), episodes=4, seeds=3, steps=True), valued)
+    return [folder / "random.jsonl", folder / "oracle.jsonl", valued]
+
+
+def test_scores_are_means_over_the_episodes_of_a_seed(files: list[Path]) -> None:
+    cell = load(files)[0]
+    assert (cell.agent, cell.env, cell.is_complete) == ("random", KITCHEN, True)
+    by_hand = [np.mean([one["return"] for one in cell.episodes if one["seed"] == seed]) for seed in range(3)]
+    assert cell.scores("return") == pytest.approx(by_hand)
+    assert len(cell.scores("ran_share")) == 0
+
+
+def test_the_oracle_is_at_one_on_the_common_scale(files: list[Path]) -> None:
+    for cell in load(files[1:2]):
+        assert normalised(cell) == pytest.approx(np.ones(3))
+        assert cell.scores("discounted_return") == pytest.approx(references_of(cell.env).oracle)
+    assert references_of(KEYS) is None
+
+
+def test_the_agents_are_compared_on_the_tasks_they_share(files: list[Path]) -> None:
+    cells = load(files)
+    assert aggregates(cells) == []  # one task in common
+    both = aggregates(load(files[:2]))
+    assert [one.agent for one in both] == ["random", "oracle"]
+    assert (both[1].success.value, both[1].n_envs, both[1].n_scored) == (1.0, 2, 2)
+    assert both[1].score.value == pytest.approx(1.0)
+    pairs = improvements(cells)
+    assert pairs[0][:3] == ("oracle", "random", 2)
+    assert pairs[0].probability == (1.0, 1.0, 1.0)
+    assert all(one.probability.value >= 0.5 for one in pairs)
+
+
+def test_numbers_are_shown_with_their_intervals_where_they_have_any() -> None:
+    assert shown(Estimate(0.5, 0.25, 0.75), METRICS["success"]) == "50.0 % [25.0, 75.0]"
+    assert shown(Estimate(0.5, None, None), METRICS["return"]) == "0.500"
+    assert shown(Estimate(0.5, 0.5, 0.5), METRICS["return"]) == "0.500"
+    assert shown(Estimate(-1e-9, None, None), METRICS["return"]) == "0.000"
+
+
+def test_a_report_is_whole(files: list[Path], tmp_path: Path) -> None:
+    written = write_report(files, tmp_path / "report")
+    assert [path.name for path in written] == [
+        "report.md", "scores.png", "improvement.png", "credit.png", "credit.html",
+    ]  # fmt: skip
+    text = written[0].read_text()
+    assert f"## {KITCHEN}" in text
+    assert "| oracle | 12 | 0.921 | 0.921 | 1.110 | 100.0 % | 6.0 | 0.0 % |" in text
+    assert "oracle better than random" in text
+    assert "numpy " in text
+    assert "Not complete" not in text
+    for path in written:
+        assert f"]({path.name})" in text or path.name == "report.md"
+        if path.suffix == ".png":
+            with Image.open(path) as picture:
+                picture.load()
+                assert min(picture.size) > 100
+    assert not list(tmp_path.glob("report/.*"))
+
+
+def test_agents_costs_are_shown_where_there_are_any(files: list[Path]) -> None:
+    text = markdown_tables(load(files))
+    kitchen, home = text.split(f"## {HOME}")
+    assert "completion tokens" in kitchen
+    assert "completion tokens" not in home
+
+
+def test_a_rollout_is_chosen_by_name(files: list[Path], tmp_path: Path) -> None:
+    written = write_report(files, tmp_path, f"{KITCHEN}/2/1")
+    page = next(path for path in written if path.suffix == ".html").read_text()
+    assert f"valued, {KITCHEN}, seed 2, episode 1" in page
+    with pytest.raises(ResultFileError, match="KeyToken-v0/0/0 is in none"):
+        write_report(files, tmp_path, "KeyToken-v0/0/0")
+
+
+def test_an_unfinished_run_is_reported_as_such_and_not_submitted(files: list[Path], tmp_path: Path) -> None:
+    part = tmp_path / "part.jsonl"
+    part.write_bytes(b"".join(files[0].read_bytes().splitlines(keepends=True)[:6]) + b'{"env":"Over')
+    cells = load([part])
+    text = write_report([part], tmp_path / "report")[0].read_text()
+    assert f"**Not complete:** random on {KITCHEN} (5 of 12)." in text
+    assert overview_table(cells).row_count == 1
+    with pytest.raises(ResultFileError, match=r"Expected 12 episodes of random .* got 5"):
+        leaderboard.add(cells, folder=tmp_path / "board")
+
+
+def test_one_seed_has_no_intervals(tmp_path: Path) -> None:
+    measure(Plan("random", (KEYS, KITCHEN), episodes=2, seeds=1), tmp_path / "one.jsonl")
+    text = write_report([tmp_path / "one.jsonl"], tmp_path / "report")[0].read_text()
+    assert "[" not in text.split("## Pictures")[0].split("## All")[1]
+
+
+def test_made_up_rows_and_arguments_are_told(tmp_path: Path) -> None:
+    plan = Plan("oracle", ("DataSciCoding-breast-w-v0",), 1, 1, env_settings={"data": "synthetic"})
+    measure(plan, tmp_path / "made_up.jsonl")
+    cells = load([tmp_path / "made_up.jsonl"])
+    text = markdown_tables(cells)
+    assert "Made-up rows" in text
+    assert "`data=synthetic`" in text
+    assert normalised(cells[0]) is None
+    with pytest.raises(ResultFileError, match="Expected the task as registered"):
+        leaderboard.add(cells, folder=tmp_path / "board")
+
+
+@pytest.mark.parametrize("which", ["steps", "times", "text"])
+def test_other_files_are_no_results(which: str, files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "text.jsonl").write_text("{}\n")
+    path = {
+        "steps": steps_file(files[2]),
+        "times": files[0].with_suffix(".times.jsonl"),
+        "text": tmp_path / "text.jsonl",
+    }
+    with pytest.raises(ResultFileError, match="`python -m benchmarks run` has written"):
+        load([path[which]])
+
+
+def test_the_same_agent_twice_on_a_task_is_refused(files: list[Path]) -> None:
+    with pytest.raises(ResultFileError, match=f"random on {KITCHEN} again"):
+        load([files[0], files[0]])
+    with pytest.raises(ResultFileError, match="can be read"):
+        load([files[0].with_name("nowhere.jsonl")])
+
+
+# ---------------------------------------------------------------------- pictures
+
+
+def test_the_picture_of_scores_has_a_line_for_every_task_and_a_panel_for_every_metric(files: list[Path]) -> None:
+    panels = plot_scores(load(files)).axes
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == [
+        one.removesuffix("-v0") for one in (KITCHEN, HOME)
+    ]
+    assert [panel.get_xlabel() for panel in panels] == [
+        "discounted return",
+        "success, %",
+        "steps",
+        "invalid actions, %",
+    ]
+
+
+def test_an_interval_may_lie_beside_its_estimate(tmp_path: Path) -> None:
+    """Percentile intervals of skewed scores can; and 1 can be a rounding error below 1."""
+    pairs = [Improvement("a", "b", 3, Estimate(1.0, 0.9999999999999999, 0.9999999999999999)),
+             Improvement("b", "c", 1, Estimate(0.5, 0.6, 0.8))]  # fmt: skip
+    (axes,) = plot_improvements(pairs).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a > b", "b > c"]
+    assert [list(line.get_xdata()) for line in axes.lines][2] == [0.6, 0.8]
+
+
+def test_curves_are_drawn_with_bands_seeds_and_references(tmp_path: Path) -> None:
+    curve = learning_curve({seed: [(0, 0.0), (10, float(seed))] for seed in range(3)})
+    figure = plot_curves(
+        {"POAD": curve, "NTPO": curve}, title="Kitchen", ylabel="return", references={"oracle": 1.0, "random": 0.0}
+    )
+    (axes,) = figure.axes
+    assert len(axes.collections) == 2
+    assert len(axes.lines) == 2 * (1 + 3) + 2
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["POAD (3 seeds)", "NTPO (3 seeds)", "oracle (1.00)", "random (0.00)"]
+    assert write_picture(tmp_path / "curves.png", figure).stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------------- the leaderboard
+
+
+def test_an_agent_is_put_on_the_leaderboard_task_by_task(files: list[Path], tmp_path: Path) -> None:
+    cells = load(files[:1])
+    for cell in cells:
+        (path,) = leaderboard.add([cell], folder=tmp_path)
+    entry = json.loads(path.read_text())
+    assert path.name == "random.json"
+    assert list(entry["tasks"]) == [KITCHEN, HOME]
+    task = entry["tasks"][KITCHEN]
+    assert task["scores"]["return"] == pytest.approx(list(cells[0].scores("return")), abs=1e-6)
+    assert task["scores"]["score"] == pytest.approx(list(normalised(cells[0])), abs=1e-6)
+    assert (task["episodes"], task["seeds"]) == (4, [0, 1, 2])
+    assert task["versions"]["numpy"]
+    assert leaderboard.entries(tmp_path) == [entry]
+
+
+def test_what_is_there_is_replaced_only_if_that_is_asked_for(files: list[Path], tmp_path: Path) -> None:
+    cells = load(files[:1])
+    leaderboard.add(cells, folder=tmp_path)
+    with pytest.raises(ResultFileError, match="not on the leaderboard with; got Overcooked"):
+        leaderboard.add(cells, folder=tmp_path)
+    assert leaderboard.add(cells[:1], replace=True, folder=tmp_path)
+    assert len(leaderboard.entries(tmp_path)[0]["tasks"]) == 2
+
+
+def test_another_agent_does_not_take_a_name(files: list[Path], tmp_path: Path) -> None:
+    leaderboard.add(load(files[:1]), folder=tmp_path)
+    measure(Plan("oracle", (KEYS,), 2, 1, label="random"), tmp_path / "liar.jsonl")
+    liar = load([tmp_path / "liar.jsonl"])
+    with pytest.raises(ResultFileError, match="Expected one agent by the name 'random'"):
+        leaderboard.add(liar, folder=tmp_path)
+    leaderboard.add(liar, replace=True, folder=tmp_path)
+    (entry,) = leaderboard.entries(tmp_path)
+    assert list(entry["tasks"]) == [KEYS]
+
+
+def test_the_committed_leaderboard_agrees_with_the_exact_scores() -> None:
+    by_name = {entry["agent"]["name"]: entry["tasks"] for entry in leaderboard.entries()}
+    for env_id, task in by_name["oracle"].items():
+        if references_of(env_id) is not None:
+            assert task["scores"]["score"] == pytest.approx([1.0] * len(task["seeds"]), abs=1e-5), env_id
+    for env_id, task in by_name["random"].items():
+        if references_of(env_id) is not None:
+            assert abs(np.mean(task["scores"]["score"])) < 0.05, env_id

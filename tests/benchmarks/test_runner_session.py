@@ -1,0 +1,329 @@
+"""Plans into files: what is written, and how a file is gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.runner import plan as plan_module
+from benchmarks.runner.errors import AgentFailedError, BenchmarkError, FileBusyError, ResultFileError
+from benchmarks.runner.lines import LineFile, encode, read_lines
+from benchmarks.runner.plan import Plan
+from benchmarks.runner.players import Workers
+from benchmarks.runner.session import Done, measure, steps_file, times_file
+
+KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
+
+
+@pytest.fixture(autouse=True)
+def _users_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def _plan(agent: str = "runner_users:Valued", **changes: Any) -> Plan:
+    return Plan(**{"agent": agent, "envs": (KEYS,), "episodes": 3, "seeds": 2, "steps": True, **changes})
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    return [line.record for line in read_lines(path)]
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> Path:
+    """A whole file, and that of its steps."""
+    path = tmp_path / "undisturbed.jsonl"
+    assert measure(_plan(), path) == Done(path, 0, 6, pytest.approx(0, abs=60))
+    return path
+
+
+# ---------------------------------------------------------------------- what is written
+
+
+def test_every_episode_has_a_line_in_the_order_of_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    measure(_plan(envs=(KITCHEN, KEYS), first_seed=3), path)
+    header, *episodes = _records(path)
+    keys = [(one["env"], one["seed"], one["episode"]) for one in episodes]
+    assert keys == [(env, seed, episode) for env in (KITCHEN, KEYS) for seed in (3, 4) for episode in range(3)]
+    agent = header["agent"]
+    assert (agent["name"], agent["spec"], agent["settings"]["temper"]) == ("valued", "runner_users:Valued", "calm")
+    assert [env["discount"] for env in header["envs"]] == [0.99, 1.0]
+    assert header["versions"]["gymnasium"]
+    assert len({one["reset_seed"] for one in episodes}) == 12
+
+
+def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    measure(_plan(envs=(KITCHEN,), episodes=2, seeds=1), path)
+    steps = _records(steps_file(path))[1:]
+    for episode in _records(path)[1:]:
+        own = [one for one in steps if one["episode"] == episode["episode"]]
+        assert [one["step"] for one in own] == list(range(episode["steps"]))
+        assert episode["return"] == pytest.approx(sum(one["reward"] for one in own))
+        clock, discounted = 0, 0.0
+        for one in own:
+            discounted += 0.99**clock * one["reward"]
+            clock += one["moves"]
+        assert episode["discounted_return"] == pytest.approx(discounted)
+        assert clock == episode["moves"] > episode["steps"]
+        assert episode["requests"] == episode["steps"]
+        assert episode["cost"] == 0.25 * episode["steps"]
+        assert episode["completion_tokens"] == sum(len(one["tokens"]) for one in own)
+        assert ("final_observation" in own[-1], "final_observation" in own[0]) == (True, False)
+        assert all(one["action"] in one["admissible_actions"] for one in own)
+        assert {len(row) for one in own[:1] for row in one["advantages"].values()} == {len(own[0]["tokens"])}
+        assert set(own[0]["advantages"]) == {"POAD", "NTPO", "TWOSOME"}
+
+
+def test_families_add_what_matters_in_them(tmp_path: Path) -> None:
+    ids = ("VirtualHome-FoodPreparation-v0", KEYS, "DataSciCoding-iris-v0")
+    measure(_plan("oracle", envs=ids, episodes=1, seeds=1, steps=False), tmp_path / "o.jsonl")
+    home, keys, coding = _records(tmp_path / "o.jsonl")[1:]
+    assert home["refused_share"] == 0.0
+    assert keys["key_share"] == 1.0
+    assert (coding["ran_share"], coding["data"]) == (1.0, "real")
+    assert coding["best_score"] == coding["return"] > 0.9
+    assert not steps_file(tmp_path / "o.jsonl").exists()
+
+
+def test_words_outside_the_command_set_are_counted_as_invalid(tmp_path: Path) -> None:
+    measure(_plan("runner_users:first_word", episodes=1, seeds=1), tmp_path / "w.jsonl")
+    episode = _records(tmp_path / "w.jsonl")[1]
+    assert episode["invalid_actions"] == episode["steps"] > 0
+    assert episode["success"] is False
+    assert "tokens" not in _records(steps_file(tmp_path / "w.jsonl"))[1]
+
+
+@pytest.mark.parametrize("where", list(Workers))
+def test_workers_write_the_same_file(where: Workers, undisturbed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "workers.jsonl"
+    measure(_plan(), path, n_workers=2, workers=where)
+    assert path.read_bytes() == undisturbed.read_bytes()
+    assert steps_file(path).read_bytes() == steps_file(undisturbed).read_bytes()
+
+
+@pytest.mark.parametrize(("n_workers", "where"), [(1, Workers.THREADS), (2, Workers.THREADS), (2, Workers.PROCESSES)])
+def test_agents_are_closed(n_workers: int, where: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = tmp_path / "closed"
+    monkeypatch.setenv("CLOSED", str(marks))
+    measure(_plan("runner_users:Closes"), tmp_path / "c.jsonl", n_workers=n_workers, workers=where)
+    made_here = 1  # to ask it its name
+    assert len(marks.read_text()) in range(made_here, made_here + n_workers + 1)
+    assert len(marks.read_text()) > made_here or n_workers == 1
+
+
+def test_every_seed_may_have_an_agent_of_its_own(tmp_path: Path) -> None:
+    plan = _plan(agent_settings={"temper": "mood {seed}"}, label="moody")
+    measure(plan, tmp_path / "s.jsonl")
+    agent = _records(tmp_path / "s.jsonl")[0]["agent"]
+    assert agent["name"] == "moody"
+    assert {seed: own["temper"] for seed, own in agent["settings_by_seed"].items()} == {"0": "mood 0", "1": "mood 1"}
+
+
+def test_times_are_apart(undisturbed: Path) -> None:
+    session, *episodes = _records(times_file(undisturbed))
+    assert session["from_episode"] == 0
+    assert len(episodes) == 6
+    assert all(one["seconds"] > 0 for one in episodes)
+    assert b"seconds" not in undisturbed.read_bytes()
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def test_a_whole_file_is_left_as_it_is(undisturbed: Path) -> None:
+    before = undisturbed.read_bytes()
+    done = measure(_plan(), undisturbed)
+    assert (done.found, done.played) == (6, 0)
+    assert undisturbed.read_bytes() == before
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.52, 0.77, 0.999])
+@pytest.mark.parametrize("behind", [0, 1, 333])
+def test_wherever_a_kill_cuts_the_files_they_become_the_same(
+    share: float, behind: int, undisturbed: Path, tmp_path: Path
+) -> None:
+    """Steps are written before the line of their episode: their file is as far, or some bytes further."""
+    whole, whole_steps = undisturbed.read_bytes(), steps_file(undisturbed).read_bytes()
+    kept = whole[: int(share * len(whole))]
+    n_episodes = max(kept.count(b"\n") - 1, 0)
+    episodes = _records(undisturbed)[1:]
+    n_lines = sum(one["steps"] for one in episodes[:n_episodes]) + 1 if kept.count(b"\n") else 0
+    end = sum(len(line) for line in whole_steps.splitlines(keepends=True)[:n_lines])
+    path = tmp_path / "cut.jsonl"
+    path.write_bytes(kept)
+    steps_file(path).write_bytes(whole_steps[: end + behind])
+    done = measure(_plan(), path)
+    assert done.found == n_episodes
+    assert path.read_bytes() == whole
+    assert steps_file(path).read_bytes() == whole_steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"agent": "random"}, r"agent\.name: expected 'valued', got 'random'"),
+        ({"agent_settings": {"temper": "hot"}}, r"agent\.settings\.temper: expected 'calm', got 'hot'"),
+        ({"episodes": 4}, "episodes: expected 3, got 4"),
+        ({"seeds": 3}, r"seeds: expected \[0, 1\], got \[0, 1, 2\]"),
+        ({"env_settings": {"horizon": 2}}, "env_settings.horizon: expected 'nothing', got 2"),
+        ({"envs": (KITCHEN,)}, "envs"),
+        ({"steps": False}, "steps: expected True, got False"),
+        ({"label": "mine"}, r"agent\.name: expected 'valued', got 'mine'"),
+    ],
+)
+def test_another_measurement_does_not_go_into_the_file(changes: dict[str, Any], told: str, undisturbed: Path) -> None:
+    before = undisturbed.read_bytes()
+    with pytest.raises(ResultFileError, match=f"(?s)holds another measurement.*{told}.*Fix: "):
+        measure(_plan(**changes), undisturbed)
+    assert undisturbed.read_bytes() == before
+
+
+def test_other_versions_are_another_measurement_and_other_hardware_is_not(
+    undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = plan_module.describe_machine()
+    monkeypatch.setattr(plan_module, "describe_machine", lambda: {**known, "cpu": "abacus", "command": "by hand"})
+    assert measure(_plan(), undisturbed).found == 6
+    monkeypatch.setattr(
+        plan_module, "describe_machine", lambda: {**known, "versions": {**known["versions"], "numpy": "0.1"}}
+    )
+    with pytest.raises(ResultFileError, match=r"versions\.numpy: expected .* got '0\.1'"):
+        measure(_plan(), undisturbed)
+
+
+def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "letter.jsonl"
+    path.write_text("Dear reader,")
+    with pytest.raises(ResultFileError, match="begins with b'Dear reader,'"):
+        measure(_plan(), path)
+    path.write_text("Dear reader,\nall is well\n")
+    with pytest.raises(ResultFileError, match="line 1 of"):
+        measure(_plan(), path)
+    assert path.read_text() == "Dear reader,\nall is well\n"
+    with pytest.raises(ResultFileError, match=r"ends in \.jsonl"):
+        measure(_plan(), tmp_path / "letter.txt")
+
+
+def test_a_damaged_line_is_named(undisturbed: Path) -> None:
+    lines = undisturbed.read_bytes().splitlines(keepends=True)
+    undisturbed.write_bytes(b"".join([*lines[:3], b"{broken\n", *lines[4:]]))
+    with pytest.raises(ResultFileError, match=r"line 4 of .* is b'\{broken"):
+        measure(_plan(), undisturbed)
+    undisturbed.write_bytes(b"".join([*lines[:2], *lines[3:]]))
+    with pytest.raises(ResultFileError, match="seed 0, episode 1 in line 3"):
+        measure(_plan(), undisturbed)
+    undisturbed.write_bytes(b"".join([*lines[:2], b"{}\n"]))
+    with pytest.raises(ResultFileError, match="env, seed and episode in every line"):
+        measure(_plan(), undisturbed)
+
+
+def test_steps_that_are_missing_are_told(undisturbed: Path) -> None:
+    data = steps_file(undisturbed).read_bytes()
+    steps_file(undisturbed).write_bytes(data[: len(data) // 2])
+    with pytest.raises(ResultFileError, match=r"steps of KeyToken-v0, seed \d, episode \d"):
+        measure(_plan(), undisturbed)
+
+
+def test_a_file_that_is_being_written_is_locked(undisturbed: Path) -> None:
+    with LineFile(undisturbed), pytest.raises(FileBusyError, match="another process is writing it"):
+        measure(_plan(), undisturbed)
+    assert measure(_plan(), undisturbed).played == 0
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultFileError, match="Expected a file that can be written"):
+        measure(_plan(), tmp_path / "file" / "out.jsonl")
+
+
+# ---------------------------------------------------------------------- agents that fail
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_an_agent_that_raises_stops_the_run_and_mended_it_goes_on(
+    n_workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MENDED", str(tmp_path / "mended"))
+    path, plan = tmp_path / "f.jsonl", _plan("runner_users:Fails", steps=False)
+    with pytest.raises(AgentFailedError, match=r"seed 0, episode 2 .* RuntimeError: the server is gone") as caught:
+        measure(plan, path, n_workers=n_workers)
+    assert "runner_users.py" in caught.value.trace
+    assert len(_records(path)) == 1 + 2
+    (tmp_path / "mended").touch()
+    done = measure(plan, path)
+    assert (done.found, done.played) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("SaysNothing", "Decision whose text is a str; got NoneType"),
+        ("SaysNumber", "got a text of type int"),
+        ("LosesCount", "as many log_probs and values as tokens, or none"),
+    ],
+)
+def test_answers_that_are_none_are_refused(agent: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match=f"seed 0, episode 0 .*{told}"):
+        measure(_plan(f"runner_users:{agent}"), tmp_path / "a.jsonl")
+    assert len(_records(tmp_path / "a.jsonl")) == 1
+
+
+def test_a_number_that_json_does_not_know_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResultFileError, match="finite numbers"):
+        measure(_plan("runner_users:Infinite"), tmp_path / "i.jsonl")
+    assert len(_records(tmp_path / "i.jsonl")) == len(_records(steps_file(tmp_path / "i.jsonl"))) == 1
+
+
+# ---------------------------------------------------------------------- plans and lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"envs": ()}, "at least one environment"),
+        ({"envs": (KEYS, KITCHEN, KEYS)}, "KeyToken-v0 again"),
+        ({"episodes": 0}, "got 0"),
+        ({"seeds": 0}, "got 0 from 0"),
+        ({"first_seed": -1}, "got 2 from -1"),
+        ({"first_seed": 5_000}, "got 2 from 5000"),
+    ],
+)
+def test_plans_with_nothing_to_play_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(BenchmarkError, match=told):
+        _plan(**changes)
+
+
+def test_no_two_episodes_are_seeded_alike() -> None:
+    jobs = _plan(envs=(KEYS, KITCHEN, "VirtualHome-Cheese-v0"), episodes=50, seeds=4).jobs()
+    assert len({job.reset_seed for job in jobs}) == len(jobs) == 600
+    assert all(0 <= job.reset_seed < 2**32 for job in jobs)
+    assert jobs[0].reset_seed == _plan().jobs()[0].reset_seed
+
+
+def test_every_text_comes_back_from_a_line() -> None:
+    record = {"text": 'a "b"\n\u2028 \ud800 ä 🍅', "number": 0.1}
+    line = encode(record)
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == record
+
+
+def test_a_line_that_is_no_json_is_not_written(tmp_path: Path) -> None:
+    with LineFile(tmp_path / "x.jsonl") as file:
+        file.append([{"a": 1}])
+        with pytest.raises(ResultFileError, match="finite numbers"):
+            file.append([{"b": 2}, {"c": object()}])
+        file.append([])
+    assert _records(tmp_path / "x.jsonl") == [{"a": 1}]
+
+
+def test_play_of_the_studies_is_this_loop() -> None:
+    from benchmarks.evaluation import oracle_agent, play
+
+    first, second = play(KITCHEN, oracle_agent(), 2)
+    assert first == second
+    assert (first.success, first.n_actions, first.n_moves) == (True, 6, 28)
+    assert first.discounted_return == pytest.approx(0.9205180925641951)  # exact, in results/env_scores.json

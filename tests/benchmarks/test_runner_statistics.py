@@ -1,0 +1,125 @@
+"""Statistics against closed forms and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.runner.statistics import (
+    estimate,
+    interquartile_mean,
+    learning_curve,
+    mean,
+    probability_of_improvement,
+)
+
+
+def _arrays(*rows: list[float]) -> list[np.ndarray]:
+    return [np.array(row, dtype=float) for row in rows]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11, 100])
+def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end(n: int) -> None:
+    scores = np.random.default_rng(n).normal(size=n)
+    kept = sorted(scores)[n // 4 : n - n // 4]
+    assert interquartile_mean(scores) == pytest.approx(sum(kept) / len(kept))
+
+
+def test_the_interquartile_mean_goes_along_the_last_axis() -> None:
+    scores = np.random.default_rng(0).normal(size=(3, 9))
+    assert interquartile_mean(scores) == pytest.approx([float(interquartile_mean(row)) for row in scores])
+
+
+@pytest.mark.parametrize("n", [2, 6, 20])
+def test_the_interval_of_a_mean_of_zeros_and_ones_is_that_of_the_binomial_distribution(n: int) -> None:
+    scores = np.repeat([0.0, 1.0], n // 2)
+    found = estimate([scores], mean)
+    assert found.value == 0.5
+    assert found.low == pytest.approx(stats.binom.ppf(0.025, n, 0.5) / n)
+    assert found.high == pytest.approx(stats.binom.ppf(0.975, n, 0.5) / n)
+
+
+def test_resampling_stays_within_tasks() -> None:
+    """Two tasks without any spread: pooled resampling would mix 0 and 1, the stratified one cannot."""
+    found = estimate(_arrays([0, 0, 0], [1, 1, 1]), mean)
+    assert found == (0.5, 0.5, 0.5)
+
+
+def test_the_bootstrap_of_three_seeds_is_that_of_all_resamples() -> None:
+    scores = np.array([0.0, 1.0, 4.0])
+    every = [np.mean(drawn) for drawn in itertools.product(scores, repeat=3)]
+    found = estimate([scores], mean)
+    low, high = np.quantile(every, (0.025, 0.975), method="inverted_cdf")
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_one_seed_has_no_interval_and_the_same_call_the_same_one() -> None:
+    assert estimate(_arrays([3.0], [5.0])) == (4.0, None, None)
+    scores = _arrays([0.1, 0.5, 0.2, 0.9])
+    assert estimate(scores) == estimate(scores)
+
+
+def test_the_probability_of_improvement_is_that_of_mann_and_whitney() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(0.5, 1, 7).round(1), rng.normal(0, 1, 5).round(1)
+    brute = np.mean([(a > b) + 0.5 * (a == b) for a in x for b in y])
+    found = probability_of_improvement([x], [y])
+    assert found.value == pytest.approx(brute)
+    assert found.value == pytest.approx(stats.mannwhitneyu(x, y).statistic / (len(x) * len(y)))
+    assert found.low < found.value < found.high
+    assert probability_of_improvement([y], [x]).value == pytest.approx(1 - brute)
+
+
+def test_tasks_count_alike_in_the_probability_of_improvement_and_ties_half() -> None:
+    found = probability_of_improvement(_arrays([1, 1, 1, 1], [5]), _arrays([0, 0], [5]))
+    assert found.value == 0.75
+
+
+@pytest.mark.parametrize("strata", [[], [np.array([])], [np.zeros((2, 2))]])
+def test_without_scores_there_is_no_estimate(strata: list[np.ndarray]) -> None:
+    with pytest.raises(ValueError, match="at least one score for every task"):
+        estimate(strata)
+
+
+def test_other_tasks_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match="same tasks; got 1 and 2"):
+        probability_of_improvement(_arrays([1]), _arrays([1], [2]))
+
+
+# ---------------------------------------------------------------------- learning curves
+
+
+def test_a_curve_is_the_statistic_at_every_step() -> None:
+    evaluations = {seed: [(step, float(seed * step)) for step in (0, 10, 20)] for seed in range(4)}
+    curve = learning_curve(evaluations, mean)
+    assert list(curve.steps) == [0, 10, 20]
+    assert list(curve.values) == [0, 15, 30]
+    assert (curve.low <= curve.values).all()
+    assert (curve.high >= curve.values).all()
+    assert curve.low[0] == curve.high[0] == 0
+    assert curve.by_seed.shape == (4, 3)
+
+
+def test_seeds_evaluated_elsewhere_are_read_between_their_steps_and_the_shortest_ends_the_curve() -> None:
+    curve = learning_curve({0: [(0, 0.0), (10, 1.0), (20, 2.0)], 1: [(5, 0.0), (15, 10.0)]}, mean)
+    assert list(curve.steps) == [10]
+    assert list(curve.values) == [3.0]
+
+
+def test_a_curve_of_one_seed_has_no_width() -> None:
+    curve = learning_curve({3: [(0, 1.0), (1, 2.0)]})
+    assert list(curve.low) == list(curve.high) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("pairs", [[], [(1, 0.0), (1, 1.0)], [(2, 0.0), (1, 1.0)]])
+def test_steps_that_do_not_rise_are_refused(pairs: list[tuple[float, float]]) -> None:
+    with pytest.raises(ValueError, match="rising steps"):
+        learning_curve({0: pairs})
+
+
+def test_seeds_that_do_not_overlap_are_refused() -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        learning_curve({0: [(0, 1.0), (1, 1.0)], 1: [(5, 1.0), (6, 1.0)]})
