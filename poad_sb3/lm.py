@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from poad_sb3.models.check import (
     plain_hidden,
     probe_row,
 )
+from poad_sb3.models.checkpointing import enable_checkpointing, recomputing, spare_linear4bit
 from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
 from poad_sb3.models.few_rows import multiplying_few_rows
 from poad_sb3.models.head import (
@@ -116,7 +117,7 @@ class LanguageModel(nn.Module):
         self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
         keeps_copy = lora is None and self.critic_trunk == CriticTrunk.FROZEN
         self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
-        _spare_linear4bit(base.eval())
+        spare_linear4bit(base.eval())
         as_it_was = plain_hidden(base) if lora is not None and self.critic_trunk == CriticTrunk.FROZEN else None
         self.network = adapt(base, lora)
         self.eval()
@@ -312,7 +313,7 @@ class LanguageModel(nn.Module):
     def train(self, mode: bool = True) -> LanguageModel:
         """Always evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
         super().train(False)
-        _spare_linear4bit(self)
+        spare_linear4bit(self)
         return self
 
     @contextmanager
@@ -332,11 +333,7 @@ class LanguageModel(nn.Module):
             )
 
     def _enable_checkpointing(self) -> None:
-        if hasattr(self.base, "activation_checkpointing_enable"):  # its new name
-            self.base.activation_checkpointing_enable({"use_reentrant": False})
-        else:
-            self.base.gradient_checkpointing_enable({"use_reentrant": False})
-        layers = [module for module in self.base.modules() if getattr(module, "gradient_checkpointing", False)]
+        layers = enable_checkpointing(self.base)
 
         def hidden() -> Tensor:
             return self.hidden_states([probe_row(self.base)])
@@ -348,20 +345,8 @@ class LanguageModel(nn.Module):
         without = hidden()
         check_checkpointing(with_it, lambda: without, self.source.name)
 
-    @contextmanager
-    def _recomputing(self, frozen: bool) -> Iterator[None]:
-        """Tell the layers to keep no activations.
-
-        Transformers does so in training mode only. Just the layers are put into it, not the dropout inside them.
-        """
-        layers = self._recomputes if torch.is_grad_enabled() and not frozen else []
-        for layer in layers:
-            layer.training = True
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.training = False
+    def _recomputing(self, frozen: bool) -> AbstractContextManager[None]:
+        return recomputing(self._recomputes if torch.is_grad_enabled() and not frozen else [])
 
     def _require_room(self, n_tokens: int) -> None:
         if n_tokens > self.max_length:
@@ -369,16 +354,6 @@ class LanguageModel(nn.Module):
                 f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
-
-
-def _spare_linear4bit(model: nn.Module) -> None:
-    """Leave bitsandbytes' 4-bit layers in training mode, where they hold no dropout.
-
-    In evaluation mode, on a CPU, the first pass packs their weights for a kernel that passes no gradient on.
-    """
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.training = True
 
 
 def _other_ends(base: Any) -> list[int]:  # noqa: ANN401 - as above
