@@ -100,7 +100,9 @@ def _do(run: Run | None, job: Job, folder: Path, measured: dict[str, Any]) -> No
     """In a worker, which writes the piece itself: nothing of it can be lost on the way."""
     try:
         if run is None:
-            from benchmarks.studies.running import run_job as run
+            from benchmarks.studies import running  # with torch, which only workers need
+
+            run = running.run_job
         Pieces(folder).put(job, run(job), measured)
     except Exception as error:
         whole = "".join(traceback.format_exception(error))
