@@ -11,7 +11,7 @@ import numpy as np
 
 from lang_envs import TRAINING_IDS
 from poad_sb3.pocket import SHIPPED_MODELS
-from poad_sb3.pocket.coding.corpus import coding_lines
+from poad_sb3.pocket.coding.corpus import bare_lines, coding_lines
 from poad_sb3.pocket.coding.grammar import WORD
 from poad_sb3.pocket.corpus import Line, household_sentences, random_play
 
@@ -101,6 +101,7 @@ class CoderConfig(TrainingConfig):
 
     Attributes:
         n_lines: Prompts with bodies in the corpus.
+        n_bare: Bodies without prompts in the corpus.
     """
 
     name: ClassVar[str] = "pocket-coder"
@@ -110,13 +111,15 @@ class CoderConfig(TrainingConfig):
     learns_prompts: ClassVar[bool] = False
     pool: ClassVar[int] = 16
 
-    n_lines: int = 24_000
+    n_lines: int = 10_000
+    n_bare: int = 50_000
     vocab_size: int = 2560
-    n_batches: int = 500
+    n_batches: int = 1_200
 
     def corpus(self) -> list[Line]:
         """See `TrainingConfig.corpus`."""
-        return list(coding_lines(self.n_lines, np.random.default_rng(self.seed)))
+        rng = np.random.default_rng(self.seed)
+        return [*coding_lines(self.n_lines, rng), *bare_lines(self.n_bare, rng)]
 
 
 CONFIGS: Mapping[str, type[TrainingConfig]] = {kind.name: kind for kind in (PocketConfig, CoderConfig)}

@@ -25,11 +25,11 @@ from poad_sb3.pocket.coding.mistakes import spoilt
 from poad_sb3.pocket.coding.tables import invented_table, known_tables
 from poad_sb3.pocket.corpus import Line
 
-__all__ = ["coding_lines", "evaluated"]
+__all__ = ["bare_lines", "coding_lines", "evaluated"]
 
 _N_INVENTED, _KNOWN = 400, 0.4
 """Invented tables, and the share of prompts about registered ones."""
-_SPOILED = 0.36
+_SPOILED = 0.25
 """Share of bodies with a mistake."""
 _MENDED, _AGAIN = 0.75, 0.1
 """After a failure: the share of bodies without their mistake, and of those with another one instead."""
@@ -70,6 +70,12 @@ def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
     for _ in range(n_lines):
         table = pick(known if rng.random() < _KNOWN else invented, rng)
         yield _line(table, rng)
+
+
+def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
+    """Bodies without prompts: what a body is, is learned from them in a fraction of the tokens."""
+    for _ in range(n_lines):
+        yield Line("", _body(rng))
 
 
 def _line(table: Dataset, rng: np.random.Generator) -> Line:
