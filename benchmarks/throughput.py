@@ -19,7 +19,8 @@ fewer will do: nothing behind the last token at which there is a choice is ever 
     python -m benchmarks.throughput
     python -m benchmarks.throughput --device cuda --model-size 7b --dtype bfloat16 --workload code
 
-Writes results/throughput.json and .png (on a CPU), or results/throughput_DEVICE_SIZE.json.
+Writes results/throughput.json and .png (on a CPU), or results/throughput_DEVICE_SIZE.json, after each workload. What a
+file has of other workloads and vocabularies stays in it, so that they can be measured one by one.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from benchmarks.synthetic import MODELS
 
 _COLOURS = {"ours": "#2a6f97", "competent": "#d9a326", "reference": "#a02f3c"}
 LOOPS: dict[str, type[BaselineLoop]] = {"reference": ReferenceLoop, "competent": CompetentLoop}
+VOCABULARIES = (2_000, 32_000)
 _ACTING = 16
 """Samples that a plain loop is timed acting on: its rollout steps are all alike."""
 
@@ -277,25 +279,35 @@ def show(console: Console, results: Sequence[dict[str, Any]]) -> None:
 
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Bars of rollout and update for each loop, a panel for each vocabulary."""
+    """Cost of a step by each loop, in costs of ours; a panel for each vocabulary, the update above the rollout."""
     vocabularies = list(dict.fromkeys(result["vocabulary"] for result in results))
     figure, axes = plt.subplots(
-        1, len(vocabularies), figsize=(6.5 * len(vocabularies), 4.5), layout="constrained", squeeze=False
+        len(vocabularies), 1, figsize=(9, 3.6 * len(vocabularies)), layout="constrained", squeeze=False
     )
-    for axis, vocabulary in zip(axes[0], vocabularies, strict=True):
+    for axis, vocabulary in zip(axes[:, 0], vocabularies, strict=True):
         shown = [result for result in results if result["vocabulary"] == vocabulary]
         for place, (name, colour) in enumerate(_COLOURS.items()):
-            loops = [result["loops"].get(name) for result in shown]
-            xs = [x + 0.27 * (place - 1) for x, loop in enumerate(loops) if loop]
-            total = [loop["rollout_ms"] + loop["update_ms"] for loop in loops if loop]
-            bars = axis.bar(xs, total, 0.25, color=colour, label=name)
-            texts = [f"{loop['slower_than_ours']:.1f}x" if name != "ours" else "" for loop in loops if loop]
-            axis.bar_label(bars, texts, fontsize=8)
+            found = [(x + 0.27 * (place - 1), one["loops"]) for x, one in enumerate(shown) if name in one["loops"]]
+            _bars(axis, name, colour, found)
         axis.set_xticks(range(len(shown)), [result["workload"] for result in shown])
-        axis.set(yscale="log", ylabel="ms per environment step", title=f"vocabulary {vocabulary:,}")
-    axes[0][0].legend(frameon=False)
+        axis.set(ylabel="times the cost of ours", title=f"An environment step, vocabulary {vocabulary:,}")
+        axis.margins(y=0.15)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].legend(frameon=False, title="pale: update")
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _bars(axis: Any, name: str, colour: str, found: Sequence[tuple[float, dict[str, Any]]]) -> None:  # noqa: ANN401
+    """One loop's bars, at the places given."""
+    xs = [x for x, _ in found]
+    ours = [loops["ours"]["total_ms"] for _, loops in found]
+    rollout = [loops[name]["rollout_ms"] / unit for (_, loops), unit in zip(found, ours, strict=True)]
+    update = [loops[name]["update_ms"] / unit for (_, loops), unit in zip(found, ours, strict=True)]
+    axis.bar(xs, rollout, 0.25, color=colour, label=name)
+    top = axis.bar(xs, update, 0.25, bottom=rollout, color=colour, alpha=0.55)
+    texts = [f"{loops[name]['total_ms']:,.0f} ms" for _, loops in found]
+    axis.bar_label(top, texts, fontsize=7, padding=1)
 
 
 def _parse() -> argparse.Namespace:
@@ -325,22 +337,36 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     console, results = Console(width=160), []
     names = given.loop or [*LOOPS]
-    for vocabulary in given.vocabulary or [2_000, 32_000]:
+    place = "" if given.device == "cpu" and given.model_size == "6m" else f"_{given.device}_{given.model_size}"
+    out = given.out or RESULTS / f"throughput{place}.json"
+    for vocabulary in given.vocabulary or VOCABULARIES:
         options = Options(vocabulary, given.model_size, given.dtype, given.device, given.seed)
         for workload in given.workload or SETTINGS:
             if given.peak_of is not None:
                 print(own_peak(given.peak_of, workload, options, given.samples))
                 return
             result = one_result(workload, options, given.runs, names)
-            results.append(result)
+            result["measured"] = {**describe_machine(), "threads": given.threads, "gpu": _gpu(given.device)}
             show(console, [result])
-    if len(results) > 1:
-        show(console, results)
-    place = "" if given.device == "cpu" and given.model_size == "6m" else f"_{given.device}_{given.model_size}"
-    out = given.out or RESULTS / f"throughput{place}.json"
-    machine = {**describe_machine(), "threads": given.threads, "runs": given.runs, "gpu": _gpu(given.device)}
-    out.write_text(json.dumps({**machine, "results": results}, indent=1) + "\n")
-    draw(results, out.with_suffix(".png"))
+            results = put(result, out)
+    show(console, results)
+
+
+def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    """Write a result to a file, in place of what it has of the workload and vocabulary; returns all of them."""
+    found = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
+    places = [(vocabulary, workload) for vocabulary in VOCABULARIES for workload in SETTINGS]
+
+    def key(one: dict[str, Any]) -> tuple[int, str]:
+        return one["vocabulary"], one["workload"]
+
+    results = [*(one for one in found if key(one) != key(result)), result]
+    results.sort(key=lambda one: places.index(key(one)) if key(one) in places else len(places))
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps({"results": results}, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+    draw(results, path.with_suffix(".png"))
+    return results
 
 
 def one_result(workload: str, options: Options, runs: int, names: Sequence[str]) -> dict[str, Any]:
@@ -351,7 +377,14 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str])
             raise AssertionError(f"Expected {name} to do on {workload} what ours does; got differences {differences}.")
     costs, fewest = measure(workload, options, runs, names)
     loops = summary(costs, fewest, peaks(workload, options, names))
-    return {"workload": workload, **options._asdict(), "fewest": fewest, "agreement": agreement, "loops": loops}
+    return {
+        "workload": workload,
+        **options._asdict(),
+        "runs": runs,
+        "fewest": fewest,
+        "agreement": agreement,
+        "loops": loops,
+    }
 
 
 def _gpu(device: str) -> str | None:

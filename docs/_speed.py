@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from _tables import code, table
+from _tables import table
 
 from benchmarks.environment import RESULTS
 
@@ -39,9 +39,11 @@ def throughput_table(_: str) -> str:
             )
     head = ("", "loop", "ms, rollout + update", "times ours", "positions", "over the plain count", "peak, MiB")
     worst = max(loop["adapter_step"] for result in study["results"] for loop in result["agreement"].values())
-    turns = "one turn" if study["runs"] == 1 else f"{study['runs']} turns"
-    where = f"On {study['cpu']}, {study['threads']} thread, {turns}. Command: {code(study['command'])}. "
-    where += f"{study.get('note', '').capitalize()}. All loops move the adapter alike to {worst:.0e} of the step."
+    measured = study["results"][0]["measured"]
+    least = min(result["runs"] for result in study["results"])
+    turns = f"medians of {least} turns or more" if least > 1 else "some in a single turn"
+    where = f"On {measured['cpu']}, {measured['threads']} thread, {turns}. "
+    where += f"All loops move the adapter alike to {worst:.0e} of the step."
     return f"{table(head, rows)}\n\n{where} Peaks are above the loaded model, of a process for each loop."
 
 

@@ -304,7 +304,9 @@ class LanguageModel(nn.Module):
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Begin to continue prompts token by token, with a cache where the model has one that can be trusted."""
         self._require_room(max(map(len, prompts)))
-        return CachedDecoding(self.base, prompts) if self.caches else PlainDecoding(self.hidden_states, prompts)
+        if not self.caches:
+            return PlainDecoding(self.hidden_states, prompts)
+        return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
 
     # ------------------------------------------------------------------ modes
 

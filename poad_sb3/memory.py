@@ -43,7 +43,8 @@ class MemoryEstimate(NamedTuple):
         features: Float32 features of the action tokens of a rollout.
         activations: What one training pass keeps for going back, and its work space.
         logits: What is asked of the head in one training pass: tables `[rows, vocabulary]`, or rows of the head.
-        kv_cache: Keys and values of the texts that are continued at a time, and the pass over their prompts.
+        kv_cache: Keys and values of the texts that are continued at a time, the pass over their prompts, and the merged
+            weights that write them.
         values: What the critic computes of all features at a time.
         tokens: What else a rollout holds of its tokens; the ids are in main memory, wherever the model is.
     """
@@ -161,11 +162,20 @@ def logit_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
 
 
 def cache_bytes(shape: ModelShape, settings: TrainingSettings) -> int:
-    """Bytes of keys and values, and of the widest place in the pass over all prompts at once, without gradients."""
+    """Bytes of keys and values, of the widest place in the pass over all prompts at once, and of merged weights.
+
+    In float32 the sums of adapted matrices and their adapters are held while texts are written.
+    """
+    if not settings.decode_batch:
+        return 0
     size = DTYPE_BYTES[settings.dtype]
     kept = 2 * shape.layers * shape.kv_width * size * (settings.decode_context + CACHE_ROOM)
     work = size * (_mlp_tensors(shape) * shape.intermediate + 3 * shape.hidden) * settings.decode_context
-    return settings.decode_batch * (kept + work)
+    merged = 0
+    if settings.dtype == "float32" and settings.quantization is None and settings.lora_rank is not None:
+        matrices = map(shape.matrix, settings.lora_targets)
+        merged = _FLOAT32 * shape.layers * sum(one.inputs * one.outputs for one in matrices)
+    return merged + settings.decode_batch * (kept + work)
 
 
 # ---------------------------------------------------------------------- activations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,7 @@ from rich.text import Text
 from lang_envs.cli.common import counted, signed
 from lang_envs.wrappers import TextAction
 
-__all__ = ["play_episode"]
+__all__ = ["ask", "play_episode", "show", "tell"]
 
 _QUIT = "q"
 _END = "."
@@ -26,21 +27,26 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
     total, n_actions = 0.0, 0
     terminated = truncated = False
     while not (terminated or truncated):
-        _show(console, env, text)
-        said = _ask(console, info["admissible_actions"])
+        show(console, env, text)
+        said = ask(console, info["admissible_actions"])
         if said is None:
             break
         text, reward, terminated, truncated, info = talking.step(said)
         total, n_actions = total + float(reward), n_actions + 1
-        outcome = _outcome(info)
-        console.print(Text(f"{_short(said)}: {outcome}reward {signed(reward)}, return {signed(total)}", style="yellow"))
+        tell(console, said, float(reward), total, info)
     else:
-        _show(console, env, text)
+        show(console, env, text)
     ending = f"{_ending(terminated, truncated, info)} {counted(n_actions)}, return {signed(total)}."
     console.print(Text(ending, style="bold"))
 
 
-def _outcome(info: dict[str, Any]) -> str:
+def tell(console: Console, said: str, reward: float, total: float, info: Mapping[str, Any]) -> None:
+    """What came of an action, in a line."""
+    outcome = _outcome(info)
+    console.print(Text(f"{_short(said)}: {outcome}reward {signed(reward)}, return {signed(total)}", style="yellow"))
+
+
+def _outcome(info: Mapping[str, Any]) -> str:
     if info["invalid_action"]:
         return "not understood; "
     if "status" in info:
@@ -63,13 +69,14 @@ def _ending(terminated: bool, truncated: bool, info: dict[str, Any]) -> str:
     return "You left."
 
 
-def _show(console: Console, env: gym.Env[Any, Any], text: str) -> None:
+def show(console: Console, env: gym.Env[Any, Any], text: str) -> None:
+    """The drawing of the environment, where it draws as text, and the observation."""
     if env.render_mode == "ansi":
         console.print(Text(f"\n{env.render()}"), soft_wrap=True)
     console.print(Text(f"\n{text}"), soft_wrap=True)  # as the agent gets it, line for line
 
 
-def _ask(console: Console, listed: list[str] | None) -> str | None:
+def ask(console: Console, listed: list[str] | None) -> str | None:
     """What the player wants to do; None to leave."""
     try:
         return _ask_for_text(console) if listed is None else _ask_for_choice(console, listed)

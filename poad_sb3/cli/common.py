@@ -19,7 +19,6 @@ from poad_sb3.presets import ALGORITHMS
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
-    from poad_sb3.badq import BADQ
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
     from poad_sb3.runs import RunConfig
 
@@ -36,7 +35,6 @@ __all__ = [
     "parse_settings",
     "require_device",
     "require_llm",
-    "writer",
 ]
 
 REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
@@ -69,24 +67,13 @@ def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
     return kind
 
 
-def writer(name: str) -> type[LLMOnPolicyAlgorithm | BADQ]:
-    """The class of a checkpoint, by the name in its header."""
-    import poad_sb3
-
-    return poad_sb3.BADQ if name == _FROM_PYTHON else algorithm(name)
-
-
 def found(source: Path) -> tuple[Path, RunConfig | None]:
-    """Checkpoint and run that a path means: the folder of a run, or a checkpoint, in such a folder or not."""
-    from poad_sb3.runs import RunError, RunFolder
+    """Checkpoint and run that a path means; see `poad_sb3.loading.find_checkpoint`."""
+    from poad_sb3.loading import find_checkpoint
 
-    folder = RunFolder(source if source.is_dir() else source.parent)
-    checkpoint = folder.latest if source.is_dir() else source
-    if not checkpoint.is_file():
-        fail(f"There is no checkpoint {checkpoint}.")
     try:
-        return checkpoint, folder.read_config()
-    except RunError as error:
+        return find_checkpoint(source)
+    except PoadError as error:
         fail(str(error))
 
 

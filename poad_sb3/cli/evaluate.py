@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import environments, fail, found, moved_model, parse_settings, writer
+from poad_sb3.cli.common import environments, fail, found, moved_model, parse_settings
 from poad_sb3.errors import PoadError
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def evaluate_run(
         **parse_settings("--env-set", env_settings),
     }
     envs = environments(name, kwargs, 1)
+    from poad_sb3.loading import load_checkpoint
+
     try:
         header = read_header(checkpoint)
-        model = writer(header["algorithm"]).load(checkpoint, policy_kwargs=moved)
+        model = load_checkpoint(checkpoint, policy_kwargs=moved)
         model.policy.seed(seed)
         played = _play(model, envs, episodes, deterministic=deterministic, seed=seed)
     except (PoadError, LangEnvsError, OSError, ValueError) as error:

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from poad_sb3.checkpoints import read_header
-from poad_sb3.cli.common import fail, found, moved_model, writer
+from poad_sb3.cli.common import fail, found, moved_model
 from poad_sb3.errors import PoadError
 from poad_sb3.export import Export, export_policy, push
+from poad_sb3.loading import writer_of
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = ["export_run"]
@@ -63,12 +63,12 @@ def export_run(
 
 
 def _load(checkpoint: Path, moved: Mapping[str, Any]) -> LLMOnPolicyAlgorithm:
-    name = read_header(checkpoint)["algorithm"]
-    kind = writer(name)
+    kind = writer_of(checkpoint)
     if not issubclass(kind, LLMOnPolicyAlgorithm):
         fail(
-            f"Expected a checkpoint whose language model was trained; {checkpoint} is of {name}, which trains Q-values "
-            "beside it and leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or ARCHER."
+            f"Expected a checkpoint whose language model was trained; {checkpoint} is of {kind.__name__}, which trains "
+            "Q-values beside it and leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or "
+            "ARCHER."
         )
     return kind.load(checkpoint, policy_kwargs=moved)
 

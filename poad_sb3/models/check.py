@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -106,9 +107,8 @@ def check_model(
     packs = _sees_whole_sequences(base.config.get_text_config()) and _agrees(
         _pack_error, tokens, hidden_states, tolerance
     )
-    return Abilities(
-        hidden.shape[-1], packs, _agrees(lambda t, h: _cache_error(base, t, h), tokens, hidden_states, tolerance)
-    )
+    cache_error = partial(_cache_error, base, packs)
+    return Abilities(hidden.shape[-1], packs, _agrees(cache_error, tokens, hidden_states, tolerance))
 
 
 def probe_row(base: Any) -> TokenRow:  # noqa: ANN401 - as above
@@ -236,14 +236,14 @@ def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
     return _relative(hidden_states([packed]), hidden_states(apart))
 
 
-def _cache_error(base: Any, tokens: TokenIds, hidden_states: HiddenStates) -> float:  # noqa: ANN401 - as above
+def _cache_error(base: Any, takes_bias: bool, tokens: TokenIds, hidden_states: HiddenStates) -> float:  # noqa: ANN401
     """By how much decoding two prompts, the shorter one padded and the longer one ended early, differs from passes."""
 
     def whole(*texts: TokenIds) -> Tensor:
         return hidden_states([TokenRow(text, None, (len(text) - 1,)) for text in texts])
 
     short, long = tokens[:5], tokens
-    decoding = CachedDecoding(base, [short, long])
+    decoding = CachedDecoding(base, [short, long], takes_bias=takes_bias)
     errors = [_relative(decoding.hidden, whole(short, long))]
     short, long = (*short, tokens[2]), (*long, tokens[4])
     decoding.advance([0, 1], [tokens[2], tokens[4]])

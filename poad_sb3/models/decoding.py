@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from poad_sb3.memory import CACHE_ROOM
 from poad_sb3.models.packing import TokenIds, TokenRow
+from poad_sb3.models.passes import attention_bias
 
 __all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
 
@@ -46,23 +47,23 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
         """Append, and return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            self._rooms = [key_states.new_empty(0), value_states.new_empty(0)]
         length = self.get_seq_length()
-        self.keys, self.values = (
-            _appended(old, length, new) for old, new in ((self.keys, key_states), (self.values, value_states))
-        )
+        both = ((self.keys, key_states), (self.values, value_states))
+        self._rooms = [_with_room(room, old, length, new) for room, (old, new) in zip(self._rooms, both, strict=True)]
+        self.keys, self.values = (room[..., : length + key_states.shape[-2], :] for room in self._rooms)
         return self.keys, self.values
 
 
-def _appended(old: Tensor, length: int, new: Tensor) -> Tensor:
-    """`old` with `new` behind it, in the same memory if there is room: the base of the view `old`."""
+def _with_room(room: Tensor, old: Tensor, length: int, new: Tensor) -> Tensor:
+    """`new` written behind the first `length` columns of `old`: in `room`, if `old` lies there and it has enough."""
     end = length + new.shape[-2]
-    room = old if old._base is None or not length else old._base
-    if not length or room.shape[:-2] != new.shape[:-2] or room.shape[-2] < end:
+    if not length or old.data_ptr() != room.data_ptr() or room.shape[-2] < end or len(room) != len(new):
         room = new.new_empty(*new.shape[:-2], end + CACHE_ROOM, new.shape[-1])
         if length:
             room[..., :length, :] = old
     room[..., length:end, :] = new
-    return room[..., :end, :]
+    return room
 
 
 class CachedDecoding(Decoding):
@@ -74,10 +75,12 @@ class CachedDecoding(Decoding):
     Args:
         base: A transformers model, its adapter as it shall be.
         prompts: Token ids, at least one each.
+        takes_bias: Whether the model can be told by `attention_bias` what is seen; else it makes that of the padding,
+            anew for every token.
     """
 
-    def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:  # noqa: ANN401 - transformers has no types
-        self._decoder, device = base.get_decoder(), base.device
+    def __init__(self, base: Any, prompts: Sequence[TokenIds], *, takes_bias: bool = False) -> None:  # noqa: ANN401
+        self._base, self._takes_bias, device = base, takes_bias, base.device
         numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         longest = max(map(len, prompts))
         ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in numbers], device=device)
@@ -106,9 +109,10 @@ class CachedDecoding(Decoding):
         self._next = self._next + 1
 
     def _run(self, ids: Tensor, positions: Tensor) -> None:
-        output = self._decoder(
+        one_each = self._takes_bias and ids.shape[1] == 1
+        output = self._base.get_decoder()(
             input_ids=ids,
-            attention_mask=self._mask,
+            attention_mask=attention_bias(self._mask[:, None].bool(), self._base) if one_each else self._mask,
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,

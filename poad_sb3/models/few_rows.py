@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 __all__ = ["FEW_ROWS", "FewRowsLinear", "multiplying_few_rows"]
@@ -27,7 +28,7 @@ class FewRowsLinear(nn.Linear):
         rows = input.reshape(-1, self.in_features)
         if len(rows) > FEW_ROWS:
             return super().forward(input)
-        output = (self.weight @ rows.T).T.reshape(*input.shape[:-1], self.out_features).contiguous()
+        output = torch.mm(self.weight, rows.t()).t().contiguous().view(*input.shape[:-1], self.out_features)
         return output if self.bias is None else output + self.bias
 
 

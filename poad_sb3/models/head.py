@@ -18,9 +18,6 @@ from torch.autograd.function import once_differentiable
 from poad_sb3.memory import MAX_LOGITS, SLICE_LOGITS
 from poad_sb3.models.packing import moved
 
-_LEAST = -1e4
-"""Log-probability that stands for less: its probability is 0 in float32, and 0 times -inf would be no number."""
-
 __all__ = ["Picks", "Statistics", "all_logits", "can_gather", "gathered_logits", "vocabulary_statistics"]
 
 Head = Callable[[Tensor], Tensor]

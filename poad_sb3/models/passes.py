@@ -12,7 +12,7 @@ from torch import Tensor
 from poad_sb3.models.last_layer import last_layer_of, reading_only
 from poad_sb3.models.packing import Group, Packed, moved
 
-__all__ = ["decoder_pass", "passes_of"]
+__all__ = ["attention_bias", "decoder_pass", "passes_of"]
 
 
 def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
@@ -37,11 +37,12 @@ def decoder_pass(model: Any, packed: Packed, *, trim: bool) -> Tensor:  # noqa: 
     trimmed: AbstractContextManager[None] = nullcontext()
     if trim and 0 < 2 * packed.most_reads() <= packed.ids.shape[1]:
         at, place = packed.reads()
-        trimmed = reading_only(last_layer_of(model), moved(at, model.device), _added(packed.seen_from(at), model))
+        seen = attention_bias(packed.seen_from(at), model)
+        trimmed = reading_only(last_layer_of(model), moved(at, model.device), seen)
     with trimmed:
         output = model.get_decoder()(
             input_ids=moved(packed.ids, model.device),
-            attention_mask=None if packed.seen is None else _added(packed.seen, model),
+            attention_mask=None if packed.seen is None else attention_bias(packed.seen, model),
             position_ids=moved(packed.positions, model.device),
             use_cache=False,
         )
@@ -50,8 +51,13 @@ def decoder_pass(model: Any, packed: Packed, *, trim: bool) -> Tensor:  # noqa: 
     return hidden
 
 
-def _added(seen: Tensor, model: Any) -> Tensor:  # noqa: ANN401 - as above
-    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere."""
+def attention_bias(seen: Tensor, model: Any) -> Tensor:  # noqa: ANN401 - as above
+    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere.
+
+    Args:
+        seen: Which tokens see which, bool `[rows, queries, keys]`.
+        model: Whose dtype and device it shall have.
+    """
     unseen = ~moved(seen, model.device)[:, None]
     mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)
     return mask.masked_fill_(unseen, torch.finfo(model.dtype).min)

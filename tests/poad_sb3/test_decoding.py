@@ -70,12 +70,14 @@ def test_a_growing_cache_holds_what_the_plain_one_holds(steps: list[int | list[i
             assert torch.equal(ours.values, plain.values)
 
 
-def test_a_cache_moves_only_when_it_is_full(small_room: None) -> None:
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_cache_moves_only_when_it_is_full(small_room: None, inference: bool) -> None:
     layer, places = _GrowingLayer(), []
-    for n_tokens in (5, *[1] * 12):
-        keys, values = layer.update(*torch.randn(2, 1, HEADS, n_tokens, SIZE))
-        places.append(keys.data_ptr())
-        assert keys.shape == values.shape
+    with torch.inference_mode(inference):
+        for n_tokens in (5, *[1] * 12):
+            keys, values = layer.update(*torch.randn(2, 1, HEADS, n_tokens, SIZE))
+            places.append(keys.data_ptr())
+            assert keys.shape == values.shape
     moved = [place for place in range(1, len(places)) if places[place] != places[place - 1]]
     assert moved == [4, 8, 12], "room for 3 more each time"
 
@@ -124,7 +126,7 @@ def test_decoding_gives_what_whole_passes_give(
         lambda _, __, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
     )
     with lm.decoding():
-        ours = CachedDecoding(lm.base, prompts)
+        ours = lm.start_decoding(prompts)
         states = [(ours.hidden, [list(text) for text in texts])]
         for step in range(12):
             keep = sorted(random.permutation(len(texts))[: max(1, len(texts) - step % 2)].tolist())

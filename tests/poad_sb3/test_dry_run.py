@@ -338,7 +338,7 @@ def test_free_code_has_a_cache_and_a_preset_its_environments(here: Path) -> None
     pytest.importorskip("sklearn")
     shown = invoke("train", "DataSciCoding-balance-scale-v0", "--dry-run", "--preset", "paper/datascicoding")
     assert "32 steps x 4 environments, up to 128 tokens an action" in shown
-    assert re.search(r"KV cache +21\.8 MB +4 texts x 527 tokens", shown)
+    assert re.search(r"KV cache +22\.3 MB +4 texts x 527 tokens", shown)
 
 
 def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

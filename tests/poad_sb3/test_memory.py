@@ -135,7 +135,8 @@ def test_one_by_hand() -> None:
         features=4 * 8 * 7,
         activations=6 * token,
         logits=3 * 5 * 8 * (4 + 4 + 4),  # places, children: their rows of the head, hidden states, and the product
-        kv_cache=3 * (2 * 2 * 4 * 4 * (5 + 64) + 5 * 4 * (3 * 16 + 3 * 8)),  # with room; MLP and hidden states
+        kv_cache=3 * (2 * 2 * 4 * 4 * (5 + 64) + 5 * 4 * (3 * 16 + 3 * 8))
+        + 4 * 2 * (8 * 8 + 8 * 4),  # the last: q and v, merged
         values=4 * 7 * 2 * (8 + 4),
         tokens=25 * 7 + 1000,
     )

@@ -1,5 +1,6 @@
 """Services that the clients of OpenML, Kaggle and Hugging Face ask, played on the loopback interface."""
 
+from .chat import ChatStandIn, completion
 from .hub import HubStandIn, Repository
 from .hub_models import ModelHubStandIn, StoredModel
 from .kaggle import KaggleStandIn
@@ -8,6 +9,7 @@ from .server import Answer, Corrupt, Cut, Fault, Hang, Request, Slow, StandIn, S
 
 __all__ = [
     "Answer",
+    "ChatStandIn",
     "Corrupt",
     "Cut",
     "Fault",
@@ -22,4 +24,5 @@ __all__ = [
     "StandIn",
     "Status",
     "StoredModel",
+    "completion",
 ]

@@ -1,0 +1,23 @@
+"""Agents of the benchmark: the protocol, and adapters for whatever answers a text with a text.
+
+`make_agent("random")`, `make_agent("my_module:function")`, `make_agent("react:openai:MODEL", base_url=...)`.
+"""
+
+from benchmarks.agents.base import JSON, Agent, AgentError, Decision, TokenCredit, Usage
+from benchmarks.agents.registry import KINDS, Kind, kinds, make_agent
+from benchmarks.agents.texts import Reply, TextAgent
+
+__all__ = [
+    "JSON",
+    "KINDS",
+    "Agent",
+    "AgentError",
+    "Decision",
+    "Kind",
+    "Reply",
+    "TextAgent",
+    "TokenCredit",
+    "Usage",
+    "kinds",
+    "make_agent",
+]

@@ -1,0 +1,126 @@
+"""The agent protocol: what an agent is told, what it answers, and what an answer cost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from lang_envs import LangEnv, LangEnvsError
+
+__all__ = ["JSON", "Agent", "AgentError", "Decision", "TokenCredit", "Usage"]
+
+JSON: TypeAlias = "str | int | float | bool | Sequence[JSON] | Mapping[str, JSON] | None"
+"""Whatever a results line can hold."""
+
+
+class AgentError(LangEnvsError, ValueError):
+    """An agent that cannot be made as asked, or cannot go on."""
+
+
+class Usage(NamedTuple):
+    """What a decision cost; sums with `+`.
+
+    Attributes:
+        requests: Requests to a server that were answered.
+        prompt_tokens: Tokens read.
+        completion_tokens: Tokens written.
+        cost: In the currency of the prices given.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:  # type: ignore[override]  # a sum of costs, not a longer tuple
+        return Usage(
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cost + other.cost,
+        )
+
+
+class TokenCredit(NamedTuple):
+    """Per token of an action; all of equal length, or empty where an agent does not know.
+
+    Attributes:
+        tokens: Texts of the tokens; together they are the action and its end token.
+        log_probs: Of each token among those that were possible there, given the tokens before it.
+        values: What the critic expects before each token is written.
+    """
+
+    tokens: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class Decision(NamedTuple):
+    """What an agent does.
+
+    Attributes:
+        text: The action.
+        usage: What it cost.
+        credit: Per token of the action, from agents that have it.
+        note: What else is worth a record: the thought before an action, the reply that held it.
+    """
+
+    text: str
+    usage: Usage = Usage()
+    credit: TokenCredit | None = None
+    note: str = ""
+
+
+class Agent(ABC):
+    """Plays episodes, one at a time.
+
+    Attributes:
+        name: For tables, such as "openai:gpt-x".
+        settings: Everything that identifies the agent in a results line: model, temperature, template, checksum of a
+            checkpoint. No secrets.
+    """
+
+    name: str
+    settings: dict[str, JSON]
+
+    # An agent without memory has nothing to do in the methods that are empty here.
+    def begin(self, env: LangEnv[Any], seed: int) -> None:  # noqa: B027
+        """A new episode begins; the environment has been reset.
+
+        Args:
+            env: The environment, unwrapped. Oracles look inside; honest agents do not.
+            seed: Fixes all the agent's own chance in the episode, whatever it played before.
+        """
+
+    @abstractmethod
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        """What to do now.
+
+        Args:
+            observation: What the environment shows.
+            info: Its info: `info["admissible_actions"]` is a `list[str]`, or None where any text is an action.
+        """
+
+    def observe(  # noqa: B027
+        self,
+        decision: Decision,
+        observation: str,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any],
+    ) -> None:
+        """What came of a decision; called after every step.
+
+        Args:
+            decision: What `act` returned.
+            observation: What the environment shows now.
+            reward: Of the step.
+            terminated: The episode ended by success or failure.
+            truncated: Its time is up.
+            info: Of the step.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Free what the agent holds."""

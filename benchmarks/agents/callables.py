@@ -1,0 +1,160 @@
+"""Functions and classes of a user's own module as agents."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agents.base import JSON, Agent, AgentError, Decision
+from benchmarks.agents.texts import Reply, TextAgent
+from lang_envs import LangEnv
+
+__all__ = ["agent_of", "load"]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_CHANCE = "rng"
+_SHOW = "show_actions"
+
+
+def load(spec: str) -> object:
+    """What `module:name` names; the current folder is looked in too, last, as with `python -m`.
+
+    Raises:
+        AgentError: If it cannot be imported.
+    """
+    module, _, name = spec.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # last, so that nothing in this folder hides an installed module
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a module may raise anything
+        raise AgentError(
+            f"Expected an agent in {spec!r}; it cannot be imported ({type(error).__name__}: {error}). "
+            "Fix: check the spelling, and run the command where the module can be imported."
+        ) from error
+    return found
+
+
+def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
+    """The agent that an object of a user's module means.
+
+    * An `Agent` is one. A subclass of it, any other class, or a function that needs no argument is called with the
+      settings, and what it returns is the agent, or one of the following.
+    * A callable of one argument goes from text to text.
+    * A callable of two gets the observation and `info`, and what it returns is the action.
+
+    Keyword-only arguments of a callable are its settings; one called `rng` is a random generator that the seed of the
+    episode fixes.
+
+    Raises:
+        AgentError: If it is none of these, or has no such setting.
+    """
+    if isinstance(target, Agent):
+        _require_known(name, settings, [])
+        return target
+    if not callable(target):
+        raise AgentError(
+            f"Expected a callable or an Agent in {name!r}; got {type(target).__name__}. "
+            "Fix: def agent(text): return ..."
+        )
+    needed, keywords = _arguments(target)
+    if inspect.isclass(target) or needed == 0:
+        return _made(target, name, settings)
+    if needed > 2:
+        raise AgentError(
+            f"Expected a callable of a text, or of an observation and info; {name!r} needs {needed} arguments. "
+            "Fix: def agent(text): return ..."
+        )
+    extra = [_SHOW] if needed == 1 else []
+    _require_known(name, settings, [*keywords - {_CHANCE}, *extra])
+    return (_TextCallable if needed == 1 else _InfoCallable)(target, name, settings, draws=_CHANCE in keywords)
+
+
+def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]) -> Agent:
+    parameters = inspect.signature(factory).parameters.values()
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+        _require_known(name, settings, [one.name for one in parameters if one.kind is not one.VAR_POSITIONAL])
+    try:
+        made = factory(**settings)
+    except TypeError as error:
+        raise AgentError(f"Expected {name!r} to be called with {sorted(settings)}; got {error}.") from error
+    if isinstance(made, Agent):
+        made.name = getattr(made, "name", name)
+        made.settings = {**settings, **getattr(made, "settings", {}), **_source(factory)}
+        return made
+    if inspect.isclass(made) or not callable(made) or _arguments(made)[0] == 0:
+        raise AgentError(f"Expected {name!r} to make an Agent or a callable; it made {type(made).__name__}.")
+    agent = agent_of(made, name, {})
+    agent.settings = {**settings, **_source(factory)}
+    return agent
+
+
+def _arguments(target: Callable[..., object]) -> tuple[int, set[str]]:
+    """How many positional arguments a callable needs, and the names of its keyword-only ones."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:  # some built-in functions do not say
+        return 1, set()
+    positional = [one for one in parameters if one.kind in _POSITIONAL and one.default is one.empty]
+    takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    keywords = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return max(len(positional), 1 if takes_any else 0), keywords
+
+
+def _require_known(name: str, settings: Mapping[str, Any], known: list[str]) -> None:
+    for given in settings:
+        if given not in known:
+            listed = ", ".join(sorted(known)) or "it has none"
+            raise AgentError(f"Expected settings of {name!r}; got {given!r}. Known: {listed}.")
+
+
+def _source(target: object) -> dict[str, JSON]:
+    """A digest of the text of a function or class: the same name may be other code tomorrow."""
+    described = target if inspect.isroutine(target) or inspect.isclass(target) else type(target)
+    try:
+        text = inspect.getsource(described)
+    except (OSError, TypeError):
+        return {}
+    return {"source_sha256": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+class _Callable(Agent):
+    """What both kinds of callables share."""
+
+    def __init__(self, call: Callable[..., str], name: str, settings: Mapping[str, Any], *, draws: bool) -> None:
+        self.name, self.settings = name, {**settings, **_source(call)}
+        self._call, self._draws = call, draws
+        self._arguments = {key: value for key, value in settings.items() if key != _SHOW}
+
+    def begin(self, env: LangEnv[Any], seed: int) -> None:
+        if self._draws:
+            self._arguments[_CHANCE] = np.random.default_rng([seed, 1])  # the environment draws from [seed]
+
+    def _said(self, *arguments: object) -> str:
+        text = self._call(*arguments, **self._arguments)
+        if not isinstance(text, str):
+            raise AgentError(f"Expected {self.name!r} to return a str; got {type(text).__name__}. Fix: return text.")
+        return text
+
+
+class _TextCallable(_Callable, TextAgent):
+    def __init__(self, call: Callable[..., str], name: str, settings: Mapping[str, Any], *, draws: bool) -> None:
+        super().__init__(call, name, settings, draws=draws)
+        self.show_actions = bool(settings.get(_SHOW, True))
+
+    def reply(self, prompt: str) -> Reply:
+        return Reply(self._said(prompt))
+
+
+class _InfoCallable(_Callable):
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        return Decision(self._said(observation, info))

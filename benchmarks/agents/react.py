@@ -1,0 +1,139 @@
+"""ReAct: a thought before every action, and a memory of the episode (arXiv 2210.03629), around another agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from benchmarks.agents.base import Agent, AgentError, Decision
+from benchmarks.agents.texts import Reply, TextAgent, shown, understood
+from lang_envs import LangEnv
+
+__all__ = ["ReactAgent", "Step", "react"]
+
+INSTRUCTIONS = """\
+You solve a task step by step. Every step is an observation, your thought about it, and one action. Answer with a
+thought and an action, in this form and with nothing after them:
+Thought: what you know, what is missing, and what to do next
+Action: the action"""
+_ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
+_THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
+_INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+_GAP = "(earlier steps are left out)"
+
+
+class Step(NamedTuple):
+    """A step of the episode: what was seen, thought and done."""
+
+    observation: str
+    thought: str
+    action: str
+
+    def __str__(self) -> str:
+        """As the agent reads it again."""
+        thought = f"Thought: {self.thought}\n" if self.thought else ""
+        return f"Observation: {self.observation}\n{thought}Action: {self.action}"
+
+
+class ReactAgent(Agent):
+    """Shows the inner agent the latest steps of the episode before what it sees now, and parses its answer.
+
+    An agent that writes texts is told to think first, and its answer is taken apart: the action is what follows the
+    first "Action:", up to an observation or a thought that it invents behind it; an answer without "Action:" is an
+    action. Any other agent acts on the longer text as on an observation.
+
+    Args:
+        inner: Who answers.
+        budget: Characters of the steps that are shown; the oldest are left out first.
+        instructions: What an agent that writes texts is told first.
+    """
+
+    def __init__(self, inner: Agent, *, budget: int = 4_000, instructions: str = INSTRUCTIONS) -> None:
+        if budget < 0:
+            raise AgentError(f"Expected budget in characters, 0 or more; got {budget}.")
+        self.name = f"react:{inner.name}"
+        self.settings = {"inner": inner.name, "budget": budget, "instructions": instructions, **inner.settings}
+        self._inner, self._budget, self._instructions = inner, budget, instructions
+        self._steps: list[Step] = []
+        self._now = Step("", "", "")
+
+    def begin(self, env: LangEnv[Any], seed: int) -> None:
+        """See `Agent.begin`."""
+        self._steps = []
+        self._inner.begin(env, seed)
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        """See `Agent.act`."""
+        if not isinstance(self._inner, TextAgent):
+            decision = self._inner.act(self._with_history(observation), info)
+            self._now = Step(observation, "", decision.text)
+            return decision
+        actions = info["admissible_actions"]
+        prompt = f"{self._instructions}\n\n{self._with_history(f'Observation: {shown(observation, actions)}')}"
+        reply = self._inner.reply(prompt)
+        thought, said = _parsed(reply)
+        action = understood(said if actions is None else said.strip(), actions)
+        self._now = Step(observation, thought, action)
+        note = "\n".join(part for part in (thought, reply.note) if part)
+        return Decision(action, reply.usage, note=note)
+
+    def observe(
+        self,
+        decision: Decision,
+        observation: str,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any],
+    ) -> None:
+        """See `Agent.observe`."""
+        self._steps.append(self._now)
+        self._inner.observe(decision, observation, reward, terminated, truncated, info)
+
+    def close(self) -> None:
+        """See `Agent.close`."""
+        self._inner.close()
+
+    def _with_history(self, now: str) -> str:
+        """The latest whole steps that fit the budget, then the present."""
+        kept: list[str] = []
+        left = self._budget
+        for text in map(str, reversed(self._steps)):
+            left -= len(text) + 1
+            if left < 0:
+                break
+            kept.append(text)
+        gap = [_GAP] if kept and len(kept) < len(self._steps) else []
+        return "\n".join([*gap, *reversed(kept), now])
+
+
+def _parsed(reply: Reply) -> tuple[str, str]:
+    """Thought and action of an answer."""
+    found = _ACTION.search(reply.text)
+    if found is None:
+        return "", reply.text
+    thought = _THOUGHT.sub("", reply.text[: found.start()], count=1).strip()
+    action = reply.text[found.end() :]
+    invented = _INVENTED.search(action)
+    return thought, (action[: invented.start()] if invented else action).rstrip()
+
+
+def react(
+    spec: str,
+    *,
+    budget: int = 4_000,
+    instructions: str = INSTRUCTIONS,
+    **settings: Any,  # noqa: ANN401 - of any kind
+) -> ReactAgent:
+    """ReAct around the agent of a spec.
+
+    Args:
+        spec: Of the inner agent.
+        budget: See `ReactAgent`.
+        instructions: See `ReactAgent`.
+        settings: Of the inner agent.
+    """
+    from benchmarks.agents.registry import make_agent
+
+    return ReactAgent(make_agent(spec, **settings), budget=budget, instructions=instructions)

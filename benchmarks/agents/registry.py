@@ -1,0 +1,156 @@
+"""Agents by name: one table of kinds, and `make_agent`."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from benchmarks.agents.base import Agent, AgentError
+from benchmarks.agents.callables import agent_of, load
+from lang_envs import MissingExtraError
+
+__all__ = ["ENTRY_POINTS", "KINDS", "Kind", "kinds", "make_agent"]
+
+ENTRY_POINTS = "lang_envs.agents"
+"""Group of entry points by which other packages add kinds: a name, and a factory as in `Kind.factory`."""
+
+
+class Kind(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        factory: `module:function`, imported when it is asked for. It takes the argument behind the colon, if the kind
+            has one, and its settings as keyword-only arguments.
+        argument: What stands behind the colon; empty for nothing, in brackets if it may be left out.
+        help: One line.
+        extra: Extra that brings what it needs; empty for none.
+        packages: What the extra brings.
+    """
+
+    factory: str
+    argument: str
+    help: str
+    extra: str = ""
+    packages: tuple[str, ...] = ()
+
+
+_HERE = "benchmarks.agents"
+_LLM = ("torch", "stable_baselines3", "transformers", "peft", "tokenizers", "safetensors")
+KINDS: Mapping[str, Kind] = {
+    "random": Kind(f"{_HERE}.local:random", "", "uniform over the admissible actions"),
+    "oracle": Kind(f"{_HERE}.local:oracle", "", "the environment's own optimal policy"),
+    "human": Kind(f"{_HERE}.local:human", "", "a person at the terminal", "cli", ("typer", "rich")),
+    "scripted": Kind(f"{_HERE}.local:scripted", "FILE", "given actions: one a line, or a recorded episode in .jsonl"),
+    "coder": Kind(f"{_HERE}.local:coder", "", "random scikit-learn code, often wrong, on DataSciCoding"),
+    "checkpoint": Kind(
+        f"{_HERE}.policy:checkpoint", "PATH", "a saved POAD, NTPO, TWOSOME, GLAM, ARCHER or BADQ, or a run", "llm", _LLM
+    ),
+    "untrained": Kind(f"{_HERE}.policy:untrained", "[MODEL]", "a fresh POAD around a language model", "llm", _LLM),
+    "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm", _LLM),
+    "openai": Kind(
+        f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai", ("openai",)
+    ),
+    "react": Kind(f"{_HERE}.react:react", "SPEC", "thoughts before actions, and a memory, around another agent"),
+    "caafe": Kind(
+        f"{_HERE}.caafe:caafe", "SPEC", "features by another agent, classifier by a person, on DataSciCoding"
+    ),
+}
+"""Kinds of this package by name."""
+
+
+def kinds() -> dict[str, Kind]:
+    """All kinds by name, those of other packages too; ours win where names are equal."""
+    others = {
+        one.name: Kind(one.value, "[ARGUMENT]", f"of {one.dist.name if one.dist else 'another package'}")
+        for one in entry_points(group=ENTRY_POINTS)
+    }
+    return {**others, **KINDS}
+
+
+def make_agent(spec: str, **settings: Any) -> Agent:  # noqa: ANN401 - of any kind
+    """Make an agent.
+
+    Args:
+        spec: `KIND`, `KIND:ARGUMENT` (see `kinds`), or `module:name` of anything that `agent_of` understands.
+        settings: Keyword arguments of the kind's factory, or of the user's callable.
+
+    Raises:
+        AgentError: For an unknown kind or setting, a missing or needless argument, or a value of the wrong type.
+        MissingExtraError: If what the kind needs is not installed.
+    """
+    name, _, argument = spec.partition(":")
+    known = kinds()
+    if name in known:
+        return _of_kind(name, known[name], argument, settings)
+    if not name or not argument:
+        raise AgentError(
+            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. Kinds: {', '.join(sorted(known))}."
+        )
+    return agent_of(load(spec), spec, settings)
+
+
+def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) -> Agent:
+    if argument and not kind.argument:
+        raise AgentError(f"Expected {name!r} alone; got {name}:{argument}. Fix: leave {argument!r} out.")
+    if kind.argument and not argument and not kind.argument.startswith("["):
+        raise AgentError(f"Expected {name}:{kind.argument}; got {name!r} alone. Fix: add it.")
+    try:
+        factory = _factory(kind)
+        given = _checked(name, factory, settings)
+        agent: Agent = factory(argument, **given) if kind.argument else factory(**given)
+    except ModuleNotFoundError as error:
+        if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
+            raise
+        raise MissingExtraError(
+            f"Expected the packages of the extra {kind.extra!r} for {name!r}; {error.name} is not installed. "
+            f'Fix: pip install -c constraints.txt -e ".[{kind.extra}]" in the checkout.'
+        ) from error
+    return agent
+
+
+def _factory(kind: Kind) -> Callable[..., Agent]:
+    module, _, function = kind.factory.partition(":")
+    found: Callable[..., Agent] = getattr(import_module(module), function)
+    return found
+
+
+def _checked(name: str, factory: Callable[..., Agent], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, each known and of the type that the factory says."""
+    try:
+        signature = inspect.signature(factory, eval_str=True)
+    except NameError:  # another package's annotation of a type that it imports for checkers only
+        signature = inspect.signature(factory)
+    parameters = signature.parameters.values()
+    typed = (one.replace(annotation=Any) if one.annotation is one.empty else one for one in parameters)
+    known = {one.name: one.annotation for one in typed if one.kind is one.KEYWORD_ONLY}
+    passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters)  # to what it wraps, which checks them itself
+    for setting, value in settings.items():
+        if setting not in known and not passes_on:
+            listed = ", ".join(known) or "it has none"
+            raise AgentError(f"Expected settings of {name!r}; got {setting!r}. Known: {listed}.")
+        if setting in known and not _fits(value, known[setting]):
+            raise AgentError(
+                f"Expected {setting} of {name!r} to be {_told(known[setting])}; got {value!r}, "
+                f"which is {type(value).__name__}."
+            )
+    return dict(settings)
+
+
+def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
+    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # says nothing, or nothing known here
+        return True
+    if isinstance(value, bool):
+        return bool in kinds_of
+    return isinstance(value, tuple(kinds_of)) or (isinstance(value, int) and float in kinds_of)
+
+
+def _told(hint: Any) -> str:  # noqa: ANN401 - an annotation
+    return str(getattr(hint, "__name__", hint)) if isinstance(hint, type) else str(hint)

@@ -1,0 +1,169 @@
+"""Models behind a server that speaks OpenAI's protocol: OpenAI's own, vLLM, llama.cpp, Ollama, and others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from benchmarks.agents.base import AgentError, Usage
+from benchmarks.agents.texts import Reply, TextAgent
+from lang_envs import LangEnv
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion
+
+__all__ = ["SYSTEM", "ServedAgent"]
+
+SYSTEM = "You act in a world that is told in words. Every message says what you see. Answer with your next action only."
+_NO_KEY = "none"
+_PER_PRICE = 1_000_000
+_MOST_DECISIONS = 1_000
+"""Of an episode, before their seeds are those of the next."""
+
+
+class ServedAgent(TextAgent):
+    """A model behind a server, asked for one chat completion a decision by the `openai` client.
+
+    Failed requests (429, 5xx, timeouts, broken connections) are repeated by the client, with growing pauses or as the
+    server says. Agents share nothing: for several episodes at once make an agent for each thread.
+
+    Args:
+        model: As the server calls it.
+        base_url: Of the server, such as `http://127.0.0.1:8000/v1`; OpenAI's, or `OPENAI_BASE_URL`, if None.
+        api_key_env: Environment variable that holds the key. A server of one's own may need none.
+        temperature: Of sampling; None for the server's own, which some models insist on.
+        max_tokens: Of an answer; None for the server's own limit.
+        send_seed: Whether requests carry a seed that follows from the episode's. Few servers promise more than to try.
+        system: The system message; empty for none.
+        timeout: Seconds that one request may take.
+        retries: How often a failed request is repeated.
+        price_in: Of a million tokens read, in any currency.
+        price_out: Of a million tokens written.
+        extra: Other fields of the request, such as `{"max_completion_tokens": 512}`.
+
+    Raises:
+        AgentError: Without a model or a key, or for numbers out of range.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        temperature: float | None = 0.0,
+        max_tokens: int | None = 512,
+        send_seed: bool = True,
+        system: str = SYSTEM,
+        timeout: float = 60.0,
+        retries: int = 5,
+        price_in: float = 0.0,
+        price_out: float = 0.0,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        from openai import OpenAI
+
+        if not model:
+            raise AgentError("Expected the name of a model; got none. Fix: openai:MODEL, as the server calls it.")
+        _at_least(0, temperature=temperature, retries=retries, price_in=price_in, price_out=price_out)
+        _at_least(1, max_tokens=max_tokens)
+        if timeout <= 0:
+            raise AgentError(f"Expected timeout in seconds, above 0; got {timeout!r}. Fix: timeout=60.")
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        key = os.environ.get(api_key_env)
+        if not key and base_url is None:
+            raise AgentError(
+                f"Expected a key for OpenAI's server in the environment variable {api_key_env}; it is not set. "
+                "Fix: export it, or base_url=http://... for a server of your own."
+            )
+        self.name = f"openai:{model}"
+        wanted = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        self.settings = {
+            **wanted,
+            "base_url": base_url and _without_secrets(base_url),
+            "send_seed": send_seed,
+            "system": system,
+            "timeout": timeout,
+            "retries": retries,
+            "price_in": price_in,
+            "price_out": price_out,
+            "extra": dict(extra or {}),
+        }
+        self._fields = {name: value for name, value in wanted.items() if value is not None}
+        self._extra = dict(extra or {})
+        self._before = [{"role": "system", "content": system}] if system else []
+        self._send_seed, self._prices = send_seed, (price_in, price_out)
+        self._seed, self._n_asked = 0, 0
+        self._client = OpenAI(api_key=key or _NO_KEY, base_url=base_url, timeout=timeout, max_retries=retries)
+
+    def begin(self, env: LangEnv[Any], seed: int) -> None:
+        """See `Agent.begin`."""
+        self._seed, self._n_asked = seed, 0
+
+    def reply(self, prompt: str) -> Reply:
+        """See `TextAgent.reply`.
+
+        Raises:
+            AgentError: If the server refuses, cannot be reached, or answers with no chat completion.
+        """
+        fields = dict(self._fields)
+        if self._send_seed:  # another for each decision of each episode, and the same when it is played again
+            fields["seed"] = (self._seed * _MOST_DECISIONS + self._n_asked) % 2**31
+        self._n_asked += 1
+        return self._read(self._ask({**fields, "messages": [*self._before, {"role": "user", "content": prompt}]}))
+
+    def _ask(self, body: dict[str, Any]) -> ChatCompletion:
+        import openai
+
+        try:
+            answer: ChatCompletion = self._client.chat.completions.create(**body, extra_body=self._extra)
+        except (openai.OpenAIError, ValueError) as error:  # ValueError: JSON that is none
+            raise AgentError(
+                f"Expected an answer of {self.settings['base_url'] or 'the server'} for {self.name}; "
+                f"got {type(error).__name__}: {' '.join(str(error).split())[:300]}. "
+                "Fix: check model, base_url and key, or raise timeout and retries."
+            ) from error
+        return answer
+
+    def _read(self, answer: ChatCompletion) -> Reply:
+        try:
+            choice = answer.choices[0]
+            said, ended = choice.message.content, choice.finish_reason
+        except (AttributeError, IndexError, TypeError) as error:
+            raise AgentError(
+                f"Expected a chat completion with a choice; got {str(answer)[:200]!r}. "
+                "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
+            ) from error
+        notes = []
+        if said is None:  # a refusal, or a call of a tool that nobody offered: the model says nothing
+            notes.append("The model answered without a text.")
+        if ended == "length":
+            notes.append("The answer was cut at max_tokens.")
+        if answer.usage is None:
+            notes.append("The server told no usage: tokens and cost of this request are not counted.")
+        return Reply(said or "", self._usage(answer), " ".join(notes))
+
+    def _usage(self, answer: ChatCompletion) -> Usage:
+        if answer.usage is None:
+            return Usage(requests=1)
+        read, written = int(answer.usage.prompt_tokens or 0), int(answer.usage.completion_tokens or 0)
+        price_in, price_out = self._prices
+        return Usage(1, read, written, (read * price_in + written * price_out) / _PER_PRICE)
+
+    def close(self) -> None:
+        """See `Agent.close`."""
+        self._client.close()
+
+
+def _at_least(least: float, **numbers: float | None) -> None:
+    for name, value in numbers.items():
+        if value is not None and not value >= least:
+            raise AgentError(f"Expected {name} of at least {least}; got {value!r}.")
+
+
+def _without_secrets(url: str) -> str:
+    """A URL without user, password and query: results are published."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

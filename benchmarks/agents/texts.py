@@ -1,0 +1,90 @@
+"""`TextAgent`: whatever answers a text with a text; how it is asked, and which action its answer means."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.agents.base import Agent, Decision, Usage
+
+__all__ = ["Reply", "TextAgent", "decided", "shown", "understood"]
+
+_ASKED = "Answer with one of these actions, word for word, and nothing else:"
+_FENCED = re.compile(r"(`{3,})[\w+-]*\n(.*?)\n?\1", re.DOTALL)
+_LABEL = re.compile(r"^(?:(?:next |my )?(?:action|answer)\s*:|[-*>]|\d+[.)])\s*", re.IGNORECASE)
+_AROUND = "`'\"*.!,; "
+
+
+class Reply(NamedTuple):
+    """An answer.
+
+    Attributes:
+        text: As it was given.
+        usage: What it cost.
+        note: What else is worth a record.
+    """
+
+    text: str
+    usage: Usage = Usage()
+    note: str = ""
+
+
+class TextAgent(Agent):
+    """An agent that reads the observation with the admissible actions below it, and writes one of them.
+
+    Where any text is an action, it reads the observation alone, and its answer is the action: `DataSciCoding` finds the
+    code in it, in a Markdown fence too.
+
+    Attributes:
+        show_actions: Whether the actions stand below the observation.
+    """
+
+    show_actions: bool = True
+
+    @abstractmethod
+    def reply(self, prompt: str) -> Reply:
+        """Answer a text. What wraps the agent may ask several times for one action, or what is no action at all."""
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        """See `Agent.act`."""
+        actions = info["admissible_actions"]
+        return decided(self.reply(shown(observation, actions if self.show_actions else None)), actions)
+
+
+def shown(observation: str, actions: Sequence[str] | None) -> str:
+    """An observation with the admissible actions below it; alone where any text is one."""
+    if actions is None:
+        return observation
+    return "\n".join([observation, "", _ASKED, *(f"- {action}" for action in actions)])
+
+
+def decided(reply: Reply, actions: Sequence[str] | None) -> Decision:
+    """The action that an answer means; the answer is noted where it says it in other words."""
+    text = understood(reply.text, actions)
+    notes = [*([reply.text] if text != reply.text else []), *([reply.note] if reply.note else [])]
+    return Decision(text, reply.usage, note="\n".join(notes))
+
+
+def understood(text: str, actions: Sequence[str] | None) -> str:
+    """The admissible action that a text means.
+
+    The action itself; else the one action that is the same but for case, spaces, quotation marks, a fence, a bullet,
+    "Action:" before it or a full stop behind it. Anything else stays as it is: an invalid action, which the
+    environment counts.
+
+    Args:
+        text: What was answered.
+        actions: What is admissible; None where any text is.
+    """
+    if actions is None or text in actions:
+        return text
+    meant = {action for action in actions if _plain(action) == _plain(text)}
+    return meant.pop() if len(meant) == 1 else text
+
+
+def _plain(text: str) -> str:
+    fenced = _FENCED.fullmatch(text.strip())
+    plain = " ".join((fenced[2] if fenced else text).split()).strip(_AROUND)
+    return _LABEL.sub("", plain, count=1).strip(_AROUND).casefold()

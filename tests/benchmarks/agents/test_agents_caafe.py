@@ -1,0 +1,167 @@
+"""CAAFE's division of labour: features by a function that plays a language model, classifier fixed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+from _playing import Played, play
+
+from benchmarks.agents import Agent, AgentError, make_agent
+from benchmarks.agents.caafe import CLASSIFIERS, body, features_of
+from lang_envs.datascicoding.extraction import CodeSyntaxError
+
+BALANCE = "DataSciCoding-balance-scale-v0"
+TORQUE = """\
+The law of the lever should help.
+
+```python
+def new_features(x):
+    # torque of either arm
+    return x[:, 0] * x[:, 1] - x[:, 2] * x[:, 3]
+```
+"""
+NOISE = "def new_features(x):\n    return np.sin(np.outer(1e4 * x @ [1, 6, 36, 216], np.arange(1, 30)))"
+BROKEN = "import math\ndef new_features(x):\n    return x.torque"
+GOING_ON = {"terminate_on_success": False}
+
+
+class Model:
+    """Says given texts in order, the last of them for ever, and keeps what it was asked."""
+
+    def __init__(self, *said: str) -> None:
+        self.said, self.asked = said, []
+
+    def __call__(self, prompt: str) -> str:
+        self.asked.append(prompt)
+        return self.said[min(len(self.asked), len(self.said)) - 1]
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent]:
+    def make(model: Model, **settings: Any) -> Agent:
+        module = ModuleType("a_language_model")
+        module.write = model
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return make_agent("caafe:a_language_model:write", **settings)
+
+    return make
+
+
+def scores(steps: Sequence[Played]) -> list[float]:
+    return [round(step.reward, 4) for step in steps]
+
+
+def test_features_that_raise_the_score_are_kept_and_others_dropped(around: Callable[..., Agent]) -> None:
+    model = Model(NOISE, BROKEN, TORQUE, NOISE)
+    steps = play(BALANCE, around(model), **GOING_ON)
+    alone, noise, broken, torque, more_noise = scores(steps)
+    assert steps[0].decision.text == body("logistic", [])
+    assert noise < alone < torque
+    assert broken == -1
+    assert more_noise < torque
+    assert [step.info["status"] for step in steps] == ["ok", "ok", "runtime_error", "ok", "ok"]
+    assert "np.sin" not in steps[3].decision.text  # dropped
+    assert "x[:, 0] * x[:, 1]" in steps[4].decision.text  # kept
+    assert len(model.asked) == 4
+
+
+def test_the_model_is_told_the_task_and_what_became_of_its_features(around: Callable[..., Agent]) -> None:
+    model = Model(NOISE, BROKEN, TORQUE, NOISE)
+    steps = play(BALANCE, around(model), **GOING_ON)
+    assert steps[0].observation in model.asked[0]
+    assert f"The best score so far is {steps[0].reward:.4f}." in model.asked[0]
+    assert "What was tried" not in model.asked[0]
+    last = model.asked[-1]
+    assert f"# Dropped: the score was {steps[1].reward:.4f}, no gain.\ndef new_features(x):\n    return np.sin" in last
+    assert "# Dropped: it failed. AttributeError" in last
+    assert f"# Kept: the score rose to {steps[3].reward:.4f}.\n" in last
+    assert f"The best score so far is {steps[3].reward:.4f}." in last
+    assert steps[3].decision.note == TORQUE
+
+
+def test_a_small_gain_can_be_too_small(around: Callable[..., Agent]) -> None:
+    steps = play(BALANCE, around(Model(TORQUE), min_gain=0.5), max_attempts=3, **GOING_ON)
+    assert scores(steps)[1] == scores(steps)[2]
+    assert "features_2" not in steps[2].decision.text
+
+
+def test_where_code_that_runs_ends_the_episode_features_come_first_and_the_classifier_last(
+    around: Callable[..., Agent],
+) -> None:
+    (step,) = play(BALANCE, around(Model(TORQUE)))
+    assert step.info["success"]
+    assert "features_1" in step.decision.text
+    steps = play(BALANCE, around(Model(BROKEN)), max_attempts=3)
+    assert [step.info["status"] for step in steps] == ["runtime_error", "runtime_error", "ok"]
+    assert steps[-1].decision.text == body("logistic", [])
+
+
+def test_an_answer_without_code_is_asked_for_again_and_is_no_attempt(around: Callable[..., Agent]) -> None:
+    model = Model("I cannot do that.", TORQUE)
+    steps = play(BALANCE, around(model), max_attempts=2, **GOING_ON)
+    assert scores(steps)[1] > scores(steps)[0]
+    assert "Your last answer held no such function" in model.asked[1]
+    assert "I cannot do that." in model.asked[1]
+    stubborn = Model("I cannot do that.")
+    steps = play(BALANCE, around(stubborn, replies=2), max_attempts=2, **GOING_ON)
+    assert steps[0].decision.text == steps[1].decision.text
+    assert len(stubborn.asked) == 2
+
+
+def test_episodes_forget_each_other(around: Callable[..., Agent]) -> None:
+    agent = around(Model(TORQUE))
+    first, second = (play(BALANCE, agent, max_attempts=2, **GOING_ON) for _ in range(2))
+    assert [step.decision for step in first] == [step.decision for step in second]
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
+def test_every_classifier_runs_in_the_sandbox_with_and_without_features(
+    classifier: str, around: Callable[..., Agent]
+) -> None:
+    steps = play(BALANCE, around(Model(TORQUE), classifier=classifier), max_attempts=2, splits=1, **GOING_ON)
+    assert [step.info["status"] for step in steps] == ["ok", "ok"]
+
+
+def test_what_is_no_number_becomes_0(around: Callable[..., Agent]) -> None:
+    wild = "def new_features(x):\n    return np.log(x - 1) / (x - x.min())"
+    steps = play(BALANCE, around(Model(wild)), max_attempts=2, **GOING_ON)
+    assert steps[1].info["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        ("def new_features(x):\n    return x ** 2", "def new_features(x):\n    return x ** 2\nreturn new_features(x)"),
+        ("    y = x[:, 0]\n    return y * 2", "y = x[:, 0]\nreturn y * 2"),
+        (
+            "```python\nimport math\ndef new_features(table):\n    return table\n```",
+            "import math\n\ndef new_features(table):\n    return table\nreturn new_features(x)",
+        ),
+    ],
+)
+def test_features_are_found_in_an_answer(reply: str, code: str) -> None:
+    assert features_of(reply) == code
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["no idea", "x[:, 0]", "y = x[:, 0]", "def other(x):\n    return x", "def new_features(a, b):\n    return a"],
+)
+def test_answers_without_features_are_told_apart(reply: str) -> None:
+    with pytest.raises(CodeSyntaxError):
+        features_of(reply)
+
+
+def test_what_caafe_cannot_work_with_is_refused(around: Callable[..., Agent]) -> None:
+    with pytest.raises(AgentError, match=r"classifier to be one of .*'logistic'.*; got 'best'"):
+        around(Model(""), classifier="best")
+    with pytest.raises(AgentError, match="replies of at least 1; got 0"):
+        around(Model(""), replies=0)
+    with pytest.raises(AgentError, match="answers texts with texts to write features; got 'random'"):
+        make_agent("caafe:random")
+    with pytest.raises(AgentError, match=r"Expected a DataSciCoding environment .* got VirtualHome"):
+        play("VirtualHome-FoodPreparation-v0", around(Model("")))

@@ -1,0 +1,177 @@
+"""Trained, fresh and zero-shot language models as agents."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from _playing import play, texts
+
+from benchmarks.agents import AgentError, make_agent
+from benchmarks.agents.policy import PolicyAgent
+from lang_envs import TokenSequence
+from poad_sb3 import BADQ, NTPO, POAD, TWOSOME, CheckpointError
+from poad_sb3.pocket import POCKET_FOLDER
+
+torch.set_num_threads(1)
+SALAD, CODING = "Overcooked-TomatoSalad-v0", "DataSciCoding-iris-v0"
+SPACE = TokenSequence(max_length=96)
+TRAINED = {"POAD": POAD, "NTPO": NTPO, "TWOSOME": TWOSOME}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A checkpoint of each method after one short rollout."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    made = {}
+    for name, kind in TRAINED.items():
+        model = kind("LLMPolicy", SALAD, n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
+        model.learn(32).save(folder / name)
+        made[name] = folder / f"{name}.zip"
+    BADQ("BADQPolicy", SALAD, seed=0, device="cpu").save(folder / "BADQ")
+    return {**made, "BADQ": folder / "BADQ.zip"}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_checkpoint_acts_as_the_model_predicts_and_knows_its_credit(name: str, checkpoints: dict[str, Path]) -> None:
+    agent = make_agent(f"checkpoint:{checkpoints[name]}", device="cpu", deterministic=True)
+    model = TRAINED[name].load(checkpoints[name], device="cpu")
+    for step in play(SALAD, agent, most=4):
+        text, credit = step.decision.text, step.decision.credit
+        tokens, _ = model.predict(step.observation, deterministic=True, admissible_actions=step.actions)
+        assert SPACE.decode(tokens) == text
+        assert credit is not None
+        assert "".join(credit.tokens[:-1]).strip() == text
+        assert len(credit.tokens) == len(credit.log_probs) == len(credit.values) > 2
+        probability = model.policy.action_probabilities(step.observation, step.actions)[text]
+        assert np.exp(sum(credit.log_probs)) == pytest.approx(probability, rel=1e-4)
+        observed = {"text": step.observation, "admissible_actions": json.dumps(step.actions)}
+        assert credit.values[0] == pytest.approx(float(model.policy.predict_values(observed)[0]), abs=1e-5)
+        assert (len(set(credit.values)) == 1) == (name == "TWOSOME")  # it values whole actions
+
+
+def test_samples_follow_from_the_seed_whatever_was_played_before(checkpoints: dict[str, Path]) -> None:
+    agent = make_agent(f"checkpoint:{checkpoints['POAD']}", device="cpu")
+    first, second = (texts(play(SALAD, agent, seed=seed)) for seed in (0, 1))
+    assert first != second
+    assert texts(play(SALAD, make_agent(f"checkpoint:{checkpoints['POAD']}", device="cpu"), seed=1)) == second
+    assert texts(play(SALAD, agent, seed=0)) == first
+
+
+def test_settings_identify_a_checkpoint(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    settings = make_agent(f"checkpoint:{checkpoints['NTPO']}", device="cpu").settings
+    assert settings.items() >= {"algorithm": "NTPO", "steps": 32, "model": "pocket", "deterministic": False}.items()
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(checkpoints["NTPO"], run / "latest.zip")
+    shutil.copytree(POCKET_FOLDER, tmp_path / "elsewhere")
+    moved = make_agent(f"checkpoint:{run}", device="cpu", model=str(tmp_path / "elsewhere"))
+    assert moved.settings["sha256"] == settings["sha256"]
+    assert moved.settings["model"] == str(tmp_path / "elsewhere")
+
+
+def test_badq_acts_without_credit(checkpoints: dict[str, Path]) -> None:
+    (step,) = play(SALAD, make_agent(f"checkpoint:{checkpoints['BADQ']}", device="cpu"), most=1)
+    assert not step.info["invalid_action"]
+    assert step.decision.credit is None
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="There is no checkpoint"):
+        make_agent(f"checkpoint:{tmp_path / 'none.zip'}")
+    (tmp_path / "bad.zip").write_bytes(b"PK")
+    with pytest.raises(CheckpointError, match="truncated or corrupt"):
+        make_agent(f"checkpoint:{tmp_path / 'bad.zip'}")
+    with pytest.raises(AgentError, match="Expected checkpoint:PATH"):
+        make_agent("checkpoint")
+
+
+def test_an_untrained_agent_is_a_fresh_poad() -> None:
+    agent = make_agent("untrained", device="cpu")
+    assert isinstance(agent, PolicyAgent)
+    fresh = POAD("LLMPolicy", SALAD, device="cpu")
+    (step,) = play(SALAD, agent, most=1)
+    asked = step.observation, step.actions
+    assert agent.policy.action_probabilities(*asked) == pytest.approx(fresh.policy.action_probabilities(*asked))
+    assert step.decision.credit is not None
+    assert set(step.decision.credit.values) == {0.0}
+    assert agent.name == "untrained:pocket"
+    assert make_agent(f"untrained:{POCKET_FOLDER}", device="cpu").settings["model"] == str(POCKET_FOLDER)
+
+
+def test_earlier_steps_reach_a_prompt_that_shows_them() -> None:
+    agent = make_agent("untrained:pocket", device="cpu", prompt={"kind": "completion", "history": 2})
+    steps = play(SALAD, agent, most=3)
+    read = [step.decision.usage.prompt_tokens for step in steps]
+    assert read[0] < read[1] < read[2]
+    again = play(SALAD, agent, most=1)
+    assert again[0].decision.usage.prompt_tokens == read[0]
+
+
+# ---------------------------------------------------------------------- zero-shot
+
+
+def best(model: Any, text: str, actions: list[str], divisor: Any) -> str:
+    """By brute force: the action of the largest log-probability, divided by its length."""
+
+    def score(action: str) -> float:
+        prompt, ids = model.prompt_ids(text), model.action_ids(action)
+        row = torch.tensor([[*prompt, *ids]])
+        log_probs = model.base(row).logits.log_softmax(-1)[0]
+        places = range(len(prompt) - 1, len(prompt) + len(ids) - 1)
+        return float(sum(log_probs[place, token] for place, token in zip(places, ids, strict=True))) / divisor(ids)
+
+    with torch.no_grad():
+        return max(actions, key=score)
+
+
+@pytest.mark.parametrize(("normalization", "divisor"), [("sum", lambda ids: 1), ("token", len)])
+def test_candidates_are_ranked_by_their_log_probabilities(normalization: str, divisor: Any) -> None:
+    agent = make_agent("hf:pocket", device="cpu", normalization=normalization)
+    assert isinstance(agent, PolicyAgent)
+    for step in play(SALAD, agent, most=3):
+        expected = best(agent.policy.lm, step.observation, step.actions, divisor)
+        assert step.decision.text == expected
+        assert step.decision.credit is not None
+        assert step.decision.credit.values == ()
+
+
+def test_a_model_that_writes_freely_is_understood_and_counted() -> None:
+    agent = make_agent("hf:pocket", device="cpu", acting="free", max_new_tokens=6)
+    (step,) = play(SALAD, agent, most=1)
+    assert 0 < step.decision.usage.completion_tokens <= 6
+    sampled = make_agent(
+        "hf:pocket", device="cpu", acting="free", max_new_tokens=6, deterministic=False, temperature=9.0
+    )
+    said = [texts(play(SALAD, sampled, seed=seed, most=2)) for seed in (0, 1, 0)]
+    assert said[0] == said[2] != said[1]
+
+
+def test_where_any_text_is_an_action_every_model_writes() -> None:
+    (step,) = play(CODING, make_agent("hf:pocket", device="cpu", max_new_tokens=4), most=1)
+    assert step.info["status"] != "ok"
+
+
+def test_a_chat_model_is_asked_in_its_own_template(tmp_path: Path) -> None:
+    folder = tmp_path / "chat"
+    shutil.copytree(POCKET_FOLDER, folder)
+    template = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}), encoding="utf-8")
+    plain, chat = (make_agent(f"hf:{one}", device="cpu") for one in (POCKET_FOLDER, folder))
+    read = [play(SALAD, agent, most=1)[0].decision.usage.prompt_tokens for agent in (plain, chat)]
+    assert read[1] > read[0] + 10  # the system message
+
+
+def test_zero_shot_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(AgentError, match=r"acting to be one of .*; got 'best'"):
+        make_agent("hf:pocket", acting="best")
+    with pytest.raises(ValueError, match="candidate_normalization to be one of"):
+        make_agent("hf:pocket", normalization="letters")
+    with pytest.raises(AgentError, match="Expected hf:MODEL"):
+        make_agent("hf")

@@ -1,0 +1,109 @@
+"""ReAct around agents that write texts, and around others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from _playing import play, texts
+
+from benchmarks.agents import Agent, AgentError, make_agent
+
+FOOD, CODING = "VirtualHome-FoodPreparation-v0", "DataSciCoding-iris-v0"
+Say = Callable[[str], str]
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent]:
+    """ReAct around a function from text to text."""
+
+    def make(say: Say, **settings: Any) -> Agent:
+        module = ModuleType("an_inner_agent")
+        module.say = say
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return make_agent("react:an_inner_agent:say", **settings)
+
+    return make
+
+
+def test_the_thought_is_noted_and_the_action_is_taken(around: Callable[..., Agent]) -> None:
+    agent = around(
+        lambda _: "Thought: I am hungry.\nSo I go.\nAction: Walk to the living room.\nObservation: I made it"
+    )
+    (step,) = play(FOOD, agent, most=1)
+    assert step.decision.note == "I am hungry.\nSo I go."
+    assert step.decision.text == "walk to the living room"
+    assert not step.info["invalid_action"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "thought", "action"),
+    [
+        ("**Thought:** hm\n**Action:** jump", "hm", "jump"),
+        ("Thought 1: hm\nAction 1: jump", "hm", "jump"),
+        ("jump", "", "jump"),
+        ("Thought: I know no action", "", "Thought: I know no action"),
+        ("Action: jump\nAction: run", "", "jump\nAction: run"),
+        ("Thought: a\nAction:", "a", ""),
+    ],
+)
+def test_answers_are_taken_apart(around: Callable[..., Agent], reply: str, thought: str, action: str) -> None:
+    (step,) = play(FOOD, around(lambda _: reply), most=1)
+    assert (step.decision.note, step.decision.text) == (thought, action)
+
+
+def test_earlier_steps_of_this_episode_stand_before_the_observation(around: Callable[..., Agent]) -> None:
+    seen: list[str] = []
+
+    def say(prompt: str) -> str:
+        seen.append(prompt)
+        return f"Thought: number {len(seen)}\nAction: jump"
+
+    agent = around(say)
+    steps = play(FOOD, agent, most=3)
+    past = [f"Observation: {step.observation}\nThought: number {n}\nAction: jump" for n, step in enumerate(steps, 1)]
+    assert seen[0].count("Observation: ") == 1
+    assert f"\n\n{past[0]}\n{past[1]}\nObservation: {steps[2].observation}\n\nAnswer with one" in seen[2]
+    play(FOOD, agent, most=1)
+    assert seen[3] == seen[0]
+
+
+def test_the_oldest_steps_are_left_out_beyond_the_budget(around: Callable[..., Agent]) -> None:
+    seen: list[str] = []
+    agent = around(lambda prompt: seen.append(prompt) or f"Action: jump {len(seen)}", budget=900)
+    steps = play(FOOD, agent, most=9)
+    shown = [n for n in range(1, 9) if f"Action: jump {n}\n" in seen[-1]]
+    assert 0 < len(shown) < 8
+    assert shown == list(range(9 - len(shown), 9))
+    assert "(earlier steps are left out)" in seen[-1]
+    assert len(seen[-1]) <= len(seen[0]) - len(steps[0].observation) + len(steps[-1].observation) + 900 + 200
+    alone = around(lambda prompt: seen.append(prompt) or "jump", budget=0)
+    play(FOOD, alone, most=2)
+    assert "Action: jump" not in seen[-1]
+
+
+def test_code_of_several_lines_is_an_action(around: Callable[..., Agent]) -> None:
+    code = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB()\nmodel.fit(x_train, y_train)"
+    (step,) = play(CODING, around(lambda _: f"Thought: bayes\nAction:\n```python\n{code}\n```"), most=1)
+    assert step.info["status"] == "ok"
+    assert step.info["code"] == code
+
+
+def test_an_agent_that_writes_no_texts_acts_on_the_longer_text() -> None:
+    agent = make_agent("react:random")
+    assert texts(play(FOOD, agent, seed=2)) == texts(play(FOOD, make_agent("random"), seed=2))
+    assert agent.name == "react:random"
+
+
+def test_settings_go_to_who_knows_them(around: Callable[..., Agent]) -> None:
+    assert around(lambda _: "", budget=7).settings["budget"] == 7
+    assert make_agent("react:coder", spoiled=0.25, budget=3).settings["spoiled"] == 0.25
+    with pytest.raises(AgentError, match=r"settings of 'coder'; got 'spoilt'. Known: spoiled"):
+        make_agent("react:coder", spoilt=0.25)
+    with pytest.raises(AgentError, match="budget in characters, 0 or more; got -1"):
+        make_agent("react:random", budget=-1)
+    with pytest.raises(AgentError, match="Expected budget of 'react' to be int; got 'much'"):
+        make_agent("react:random", budget="much")

@@ -1,0 +1,197 @@
+"""Agents by name: kinds, settings, and what a user's own module may hold."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+from _playing import play, texts
+
+from benchmarks.agents import KINDS, AgentError, Usage, kinds, make_agent, registry
+from lang_envs import MissingExtraError
+
+FOOD = "VirtualHome-FoodPreparation-v0"
+MODULE = '''
+from benchmarks.agents import Agent, Decision
+
+def first(text):
+    return next(line for line in text.split("\\n") if line.startswith("- "))[2:]
+
+def last(observation, info):
+    return info["admissible_actions"][-1]
+
+def chosen(observation, info, *, place=0):
+    return info["admissible_actions"][place]
+
+def drawn(observation, info, *, rng):
+    return info["admissible_actions"][rng.integers(len(info["admissible_actions"]))]
+
+class Counting:
+    """A new one for every agent; it counts its calls."""
+    def __init__(self, start=0):
+        self.n = start
+    def __call__(self, text):
+        self.n += 1
+        return str(self.n)
+
+class Own(Agent):
+    def __init__(self, word="wait"):
+        self.settings = {"of": "mine"}
+        self.word = word
+    def act(self, observation, info):
+        return Decision(self.word, note="said so")
+
+def made():
+    return Own("made")
+
+own = Own("kept")
+own.name = "kept"
+many = lambda a, b, c: a
+number = 3
+nothing = lambda text: None
+def broken(): return 7
+'''
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's module, in the folder where the command is run."""
+    (tmp_path / "agents_of_a_user.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "agents_of_a_user", raising=False)
+
+
+def test_a_function_of_three_lines_from_text_to_text_is_an_agent() -> None:
+    agent = make_agent("agents_of_a_user:first")
+    steps = play(FOOD, agent, most=3)
+    assert agent.name == "agents_of_a_user:first"
+    assert not any(step.info["invalid_action"] for step in steps)
+    assert len(agent.settings["source_sha256"]) == 16
+
+
+def test_the_actions_stand_below_the_observation_unless_that_is_switched_off() -> None:
+    seen: list[str] = []
+    sys.modules["agents_of_a_user"] = type(sys)("agents_of_a_user")
+    sys.modules["agents_of_a_user"].watch = lambda text: seen.append(text) or "?"
+    steps = play(FOOD, make_agent("agents_of_a_user:watch"), most=1)
+    play(FOOD, make_agent("agents_of_a_user:watch", show_actions=False), most=1)
+    assert seen[1] == steps[0].observation
+    assert seen[0].startswith(seen[1])
+    assert "\n- walk to the " in seen[0]
+
+
+def test_a_function_of_observation_and_info_says_the_action_itself() -> None:
+    assert texts(play(FOOD, make_agent("agents_of_a_user:last"), most=1)) != texts(
+        play(FOOD, make_agent("agents_of_a_user:chosen", place=0), most=1)
+    )
+
+
+def test_keyword_only_arguments_are_settings_and_rng_is_the_chance_of_the_episode() -> None:
+    agent = make_agent("agents_of_a_user:chosen", place=1)
+    assert agent.settings["place"] == 1
+    drawn = make_agent("agents_of_a_user:drawn")
+    first, second = (texts(play(FOOD, drawn, seed=seed)) for seed in (3, 4))
+    assert texts(play(FOOD, drawn, seed=3)) == first != second
+    with pytest.raises(AgentError, match=r"got 'rng'. Known: it has none"):
+        make_agent("agents_of_a_user:drawn", rng=1)
+
+
+def test_classes_functions_that_make_agents_and_agents_are_understood() -> None:
+    assert texts(play(FOOD, make_agent("agents_of_a_user:Counting", start=5), most=2)) == ["6", "7"]
+    own = make_agent("agents_of_a_user:Own", word="jump")
+    assert play(FOOD, own, most=1)[0].decision.note == "said so"
+    assert own.settings.items() >= {"of": "mine", "word": "jump"}.items()
+    assert own.name == "agents_of_a_user:Own"
+    assert texts(play(FOOD, make_agent("agents_of_a_user:made"), most=1)) == ["made"]
+    assert make_agent("agents_of_a_user:own").name == "kept"
+    assert make_agent("builtins:str.upper").act("hallo", {"admissible_actions": None}).text == "HALLO"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("agents_of_a_user:many", "needs 3 arguments"),
+        ("agents_of_a_user:number", "Expected a callable or an Agent .* got int"),
+        ("agents_of_a_user:broken", "to make an Agent or a callable; it made int"),
+        ("agents_of_a_user:missing", "cannot be imported .AttributeError"),
+        ("no_such_module:agent", "cannot be imported .ModuleNotFoundError"),
+        ("rondom", "Expected an agent as KIND.* got 'rondom'. Kinds: .*random"),
+        ("", "Expected an agent as KIND"),
+        ("random:3", "Expected 'random' alone"),
+        ("scripted", "Expected scripted:FILE; got 'scripted' alone"),
+    ],
+)
+def test_what_is_no_agent_is_refused(spec: str, message: str) -> None:
+    with pytest.raises(AgentError, match=message):
+        make_agent(spec)
+
+
+def test_unknown_settings_and_wrong_types_are_refused_with_what_is_known() -> None:
+    with pytest.raises(AgentError, match=r"got 'temper'. Known: it has none"):
+        make_agent("random", temper=1)
+    with pytest.raises(AgentError, match=r"got 'spoilt'. Known: spoiled"):
+        make_agent("coder", spoilt=0.1)
+    with pytest.raises(AgentError, match=r"Expected spoiled of 'coder' to be float; got 'much', which is str"):
+        make_agent("coder", spoiled="much")
+    with pytest.raises(AgentError, match=r"to be float; got True"):
+        make_agent("coder", spoiled=True)
+    assert make_agent("coder", spoiled=1).settings == {"spoiled": 1}
+    with pytest.raises(AgentError, match=r"got 'place'. Known: show_actions"):
+        make_agent("agents_of_a_user:first", place=0)
+    with pytest.raises(AgentError, match=r"got 'words'. Known: word"):
+        make_agent("agents_of_a_user:Own", words=0)
+
+
+def test_a_callable_that_returns_no_text_is_told_so() -> None:
+    with pytest.raises(AgentError, match=r"'agents_of_a_user:nothing' to return a str; got NoneType"):
+        play(FOOD, make_agent("agents_of_a_user:nothing"))
+
+
+def test_other_packages_add_kinds_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = [
+        importlib.metadata.EntryPoint(name, "agents_of_a_user:made", registry.ENTRY_POINTS)
+        for name in ("theirs", "oracle")
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: ours if group == "lang_envs.agents" else [])
+    (Path.cwd() / "agents_of_a_user.py").write_text(
+        MODULE + "def made(argument, *, loud=False):\n    return Own(argument.upper() if loud else argument)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(Path.cwd())
+    assert texts(play(FOOD, make_agent("theirs:hallo", loud=True), most=1)) == ["HALLO"]
+    assert kinds()["oracle"] == KINDS["oracle"]
+    with pytest.raises(AgentError, match=r"got 'quiet'. Known: loud"):
+        make_agent("theirs:hallo", quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "package", "extra"),
+    [("openai:m", "openai", "openai"), ("human", "rich.console", "cli"), ("hf:pocket", "transformers", "llm")],
+)
+def test_a_missing_extra_is_named(spec: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def factory() -> None:
+        raise ModuleNotFoundError("gone", name=package)
+
+    monkeypatch.setattr(registry, "_factory", lambda _: lambda *argument: factory())
+    with pytest.raises(MissingExtraError, match=rf"extra '{extra}' .*\[{extra}\]"):
+        make_agent(spec)
+
+
+def test_every_kind_names_a_factory_that_takes_what_it_says() -> None:
+    import inspect
+
+    for name, kind in KINDS.items():
+        parameters = inspect.signature(registry._factory(kind)).parameters.values()
+        positional = [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        assert len(positional) == bool(kind.argument), name
+        assert (not positional or positional[0].default is not inspect.Parameter.empty) == (
+            kind.argument.startswith("[") or not kind.argument
+        ), name
+
+
+def test_costs_add_up() -> None:
+    total = sum([Usage(1, 10, 2, 0.5), Usage(1, 5, 1, 0.25)], Usage())
+    assert total == Usage(2, 15, 3, 0.75)

@@ -1,0 +1,55 @@
+"""How an agent of texts is asked, and what its answers mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.agents.texts import Reply, decided, shown, understood
+
+ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "pick up the tomato",
+        " Pick up  the tomato.\n",
+        '"pick up the tomato"',
+        "```\npick up the tomato\n```",
+        "```text\npick up the tomato```",
+        "- pick up the tomato",
+        "2. pick up the tomato",
+        "Action: pick up the tomato",
+        "**Next action:** pick up the tomato",
+    ],
+)
+def test_other_ways_to_write_an_action_mean_it(answer: str) -> None:
+    assert understood(answer, ACTIONS) == "pick up the tomato"
+
+
+@pytest.mark.parametrize("answer", ["I pick up the tomato", "pick up the tomato, then stay", "1", "", "tomato"])
+def test_other_words_stay_as_they_are(answer: str) -> None:
+    assert understood(answer, ACTIONS) == answer
+
+
+def test_actions_that_differ_in_nothing_but_case_are_not_guessed() -> None:
+    assert understood("GO.", ["go", "Go"]) == "GO."
+    assert understood("Go", ["go", "Go"]) == "Go"
+
+
+def test_where_any_text_is_an_action_it_stays_as_it_is() -> None:
+    assert understood(" `x`. ", None) == " `x`. "
+    assert shown("look", None) == "look"
+
+
+def test_an_answer_in_other_words_is_noted() -> None:
+    assert decided(Reply("stay"), ACTIONS).note == ""
+    decision = decided(Reply("Stay!", note="cut"), ACTIONS)
+    assert decision.text == "stay"
+    assert decision.note == "Stay!\ncut"
+
+
+def test_the_list_stands_below_the_observation() -> None:
+    assert shown("You are here.", ["a", "b"]) == (
+        "You are here.\n\nAnswer with one of these actions, word for word, and nothing else:\n- a\n- b"
+    )

@@ -1,0 +1,61 @@
+"""A server that speaks OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .server import Answer, Request, StandIn
+
+__all__ = ["ChatStandIn", "completion"]
+
+
+def completion(text: str | None, usage: tuple[int, int] | None = (10, 2), finish_reason: str = "stop") -> Answer:
+    """A chat completion with one choice; `usage` counts tokens read and written."""
+    body: dict[str, Any] = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": "a-model",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}],
+    }
+    if usage is not None:
+        read, written = usage
+        body["usage"] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return Answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+
+class ChatStandIn(StandIn):
+    """Says prepared answers in order, then what a function makes of the last message.
+
+    Args:
+        answers: Said first, one a request.
+        say: From the last message to an answer.
+    """
+
+    def __init__(self, answers: Sequence[Answer] = (), say: Callable[[str], str] = lambda _: "stay") -> None:
+        super().__init__()
+        self._answers, self._say = list(answers), say
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return frozenset({f"127.0.0.1:{self.port}"})
+
+    @property
+    def url(self) -> str:
+        """What clients call `base_url`."""
+        return f"{self.proxy}/v1"
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """What was asked, parsed."""
+        return [json.loads(request.body) for request in self.requests]
+
+    def answer(self, request: Request) -> Answer:
+        if request.path != "/v1/chat/completions":
+            return Answer(404, b'{"error": {"message": "no such path"}}', {"Content-Type": "application/json"})
+        with self._lock:
+            if self._answers:
+                return self._answers.pop(0)
+        return completion(self._say(json.loads(request.body)["messages"][-1]["content"]))
