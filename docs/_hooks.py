@@ -181,8 +181,11 @@ def _pocket(name: str) -> str:
 
 
 def _corpus_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    if "n_play" not in facts:
-        return []
+    if "n_bare" in facts:
+        return [
+            ("of which prompts", f"{facts['n_lines']:,} lines"),
+            ("of which bodies alone", f"{facts['n_bare']:,} lines"),
+        ]
     return [
         ("of which play", f"{facts['n_play']:,} lines from {', '.join(map(code, facts['training_ids']))}"),
         ("of which sentences", f"{facts['n_sentences']:,} lines"),
@@ -192,7 +195,18 @@ def _corpus_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _coder(_: str) -> str:
     """What the pocket coder writes before it is trained, by table."""
     study = json.loads((RESULTS / "pocket_coder.json").read_text(encoding="utf-8"))
-    head = ("table", "attempts", "run", "95 %", "first attempts", "after a failure", "AUC 5 %", "50 %", "95 %", "tokens")
+    head = (
+        "table",
+        "attempts",
+        "run",
+        "95 %",
+        "first attempts",
+        "after a failure",
+        "AUC 5 %",
+        "50 %",
+        "95 %",
+        "tokens",
+    )
     rows = []
     for name, one in study["tables"].items():
         running = one["running"]
