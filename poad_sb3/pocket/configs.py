@@ -31,7 +31,7 @@ class TrainingConfig:
         intermediate_size: Width of the feed-forward layers.
         batch_size: Lines of a batch.
         n_batches: Optimiser steps.
-        learning_rate: Peak rate of AdamW; linear warm-up over 5%, then cosine to a tenth.
+        learning_rate: Peak rate of AdamW; linear warm-up over 5%, then cosine to `last_rate` of it.
     """
 
     name: ClassVar[str]
@@ -44,6 +44,8 @@ class TrainingConfig:
     """Lines with more tokens after the prompt, end token included, are left out."""
     learns_prompts: ClassVar[bool] = True
     """Whether the loss counts the tokens of prompts."""
+    last_rate: ClassVar[float] = 0.1
+    """Part of the peak rate at the end."""
     pool: ClassVar[int] = 1
     """Batches that are drawn together and share their lines out by length, so that little is padded."""
 
@@ -109,12 +111,13 @@ class CoderConfig(TrainingConfig):
     word: ClassVar[str | None] = WORD
     longest_action: ClassVar[int | None] = 128
     learns_prompts: ClassVar[bool] = False
+    last_rate: ClassVar[float] = 0.01
     pool: ClassVar[int] = 16
 
-    n_lines: int = 10_000
-    n_bare: int = 50_000
+    n_lines: int = 12_000
+    n_bare: int = 84_000
     vocab_size: int = 2560
-    n_batches: int = 1_200
+    n_batches: int = 2_600
 
     def corpus(self) -> list[Line]:
         """See `TrainingConfig.corpus`."""

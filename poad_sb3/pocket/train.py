@@ -137,7 +137,7 @@ def _fit(model: LlamaForCausalLM, rows: list[_Row], config: TrainingConfig) -> l
 
     def rate(step: int) -> float:
         cosine = 0.5 * (1 + np.cos(np.pi * step / config.n_batches))
-        return float(min(1.0, (step + 1) / warm_up) * (0.1 + 0.9 * cosine))
+        return float(min(1.0, (step + 1) / warm_up) * (config.last_rate + (1 - config.last_rate) * cosine))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     losses = []

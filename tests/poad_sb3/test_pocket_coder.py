@@ -118,12 +118,12 @@ def test_a_seed_gives_the_same_lines(lines):
     assert list(coding_lines(5, np.random.default_rng(4))) != lines[:5]
 
 
-def test_prompts_are_varied_and_half_of_them_tell_of_an_earlier_attempt(lines):
+def test_prompts_are_varied_and_most_of_them_tell_of_an_earlier_attempt(lines):
     titles = Counter(re.match(r"# Predict (.*?) with", " ".join(line.prompt.split("\n# "))).group(1) for line in lines)
     assert len(titles) > 100
     assert titles["the wine table"] >= 2
     told = [line for line in lines if "# Attempt" in line.prompt]
-    assert 0.4 < len(told) / len(lines) < 0.6
+    assert 0.55 < len(told) / len(lines) < 0.77
     said = "\n".join(line.prompt for line in told)
     for part in ("it failed. NameError", "it failed. SyntaxError", "it ran, with a score of", "was not finished"):
         assert part in said

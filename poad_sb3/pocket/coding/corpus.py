@@ -60,7 +60,7 @@ def _evaluator(table: Dataset) -> Evaluator:
 
 
 def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
-    """Prompts with bodies: half of them first attempts, the others after remarks.
+    """Prompts with bodies: a third of them first attempts, the others after remarks.
 
     Args:
         n_lines: How many to yield.
@@ -81,7 +81,7 @@ def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
 def _line(table: Dataset, rng: np.random.Generator) -> Line:
     attempts = 5 if rng.random() < 0.8 else int(rng.integers(2, 11))
     kind, share = _first, rng.random()
-    for one, part in ((_after_failure, 0.38), (_after_success, 0.06), (_after_loss, 0.06)):
+    for one, part in ((_after_failure, 0.54), (_after_success, 0.06), (_after_loss, 0.06)):
         if share < part:
             kind = one
             break
