@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from benchmarks.datasci_baselines import preprocessing_of
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import preset
 
-__all__ = ["CONTROLS", "FRESH_SPLITS", "LEARNERS", "MODEL", "N_ENVS", "CodingJob", "coding_job"]
+__all__ = ["CONTROLS", "FRESH_SPLITS", "LEARNERS", "MODEL", "N_ENVS", "CodingJob", "coding_job", "ending"]
 
 _FORMAT = 1
 MODEL = "pocket-coder"
@@ -76,9 +76,22 @@ class CodingJob(NamedTuple):
 
         return run_coding_job(self)
 
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        """The last eighth of the attempts, and the best."""
+        areas = ending(result["areas"])
+        ran = [one for one in areas if one is not None]
+        mean = f"{sum(ran) / len(ran):.4f}" if ran else "-"
+        best = "-" if result["best"] is None else f"{result['best']['area']:.4f}"
+        return f"at the end {len(ran) / len(areas):.0%} run, AUC {mean}; best {best}; {result['seconds']} s"
+
     def __str__(self) -> str:
         rate = f", learning rate {self.arguments['learning_rate']}" if self.arguments else ""
         return f"{self.method} on {self.table}, {self.attempts:,} attempts{rate}, seed {self.seed}"
+
+
+def ending(areas: Sequence[float | None]) -> Sequence[float | None]:
+    """The last eighth of the attempts, at least one: what a run has come to."""
+    return areas[-max(1, len(areas) // 8) :]
 
 
 def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float | None = None) -> CodingJob:

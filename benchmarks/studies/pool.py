@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.runner.players import end_with_parent
 from benchmarks.studies.errors import JobFailedError
-from benchmarks.studies.jobs import Job
+from benchmarks.studies.jobs import Work
 from benchmarks.studies.pieces import Pieces
 
 __all__ = ["Done", "work"]
 
-Listed = Callable[[], Iterable[Job]]
+Listed = Callable[[], Iterable[Work]]
 """The jobs as far as they are known, the most urgent first; asked again whenever one is done: some hang on others."""
 
 
@@ -43,7 +43,7 @@ def work(
     *,
     n_workers: int = 1,
     seconds: float | None = None,
-    watch: Callable[[Job], None] = lambda job: None,
+    watch: Callable[[Work], None] = lambda job: None,
 ) -> Done:
     """Do what has no piece yet.
 
@@ -59,7 +59,7 @@ def work(
         JobFailedError: If a job raises an error. Those that run beside it are finished first.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    running: dict[Future[None], Job] = {}
+    running: dict[Future[None], Work] = {}
     n_done = 0
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start) as pool:
         while True:
@@ -77,7 +77,7 @@ def work(
                 watch(job)
 
 
-def _result(future: Future[None], job: Job) -> None:
+def _result(future: Future[None], job: Work) -> None:
     try:
         future.result()
     except BrokenProcessPool as error:
@@ -92,12 +92,10 @@ def _start() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _do(job: Job, folder: Path, measured: dict[str, Any]) -> None:
+def _do(job: Work, folder: Path, measured: dict[str, Any]) -> None:
     """In a worker: the piece is written there, so that it outlives a parent that is killed meanwhile."""
-    from benchmarks.studies.running import run_job
-
     try:
-        Pieces(folder).put(job, run_job(job), measured)
+        Pieces(folder).put(job, job.run(), measured)
     except Exception as error:
         whole = "".join(traceback.format_exception(error))
         raise JobFailedError(
