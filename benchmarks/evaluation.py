@@ -12,7 +12,7 @@ from scipy import stats
 from benchmarks.agents import base
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import make_text_env, play_episode
-from lang_envs import LangEnv
+from lang_envs import LangEnv, TokenSequence
 from lang_envs.agents import Agent, oracle_agent, random_agent
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def model_agent(model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> 
 
     def act(env: gym.Env[Any, Any], text: str, actions: Sequence[str] | None) -> str:
         tokens, _ = model.predict(text, deterministic=deterministic, admissible_actions=actions)
+        assert isinstance(env.action_space, TokenSequence)
         return env.action_space.decode(tokens)
 
     return act

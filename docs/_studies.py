@@ -196,8 +196,14 @@ def _credited(content: Content) -> str:
 
 def _timed(content: Content) -> str:
     rows = [
-        (code(one["env"]), one["policy"], one["method"], f"{one['steps']:,}", f"{one['seconds']:.1f}")
-        + (f"{one['steps_per_second']:.0f}",)
+        (
+            code(one["env"]),
+            one["policy"],
+            one["method"],
+            f"{one['steps']:,}",
+            f"{one['seconds']:.1f}",
+            f"{one['steps_per_second']:.0f}",
+        )
         for one in content["rows"]
     ]
     head = ("task", "policy", "method", "steps", "seconds", "steps/s")
@@ -212,7 +218,8 @@ def _coded(content: Content) -> str:
     parts = [
         "\n".join(f"* {one}" for one in content["verdicts"]) or "No claim can be judged yet.",
         f"Every run makes {content['attempts']:,} attempts. Learning rates: {tuned} (both methods tried with "
-        f"{', '.join(f'{rate:g}' for rate in tuning['rates'])} on {tuning['table']}, seed {tuning['seed']}).",
+        f"{', '.join(f'{rate:g}' for rate in tuning['rates'])} on {tuning['table']}, seed {tuning['seed']}, "
+        f"{tuning['attempts']:,} attempts each).",
         *(_coded_table(name, one) for name, one in content["tables"].items()),
         f"{content['statistics'].capitalize()}.",
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -51,16 +51,14 @@ def overview(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     typer.echo(context.get_help())
-    table = Table("study", "what it measures", box=None, title="Studies, each by python -m benchmarks.STUDY")
+    _list("The paper's experiments, each by python -m benchmarks study STUDY", study_names())
+    _list("Studies of this library, each by python -m benchmarks.STUDY", studies())
+
+
+def _list(title: str, names: Mapping[str, str]) -> None:
+    table = Table("study", "what it measures", box=None, title=title)
     table.title_justify = "left"
-    for name, told in studies().items():
-        table.add_row(Text(name, style="cyan"), Text(told))
-    console().print(table)
-    table = Table(
-        "study", "what it asks", box=None, title="The paper's experiments, each by python -m benchmarks study NAME"
-    )
-    table.title_justify = "left"
-    for name, told in study_names().items():
+    for name, told in names.items():
         table.add_row(Text(name, style="cyan"), Text(told))
     console().print(table)
 
@@ -202,7 +200,7 @@ def study(**arguments: Any) -> None:  # noqa: ANN401 - of `run_study`
 
 @app.command("language-ability")
 @wraps(language_ability)
-def ask(**arguments: Any) -> None:
+def ask(**arguments: Any) -> None:  # noqa: ANN401 - of `language_ability`
     """See `language_ability`."""
     try:
         language_ability(**arguments)

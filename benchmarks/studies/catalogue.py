@@ -20,7 +20,7 @@ TASKS: dict[str, Task] = {
             4_096,
             Evaluation(every=512, episodes=50, tests=UNSEEN_IDS, test_episodes=100),
         ),
-        Task("tomato-salad", "Overcooked-TomatoSalad-v0", 5_120, Evaluation(every=640, episodes=50)),
+        Task("tomato-salad", "Overcooked-TomatoSalad-v0", 3_072, Evaluation(every=384, episodes=50)),
         Task("entertainment", "VirtualHome-Entertainment-v0", 10_240, Evaluation(every=1_280, episodes=50)),
         Task("tomato-lettuce-salad", "Overcooked-TomatoLettuceSalad-v0", 12_288, Evaluation(every=1_536, episodes=50)),
     )

@@ -1,4 +1,4 @@
-"""What the runs of the `datasci` study say: reward, share that runs, AUC of what runs, best code; at equal evaluations."""
+"""What the runs of `datasci` say, at equal numbers of evaluations: reward, share and AUC of what runs, best code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from benchmarks.runner.statistics import LEVEL, Estimate
 from benchmarks.studies.coding import CONTROLS, LEARNERS, ending
 from benchmarks.studies.pieces import Piece
 
-__all__ = ["CLAIMS", "MEASURES", "WANTED_SHARE", "TableFindings", "areas_of", "best_so_far", "interval_of", "paid", "verdicts"]
+__all__ = [
+    "CLAIMS",
+    "MEASURES",
+    "WANTED_SHARE",
+    "TableFindings",
+    "areas_of",
+    "best_so_far",
+    "interval_of",
+    "paid",
+    "verdicts",
+]
 
 Floats = NDArray[np.float64]
 Measure = Callable[[Floats], float]
@@ -153,7 +163,9 @@ class TableFindings(NamedTuple):
         told: dict[str, Any] = {
             "seeds": list(runs),
             "end": {name: _rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
-            "best": {where: [round(one, 4) for one in self.bests(method, where).values()] for where in ("paid", "fresh")},
+            "best": {
+                where: [round(one, 4) for one in self.bests(method, where).values()] for where in ("paid", "fresh")
+            },
             "distinct": [one["distinct"] for one in runs.values()],
             "seconds": [one["seconds"] for one in runs.values()],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ _ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of co
 
 
 def coding_figure(found: Sequence[TableFindings]) -> Figure:
-    """A column for each table: reward, share that runs and AUC of what runs along the attempts; the best code so far."""
+    """A column for each table: reward, share and AUC of what runs along the attempts, and the best code so far."""
     with style():
         figure = Figure(figsize=(1.4 + 2.9 * len(found), 8.4), layout="constrained")
         grid = figure.subplots(len(_ROWS) + 1, len(found), squeeze=False, sharex="col")
@@ -48,11 +49,11 @@ def _shown(one: TableFindings) -> list[tuple[str, str, list[Floats]]]:
 def _along(axes: Axes, one: TableFindings, name: str) -> None:
     for _, color, runs in _shown(one):
         edges = np.linspace(0, min(map(len, runs)), min(_PARTS, min(map(len, runs))) + 1).astype(int)
-        parts = list(zip(edges, edges[1:], strict=False))
+        parts = list(pairwise(edges))
         found = [interval_of(MEASURES[name], [run[begin:end] for run in runs]) for begin, end in parts]
         ends = [end for _, end in parts]
         axes.plot(ends, [part.value for part in found], color=color)
-        low, high = ([np.nan if value is None else value for value in side] for side in zip(*(p[1:] for p in found)))
+        low, high = (np.array([getattr(part, side) for part in found], dtype=np.float64) for side in ("low", "high"))
         axes.fill_between(ends, low, high, color=color, alpha=0.15, linewidth=0)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.datasci_published import published
 from benchmarks.runner.files import write_picture
 from benchmarks.studies.arms import TUNING_SEEDS, check_seeds
@@ -17,20 +15,21 @@ from benchmarks.studies.errors import StudyError
 from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.study import Options, Report, Study
 
-__all__ = ["ATTEMPTS", "DATASCI", "RATES", "TABLES", "TUNING_TABLE", "chosen_rates", "tuning_jobs"]
+__all__ = ["ATTEMPTS", "DATASCI", "RATES", "TABLES", "TUNING_ATTEMPTS", "TUNING_TABLE", "chosen_rates", "tuning_jobs"]
 
 TABLES = ("wine", "balance-scale", "iris", "breast-cancer", "digits")
 """The most urgent first: digits has the slowest code."""
-ATTEMPTS = 1024
+ATTEMPTS = 2048
 """Evaluations of every run, of those that learn and of controls alike."""
-RATES = (1e-3, 2e-3, 4e-3)
+TUNING_ATTEMPTS = 1024
+RATES = (2e-3, 4e-3, 8e-3)
 """Learning rates that POAD and NTPO are tried with, equally often."""
 TUNING_TABLE = "wine"
 _TUNING_SEED = TUNING_SEEDS[0]
 
 
 def _tuning_job(method: str, rate: float) -> CodingJob:
-    return coding_job(method, TUNING_TABLE, ATTEMPTS, _TUNING_SEED, rate=rate)._replace(fresh_splits=())
+    return coding_job(method, TUNING_TABLE, TUNING_ATTEMPTS, _TUNING_SEED, rate=rate)._replace(fresh_splits=())
 
 
 def tuning_jobs() -> list[CodingJob]:
@@ -48,8 +47,10 @@ def tuning_rewards(pieces: Pieces) -> dict[str, dict[float, float]]:
 
 
 def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
-    """For each learner the rate that earned most on the tuning seed; of equal ones the smaller. None until it is complete:
-    the budgets are equal or nothing is chosen."""
+    """For each learner the rate that earned most on the tuning seed; of equal ones the smaller.
+
+    None until tuning is complete: budgets are equal, or nothing is chosen.
+    """
     rewards = tuning_rewards(pieces)
     if any(len(rates) < len(RATES) for rates in rewards.values()):
         return None
@@ -119,6 +120,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
         "tuning": {
             "table": TUNING_TABLE,
             "seed": _TUNING_SEED,
+            "attempts": TUNING_ATTEMPTS,
             "rates": list(RATES),
             "mean_reward": {
                 method: {f"{rate:g}": round(one, 4) for rate, one in by_rate.items()}
@@ -153,4 +155,6 @@ def _pictures(found: Sequence[TableFindings]) -> dict[str, Any]:
     return {"": draw}
 
 
-DATASCI = Study("datasci", "POAD and NTPO write code for five tables, against best-of-N and RandomCoder", _jobs, _report)
+DATASCI = Study(
+    "datasci", "POAD and NTPO write code for five tables, against best-of-N and RandomCoder", _jobs, _report
+)

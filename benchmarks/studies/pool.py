@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from benchmarks.runner.players import end_with_parent
 from benchmarks.studies.errors import JobFailedError
 from benchmarks.studies.jobs import Work
-from benchmarks.studies.pieces import Pieces
+from benchmarks.studies.pieces import Piece, Pieces
 
 __all__ = ["Done", "work"]
 
 Listed = Callable[[], Iterable[Work]]
 """The jobs as far as they are known, the most urgent first; asked again whenever one is done: some hang on others."""
+
+Run = Callable[[Work], Piece]
 
 
 class Done(NamedTuple):
@@ -44,6 +46,7 @@ def work(
     n_workers: int = 1,
     seconds: float | None = None,
     watch: Callable[[Work], None] = lambda job: None,
+    run: Run | None = None,
 ) -> Done:
     """Do what has no piece yet.
 
@@ -54,6 +57,7 @@ def work(
         n_workers: Jobs at a time.
         seconds: After which no other job is begun; those that are under way are finished. None for no limit.
         watch: Told of every job that is done.
+        run: Does a job, and can be imported by its name; `running.run_job` if None.
 
     Raises:
         JobFailedError: If a job raises an error. Those that run beside it are finished first.
@@ -67,7 +71,7 @@ def work(
             todo = [job for job in listed() if job.name not in names and pieces.find(job) is None]
             in_time = end is None or time.monotonic() < end
             for job in todo[: n_workers - len(running)] if in_time else ():
-                running[pool.submit(_do, job, pieces.folder, dict(measured))] = job
+                running[pool.submit(_do, run, job, pieces.folder, dict(measured))] = job
             if not running:
                 return Done(n_done, not todo)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -92,10 +96,10 @@ def _start() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _do(job: Work, folder: Path, measured: dict[str, Any]) -> None:
-    """In a worker: the piece is written there, so that it outlives a parent that is killed meanwhile."""
+def _do(run: Run | None, job: Work, folder: Path, measured: dict[str, Any]) -> None:
+    """In a worker, which writes the piece itself: nothing of it can be lost on the way."""
     try:
-        Pieces(folder).put(job, job.run(), measured)
+        Pieces(folder).put(job, job.run() if run is None else run(job), measured)
     except Exception as error:
         whole = "".join(traceback.format_exception(error))
         raise JobFailedError(

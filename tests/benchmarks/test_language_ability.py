@@ -183,5 +183,5 @@ def test_the_adapter_changes_what_the_harness_sees(checkpoint: Path, tmp_path: P
 def test_the_paper_s_tasks_are_known_and_others_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     manager = importlib.import_module("lm_eval.tasks").TaskManager()
     assert manager.match_tasks(list(TASKS)) == sorted(TASKS)
-    with pytest.raises(language_ability.LanguageAbilityError, match="no_such_task.*Fix"):
+    with pytest.raises(language_ability.LanguageAbilityError, match=r"no_such_task.*Fix"):
         language_ability.compare(models_of(checkpoint, tmp_path), ["no_such_task"])

@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
 from poad_sb3 import POAD
 from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.pocket.corpus import household_sentences, random_play
 from poad_sb3.pocket.configs import PocketConfig
+from poad_sb3.pocket.corpus import household_sentences, random_play
 from poad_sb3.pocket.train import encode_line, train
 
 UNSEEN_NOUNS = (
