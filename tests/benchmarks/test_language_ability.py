@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import language_ability
-from benchmarks.language_ability import TASKS, Change, changes, markdown, models_of
+from benchmarks.language_ability import TASKS, markdown, models_of
+from benchmarks.language_changes import Change, changes
 from benchmarks.runner.app import app
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD
