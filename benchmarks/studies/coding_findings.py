@@ -20,18 +20,16 @@ __all__ = [
     "areas_of",
     "best_so_far",
     "interval_of",
+    "measured",
     "paid",
     "verdicts",
 ]
 
 Floats = NDArray[np.float64]
-Measure = Callable[[Floats], float]
-"""From AUCs of attempts `[n]`, NaN where the code did not run, to a number; NaN where there is none."""
-
 FAILED = -1.0
 """Reward of code that does not run, as published."""
 WANTED_SHARE = 0.9
-_RESAMPLES, _SEED = 2_000, 0
+_RESAMPLES, _SEED = 1_000, 0
 CLAIMS = ("reward rises", "share above 0.9", "AUC rises", "best-of-N beaten")
 
 
@@ -45,21 +43,45 @@ def paid(areas: Sequence[float | None]) -> Floats:
     return np.nan_to_num(areas_of(areas), nan=FAILED)
 
 
-def _reward(areas: Floats) -> float:
-    return float(np.nan_to_num(areas, nan=FAILED).mean())
+class Totals(NamedTuple):
+    """Sums over attempts, arrays of any one shape.
+
+    Attributes:
+        attempts: How many.
+        ran: How many of them ran.
+        area: Sum of the AUCs of those.
+    """
+
+    attempts: Floats
+    ran: Floats
+    area: Floats
 
 
-def _share(areas: Floats) -> float:
-    return float(np.mean(~np.isnan(areas)))
+Measure = Callable[[Totals], Floats]
 
 
-def _area(areas: Floats) -> float:
-    ran = areas[~np.isnan(areas)]
-    return float(ran.mean()) if len(ran) else float("nan")
+def _reward(of: Totals) -> Floats:
+    return (of.area + FAILED * (of.attempts - of.ran)) / of.attempts
+
+
+def _share(of: Totals) -> Floats:
+    return of.ran / of.attempts
+
+
+def _area(of: Totals) -> Floats:
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: of nothing there is no mean
+        return of.area / of.ran
 
 
 MEASURES: Mapping[str, Measure] = {"reward": _reward, "share": _share, "area": _area}
-"""What attempts are measured by; `area` is of running code alone."""
+"""What attempts are measured by; `area` is of running code alone, NaN where there is none."""
+
+
+def measured(measure: Measure, runs: Sequence[Floats]) -> float:
+    """A measure of all attempts of some runs together, from AUCs `[n]` of each; NaN for code that did not run."""
+    every = np.concatenate(runs)
+    totals = (np.array(len(every)), (~np.isnan(every)).sum(), np.nansum(every))
+    return float(measure(Totals(*(np.asarray(one, dtype=np.float64) for one in totals))))
 
 
 def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
@@ -70,26 +92,35 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
 
     Args:
         measure: Of `MEASURES`.
-        runs: AUCs of attempts by seed.
+        runs: AUCs of attempts by seed, `[n]` each.
         other: Likewise, to be taken off.
 
     Returns:
-        NaN becomes None at the ends; the value may be NaN, where nothing ran.
+        The value may be NaN, where nothing ran; there are no ends then.
     """
     rng = np.random.default_rng(_SEED)
-
-    def once(sets: Sequence[Floats]) -> float:
-        drawn = [sets[number] for number in rng.integers(len(sets), size=len(sets))]
-        return measure(np.concatenate([one[rng.integers(len(one), size=len(one))] for one in drawn]))
-
-    value = measure(np.concatenate(runs)) - (0.0 if other is None else measure(np.concatenate(other)))
-    resampled = np.array([once(runs) - (0.0 if other is None else once(other)) for _ in range(_RESAMPLES)])
-    known = resampled[~np.isnan(resampled)]
+    value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
+    drawn = measure(_resampled(runs, rng))
+    if other is not None:
+        drawn = drawn - measure(_resampled(other, rng))
+    known = drawn[~np.isnan(drawn)]
     if not len(known) or np.isnan(value):
         return Estimate(value, None, None)
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(known, (tail, 1 - tail))
     return Estimate(value, float(low), float(high))
+
+
+def _resampled(runs: Sequence[Floats], rng: np.random.Generator) -> Totals:
+    """Totals of as many seeds as there are, and attempts of them, drawn with replacement; `[_RESAMPLES]` each."""
+    totals = np.zeros((3, _RESAMPLES))
+    for _ in runs:
+        chosen = rng.integers(len(runs), size=_RESAMPLES)
+        for number, run in enumerate(runs):
+            rows = np.flatnonzero(chosen == number)
+            drawn = run[rng.integers(len(run), size=(len(rows), len(run)))]
+            totals[:, rows] += (np.full(len(rows), len(run)), (~np.isnan(drawn)).sum(axis=1), np.nansum(drawn, axis=1))
+    return Totals(*totals)
 
 
 def best_so_far(areas: Sequence[float | None]) -> Floats:
@@ -141,7 +172,7 @@ class TableFindings(NamedTuple):
     def claims(self, method: str) -> dict[str, bool | None]:
         """What is claimed of a learner, by `CLAIMS`; None where it cannot be said yet."""
         reward, area = self.rise(method, "reward"), self.rise(method, "area")
-        share = interval_of(_share, self.ends(method)).value if self.runs[method] else None
+        share = measured(_share, self.ends(method)) if self.runs[method] else None
         best = self.beats(method, "untrained", "fresh")
         found = (
             None if reward is None else _above_zero(reward),

@@ -21,6 +21,7 @@ from benchmarks.studies.coding_findings import (
     areas_of,
     best_so_far,
     interval_of,
+    measured,
     paid,
     verdicts,
 )
@@ -139,12 +140,10 @@ def test_unknown_tables_and_tuning_seeds_are_refused(tmp_path: Path, options: Op
 
 
 def test_measures_take_share_and_quality_apart() -> None:
-    areas = areas_of([0.5, None, 1.0, None])
-    assert MEASURES["share"](areas) == 0.5
-    assert MEASURES["area"](areas) == 0.75
-    assert MEASURES["reward"](areas) == pytest.approx((0.5 - 1 + 1.0 - 1) / 4)
+    found = {name: measured(one, [areas_of([0.5, None]), areas_of([1.0, None])]) for name, one in MEASURES.items()}
+    assert found == pytest.approx({"share": 0.5, "area": 0.75, "reward": (0.5 - 1 + 1.0 - 1) / 4})
     assert paid([0.5, None]).tolist() == [0.5, -1.0]
-    assert np.isnan(MEASURES["area"](areas_of([None])))
+    assert np.isnan(measured(MEASURES["area"], [areas_of([None])]))
 
 
 def test_the_end_is_the_last_eighth() -> None:
