@@ -22,7 +22,7 @@ TABLES = ("wine", "balance-scale", "iris", "breast-cancer", "digits")
 ATTEMPTS = 2048
 """Evaluations of every run, of those that learn and of controls alike."""
 TUNING_ATTEMPTS = 1024
-RATES = (2e-3, 4e-3, 8e-3)
+RATES = (1e-3, 2e-3, 4e-3)
 """Learning rates that POAD and NTPO are tried with, equally often."""
 TUNING_TABLE = "wine"
 _TUNING_SEED = TUNING_SEEDS[0]
