@@ -50,7 +50,9 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m pytest -m slow
 	$(RUN) -m benchmarks.env_speed
 	$(RUN) -m benchmarks.env_scores
-	$(RUN) -m benchmarks.learning
+	for study in curves gamma-token gamma generalisation credit wall-time; do \
+		$(RUN) -m benchmarks study $$study --workers 2 || exit 1; \
+	done
 	$(RUN) -m benchmarks.throughput
 	$(RUN) -m benchmarks.scaling
 	$(RUN) -m benchmarks.overlap

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import _root  # noqa: F401 - what is imported below needs it
 from _bad import BAD_TABLES
@@ -19,10 +18,10 @@ from _data import digest_table, exit_codes, preprocessing_table, source_table
 from _families import FAMILIES, make, rows_of
 from _kitchen import kitchen_graph
 from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
-from _methods import methods_table
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
 from _speed import scaling_sentence, throughput_table
+from _studies import STUDY_PICTURES, poad_results, same_policy_results, study_results, unseen_results
 from _tables import arguments, code, episode, info_fields, quoted, table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -68,6 +67,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"assets/{row.id}.gif", content=oracle_gif(row)))
     for picture in RESULTS.glob("*.png"):
         files.append(File.generated(config, f"assets/{picture.name}", content=picture.read_bytes()))
+    for place, picture in STUDY_PICTURES.items():
+        files.append(File.generated(config, f"assets/{place}", content=picture.read_bytes()))
     return files
 
 
@@ -220,34 +221,6 @@ def _coder(_: str) -> str:
     return f"{table(head, rows)}\n\nMade by `{study['command']}` ({study['cpu']})."
 
 
-def _results(name: str) -> str:
-    """Tables and pictures of the committed learning studies; of one, if its file is named."""
-    paths = [RESULTS / f"{name}.json"] if name else sorted(RESULTS.glob("*.json"))
-    studies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-    parts = [_study(stem, study) for stem, study in studies.items() if "references" in study]
-    return "\n\n".join(parts) or "No results are committed yet; `make bench` makes them."
-
-
-def _study(stem: str, study: dict[str, Any]) -> str:
-    rows = [(name, "", *_summary(study["references"][name])) for name in ("random", "oracle")]
-    rows += [
-        (f"POAD, seed {run['seed']}", f"{run['train_seconds']:.0f}", *_summary(run["final"])) for run in study["runs"]
-    ]
-    results = table(("agent", "seconds", "return", "95 %", "success", "actions", "episodes"), rows)
-    where = f"{study['steps']:,} steps each, on {study['cores']} cores ({study['cpu']}). Command: `{study['command']}`."
-    error = max(run["largest_first_ratio_error"] for run in study["runs"])
-    picture = f"![Learning curves](../assets/{stem}.png)" if (RESULTS / f"{stem}.png").exists() else ""
-    title = f"**{study['env']}**"
-    return f"{title}\n\n{results}\n\n{where} Largest `first_ratio_error` of all updates: {error:.1e}.\n\n{picture}"
-
-
-def _summary(summary: dict[str, Any]) -> tuple[str, ...]:
-    low, high = summary["return_interval"]
-    success = f"{100 * summary['success_rate']:.1f} %"
-    numbers = (f"{summary['mean_return']:.3f}", f"{low:.3f} to {high:.3f}", success, f"{summary['mean_actions']:.1f}")
-    return (*numbers, str(summary["n_episodes"]))
-
-
 _GENERATORS: dict[str, Callable[[str], str]] = {
     "after-failure": _after_failure,
     "agents": agent_table,
@@ -269,17 +242,19 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "ids": _ids,
     "leaderboard-families": leaderboard_families,
     "leaderboard-tasks": leaderboard_tasks,
-    "methods": methods_table,
     "kitchen-values": _kitchen_values,
     "observation": _observation,
     "overview": lambda _: overview(),
     "phrases": phrases,
+    "poad-results": poad_results,
     "pocket": _pocket,
     "published": published_table,
-    "results": _results,
+    "same-policy": same_policy_results,
     "sandbox-latency": latency_table,
     "scaling": scaling_sentence,
     "start": _start,
+    "study": study_results,
     "throughput": throughput_table,
+    "unseen": unseen_results,
     **BAD_TABLES,
 }
