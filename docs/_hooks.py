@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import _root  # noqa: F401 - what is imported below needs it
 from _bad import BAD_TABLES
