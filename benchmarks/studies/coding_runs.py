@@ -114,7 +114,7 @@ def _by_grammar(job: CodingJob) -> Iterator[Tried]:
 
 def _as_it_ships(job: CodingJob) -> Iterator[Tried]:
     """The untrained model in whole episodes, sampled as in training."""
-    arguments = {"action_sampling": "free", "max_new_tokens": 128, "policy_kwargs": {"model": MODEL}}
+    arguments: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 128, "policy_kwargs": {"model": MODEL}}
     model = poad_sb3.POAD("LLMPolicy", make_envs(job.env_id, job.env_kwargs, N_ENVS), seed=job.seed, **arguments)
     env = model.get_env()
     assert env is not None

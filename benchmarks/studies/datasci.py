@@ -112,6 +112,7 @@ def _missing(options: Options, found: Sequence[TableFindings], tuned: bool) -> l
 def _report(options: Options, pieces: Pieces) -> Report:
     found, rates = _findings(options, pieces), chosen_rates(pieces)
     said = verdicts(found)
+    missing = _missing(options, found, rates is not None)
     content = {
         "model": MODEL,
         "attempts": ATTEMPTS,
@@ -132,14 +133,14 @@ def _report(options: Options, pieces: Pieces) -> Report:
             "with one seed they say nothing of other seeds"
         ),
         "verdicts": said,
-        "missing": _missing(options, found, rates is not None),
+        "missing": missing,
         "tables": {
             one.table: {**one.told(), "published": published(one.table) if one.preprocessing == "published" else {}}
             for one in found
             if any(one.runs.values())
         },
     }
-    return Report(content, _pictures(found), [*said, *(f"Missing: {one}" for one in content["missing"])])
+    return Report(content, _pictures(found), [*said, *(f"Missing: {one}" for one in missing)])
 
 
 def _pictures(found: Sequence[TableFindings]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Job(NamedTuple):
         env_id: The task.
         steps: Environment steps; with 0 the untrained model is evaluated.
         seed: Of everything random in training.
-        arguments: Of the algorithm, all that matter: a default that changes must not change what a job is.
+        arguments: Of the algorithm; written out, so that a default that changes does not change what a job is.
         evaluation: What is measured.
         env_kwargs: Arguments of `gym.make`.
     """

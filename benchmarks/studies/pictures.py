@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.plots import PALETTE, draw_curves, style
@@ -36,6 +37,7 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
         for one in shown:
             place = rows.index(one.comparison.title), columns.index(one.comparison.task.env_id)
             _curves_panel(grid[place], one)
+        _legend(figure, grid)
     return figure
 
 
@@ -47,12 +49,23 @@ def _curves_panel(axes: Axes, one: Findings) -> None:
     lines = {"oracle": references.oracle, "random": references.random} if references else {}
     lines["untrained"] = float(np.mean([curve.values[0] for curve in curves.values()]))
     draw_curves(axes, curves, references=lines)
+    seeds = sorted({len(curve.by_seed) for curve in curves.values()})
     axes.set(
-        title=f"{env_id}\n{one.comparison.title}",
+        title=f"{env_id}, {' to '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}\n{one.comparison.title}",
         xlabel="environment steps (actions)",
         ylabel=f"return, discounted {discount_of(env_id):g} per move",
     )
-    axes.legend(fontsize=6.5, loc="best")
+
+
+def _legend(figure: Figure, grid: NDArray[Any]) -> None:
+    """One for all panels: a method has the same colour in all. Numbers of seeds and levels differ, and are left out."""
+    known: dict[str, Any] = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            known.setdefault(label.rpartition(" (")[0], handle)
+    lines = ("oracle", "random", "untrained")
+    names = [name for name in known if name not in lines] + [name for name in lines if name in known]
+    figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=len(names))
 
 
 def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:

@@ -57,7 +57,7 @@ def work(
         n_workers: Jobs at a time.
         seconds: After which no other job is begun; those that are under way are finished. None for no limit.
         watch: Told of every job that is done.
-        run: Does a job, and can be imported by its name; `running.run_job` if None.
+        run: Does a job, and can be imported by its name; `Work.run` if None.
 
     Raises:
         JobFailedError: If a job raises an error. Those that run beside it are finished first.

@@ -45,7 +45,7 @@ def make_tokenizer(lines: list[Line], vocab_size: int, word: str | None = None) 
         word: A regular expression: what at most becomes one token; GPT-2's if None.
     """
     tokenizer = Tokenizer(models.BPE())
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=word is None)
+    words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=word is None)
     if word is not None:
         words = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(word), "isolated"), words])
     tokenizer.pre_tokenizer = words
