@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ __all__ = ["Change", "Scores", "changes"]
 
 Scores = Mapping[str, Any]
 """What `lm_eval.simple_evaluate` returns."""
+Measured = tuple[float, float | None]
+"""A value and its standard error; None where it has none."""
 
 
 class Change(NamedTuple):
@@ -30,9 +33,9 @@ class Change(NamedTuple):
     task: str
     metric: str
     n: int
-    before: tuple[float, float | None]
-    after: tuple[float, float | None]
-    difference: tuple[float, float | None]
+    before: Measured
+    after: Measured
+    difference: Measured
     paired: bool
 
 
@@ -52,12 +55,13 @@ def changes(before: Scores, after: Scores) -> Iterator[Change]:
             metric, _, kept_by = key.partition(",")
             if not kept_by or metric.endswith("_stderr") or not isinstance(value, int | float):
                 continue
-            pair = [_value(scores["results"][task], metric, kept_by) for scores in (before, after)]
+            one, other = (_value(scores["results"][task], metric, kept_by) for scores in (before, after))
             leaves = list(_leaves(task, groups))
-            yield _change(task, metric, pair, [_answers(one, leaves, metric, kept_by) for one in (before, after)])
+            answers = [_answers(scores, leaves, metric, kept_by) for scores in (before, after)]
+            yield _change(task, metric, one, other, answers)
 
 
-def _value(found: Mapping[str, Any], metric: str, kept_by: str) -> tuple[float, float | None]:
+def _value(found: Mapping[str, Any], metric: str, kept_by: str) -> Measured:
     error = found.get(f"{metric}_stderr,{kept_by}")
     return float(found[f"{metric},{kept_by}"]), float(error) if isinstance(error, int | float) else None
 
@@ -82,15 +86,13 @@ def _answers(scores: Scores, leaves: Sequence[str], metric: str, kept_by: str) -
 
 
 def _change(
-    task: str, metric: str, pair: Sequence[tuple[float, float | None]], answers: Sequence[dict[tuple[str, int], float]]
+    task: str, metric: str, before: Measured, after: Measured, answers: Sequence[Mapping[tuple[str, int], float]]
 ) -> Change:
-    (before, its_error), (after, other_error) = pair
     one, other = answers
-    difference = after - before
+    difference = after[0] - before[0]
     single = np.array([other[key] - one[key] for key in one if key in other])
     if len(single) > 1 and one.keys() == other.keys() and abs(single.mean() - difference) < 1e-6:
-        error = float(single.std(ddof=1) / np.sqrt(len(single)))
-        return Change(task, metric, len(single), *pair, (difference, error), paired=True)
-    known = its_error is not None and other_error is not None
-    error = float(np.hypot(its_error, other_error)) if known else None  # type: ignore[arg-type]
-    return Change(task, metric, len(one), *pair, (difference, error), paired=False)
+        paired_error = float(single.std(ddof=1) / np.sqrt(len(single)))
+        return Change(task, metric, len(single), before, after, (difference, paired_error), paired=True)
+    error = None if before[1] is None or after[1] is None else math.hypot(before[1], after[1])
+    return Change(task, metric, len(one), before, after, (difference, error), paired=False)
