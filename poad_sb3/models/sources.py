@@ -21,7 +21,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import logging as transformers_logging
 
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 from poad_sb3.errors import ModelError
 from poad_sb3.pocket import model_path
 
@@ -286,7 +286,7 @@ def quantization_config(source: ModelSource) -> Any:  # noqa: ANN401 - transform
     if importlib.util.find_spec("bitsandbytes") is None:
         raise MissingExtraError(
             f"Expected the package of the extra 'quant' for quantization={source.quantization!r}; bitsandbytes is not "
-            'installed. Fix: pip install -c constraints.txt -e ".[quant]" in the checkout.'
+            f"installed. Fix: {install_command('quant')}."
         )
     settings = _QUANTIZATIONS[given] if isinstance(given, str) else dict(given or {})
     try:
