@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import _root  # noqa: F401 - what is imported below needs it
 from _bad import BAD_TABLES
@@ -158,12 +159,14 @@ def _kitchen_values(_: str) -> str:
     return f"{table(head, rows)}\n\nFarming is the best plan for `gamma` above {graph.farming_threshold():.4f}."
 
 
-def _pocket(_: str) -> str:
-    from poad_sb3.pocket import POCKET_FOLDER
+def _pocket(name: str) -> str:
+    """Facts of a model that ships, by its name."""
+    from poad_sb3.pocket import SHIPPED_MODELS
 
-    facts = json.loads((POCKET_FOLDER / "training.json").read_text(encoding="utf-8"))
-    shape = json.loads((POCKET_FOLDER / "config.json").read_text(encoding="utf-8"))
-    size = (POCKET_FOLDER / "model.safetensors").stat().st_size / 1e6
+    folder = SHIPPED_MODELS[name or "pocket"]
+    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    size = (folder / "model.safetensors").stat().st_size / 1e6
     rows = [
         ("architecture", f"`{shape['architectures'][0]}`, weights {shape['dtype']}"),
         ("parameters", f"{facts['parameters']:,} ({size:.1f} MB as safetensors)"),
@@ -171,14 +174,52 @@ def _pocket(_: str) -> str:
         ("vocabulary", f"{shape['vocab_size']} byte-level BPE tokens (at most {facts['vocab_size']} were asked for)"),
         ("context", f"{shape['max_position_embeddings']} tokens"),
         ("corpus", f"{facts['corpus_lines']:,} lines, {facts['corpus_tokens']:,} tokens, all generated"),
-        ("of which play", f"{facts['n_play']:,} lines from {', '.join(map(code, facts['training_ids']))}"),
-        ("of which sentences", f"{facts['n_sentences']:,} lines"),
+        *_corpus_rows(facts),
         ("training", f"{facts['n_batches']} batches of {facts['batch_size']}, peak rate {facts['learning_rate']:g}"),
         ("final loss", f"{facts['final_loss']} nats per token (mean of the last 50 batches)"),
         ("seed", str(facts["seed"])),
         ("trained with", f"torch {facts['torch']}"),
     ]
-    return table(("", "pocket model"), rows)
+    return table(("", "pocket model" if not name else name.replace("-", " ")), rows)
+
+
+def _corpus_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    if "n_bare" in facts:
+        return [
+            ("of which prompts", f"{facts['n_lines']:,} lines"),
+            ("of which bodies alone", f"{facts['n_bare']:,} lines"),
+        ]
+    return [
+        ("of which play", f"{facts['n_play']:,} lines from {', '.join(map(code, facts['training_ids']))}"),
+        ("of which sentences", f"{facts['n_sentences']:,} lines"),
+    ]
+
+
+def _coder(_: str) -> str:
+    """What the pocket coder writes before it is trained, by table."""
+    study = json.loads((RESULTS / "pocket_coder.json").read_text(encoding="utf-8"))
+    head = (
+        "table",
+        "attempts",
+        "run",
+        "95 %",
+        "first attempts",
+        "after a failure",
+        "AUC 5 %",
+        "50 %",
+        "95 %",
+        "tokens",
+    )
+    rows = []
+    for name, one in study["tables"].items():
+        running = one["running"]
+        low, high = running["interval"]
+        shares = [f"{100 * one[key]['share']:.0f} %" for key in ("running_first", "running_after_failure")]
+        areas = [f"{one['area'][place]:.3f}" for place in (1, 3, 5)]
+        interval = f"{100 * low:.0f} to {100 * high:.0f} %"
+        tokens = f"{one['body_tokens'][3]:.0f}"
+        rows.append((name, str(running["n"]), f"{100 * running['share']:.0f} %", interval, *shares, *areas, tokens))
+    return f"{table(head, rows)}\n\nMade by `{study['command']}` ({study['cpu']})."
 
 
 _GENERATORS: dict[str, Callable[[str], str]] = {
@@ -187,6 +228,7 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "arguments": arguments,
     "baselines": baseline_table,
     "checks": _checks,
+    "coder": _coder,
     "coding-scores": score_table,
     "data-digests": digest_table,
     "data-exit-codes": exit_codes,

@@ -215,8 +215,38 @@ def _timed(content: Content) -> str:
     return f"{content['how']}\n\n{table(head, rows)}\n\n{content['published_label']}:\n\n{published}"
 
 
+def _coded(content: Content) -> str:
+    rates = content["rates"] or {}
+    tuning = content["tuning"]
+    tuned = ", ".join(f"{method} {rate:g}" for method, rate in rates.items()) or "not chosen yet"
+    parts = [
+        "\n".join(f"* {one}" for one in content["verdicts"]) or "No claim can be judged yet.",
+        f"Every run makes {content['attempts']:,} attempts. Learning rates: {tuned} (both methods tried with "
+        f"{', '.join(f'{rate:g}' for rate in tuning['rates'])} on {tuning['table']}, seed {tuning['seed']}, "
+        f"{tuning['attempts']:,} attempts each).",
+        *(_coded_table(name, one) for name, one in content["tables"].items()),
+        f"{content['statistics'].capitalize()}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _coded_table(name: str, one: Content) -> str:
+    rows = []
+    for method, found in one["methods"].items():
+        end, best = found["end"], found["best"]
+        scores = (", ".join(f"{value:.4f}" for value in best[where]) or "none" for where in ("paid", "fresh"))
+        measured = (_interval(end[measure]) if end[measure]["value"] is not None else "" for measure in _MEASURED)
+        rows.append((method, str(len(found["seeds"])), *measured, *scores))
+    head = ("", "seeds", "reward", "share that runs", "AUC of what runs", "best, as paid", "best, fresh halves")
+    cited = ", ".join(f"{method} {value:.4f}" for method, value in one["published"].items())
+    rest = f"\n\nPublished on the same arrays, each by its own protocol: {cited}." if cited else ""
+    return f"**{name}** ({one['preprocessing']} preprocessing)\n\n{table(head, rows)}{rest}"
+
+
+_MEASURED = ("reward", "share", "area")
 _KINDS: dict[str, Callable[[Content], str]] = {
     "credit": _credited,
+    "datasci": _coded,
     "generalisation": _generalised,
     "wall-time": _timed,
 }

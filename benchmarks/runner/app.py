@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.language_ability import language_ability
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.lines import file_name
 from benchmarks.runner.plan import Plan
@@ -193,6 +194,16 @@ def study(**arguments: Any) -> None:  # noqa: ANN401 - of `run_study`
     except JobFailedError as error:
         typer.echo(error.trace, err=True)
         fail(str(error), STOPPED)
+    except _REFUSALS as error:
+        fail(str(error))
+
+
+@app.command("language-ability")
+@wraps(language_ability)
+def ask(**arguments: Any) -> None:  # noqa: ANN401 - of `language_ability`
+    """See `language_ability`."""
+    try:
+        language_ability(**arguments)
     except _REFUSALS as error:
         fail(str(error))
 

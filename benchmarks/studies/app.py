@@ -13,7 +13,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from benchmarks.environment import describe_machine
 from benchmarks.runner.files import write_bytes
 from benchmarks.studies.errors import StudyError
-from benchmarks.studies.jobs import Job
+from benchmarks.studies.jobs import Work
 from benchmarks.studies.pieces import STUDIES, Pieces
 from benchmarks.studies.study import Options, Study
 from lang_envs.cli.common import console
@@ -84,7 +84,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _work(chosen: Study, options: Options, pieces: Pieces, workers: int, budget: float | None) -> None:
     from benchmarks.studies.pool import work
 
-    def listed() -> list[Job]:
+    def listed() -> list[Work]:
         return list(chosen.jobs(options, pieces))
 
     with Progress(
@@ -92,12 +92,12 @@ def _work(chosen: Study, options: Options, pieces: Pieces, workers: int, budget:
     ) as progress:
         task = progress.add_task(chosen.name, total=None)
 
-        def watch(job: Job) -> None:
+        def watch(job: Work) -> None:
             known = listed()
             found = sum(pieces.find(one) is not None for one in known)
             progress.update(task, completed=found, total=len(known))
             piece = pieces.find(job)
-            progress.console.print(f"{job}: {piece['returns'][-1] if piece else '?'}", highlight=False)
+            progress.console.print(f"{job}: {'?' if piece is None else job.outcome(piece)}", highlight=False)
 
         seconds = None if budget is None else 60 * budget
         done = work(listed, pieces, describe_machine(), n_workers=workers, seconds=seconds, watch=watch)

@@ -7,14 +7,32 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from poad_sb3.pocket import POCKET_FOLDER
 
-__all__ = ["Evaluation", "Job"]
+__all__ = ["Evaluation", "Job", "Work"]
 
 _FORMAT = 1
 _NOTHING: Mapping[str, Any] = {}
+
+
+class Work(Protocol):
+    """What is done once: any tuple of settings that has these."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the result depends on, as JSON reads it back."""
+
+    @property
+    def name(self) -> str:
+        """Of its piece: another for other settings."""
+
+    def run(self) -> Mapping[str, Any]:
+        """Do it; the result is the content of its piece."""
+
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        """A result in a few words, for who watches."""
 
 
 class Evaluation(NamedTuple):
@@ -71,6 +89,16 @@ class Job(NamedTuple):
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:16]
         task = re.sub(r"-v\d+$", "", self.env_id.rpartition(":")[2])
         return f"{task}_{self.algorithm}_{self.steps}_{self.seed}_{digest}".lower()
+
+    def run(self) -> dict[str, Any]:
+        """Do it; see `running.run_job`."""
+        from benchmarks.studies.running import run_job
+
+        return run_job(self)
+
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        """The last return."""
+        return str(result["returns"][-1])
 
     def __str__(self) -> str:
         rate = self.arguments.get("learning_rate")

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.environment import RESULTS
 from benchmarks.runner.files import write_bytes
-from benchmarks.studies.jobs import Job
+from benchmarks.studies.jobs import Work
 
 __all__ = ["PIECES", "STUDIES", "Piece", "Pieces"]
 
@@ -32,21 +32,21 @@ class Pieces:
         self.folder = folder
         self._known: dict[str, dict[str, Any]] = {}
 
-    def path(self, job: Job) -> Path:
+    def path(self, job: Work) -> Path:
         """Where the piece of a job is, or will be."""
         return self.folder / f"{job.name}.json"
 
-    def find(self, job: Job) -> Piece | None:
+    def find(self, job: Work) -> Piece | None:
         """What the job found; None if it has yet to be done."""
         file = self._file(job)
         return None if file is None else file["result"]
 
-    def measured(self, job: Job) -> Mapping[str, Any] | None:
+    def measured(self, job: Work) -> Mapping[str, Any] | None:
         """With what it was measured: command, hardware, versions."""
         file = self._file(job)
         return None if file is None else file["measured"]
 
-    def _file(self, job: Job) -> dict[str, Any] | None:
+    def _file(self, job: Work) -> dict[str, Any] | None:
         name = job.name
         if name not in self._known:
             read = _read(self.path(job))
@@ -56,7 +56,7 @@ class Pieces:
             self._known[name] = read
         return self._known[name]
 
-    def put(self, job: Job, result: Piece, measured: Mapping[str, Any]) -> Path:
+    def put(self, job: Work, result: Piece, measured: Mapping[str, Any]) -> Path:
         """Write a piece; it is there whole or not at all."""
         content = {"settings": job.settings, "result": dict(result), "measured": dict(measured)}
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 from benchmarks.runner.players import end_with_parent
 from benchmarks.studies.errors import JobFailedError
-from benchmarks.studies.jobs import Job
+from benchmarks.studies.jobs import Work
 from benchmarks.studies.pieces import Piece, Pieces
 
 __all__ = ["Done", "work"]
 
-Listed = Callable[[], Iterable[Job]]
+Listed = Callable[[], Iterable[Work]]
 """The jobs as far as they are known, the most urgent first; asked again whenever one is done: some hang on others."""
 
-Run = Callable[[Job], Piece]
+Run = Callable[[Work], Piece]
 
 
 class Done(NamedTuple):
@@ -45,7 +45,7 @@ def work(
     *,
     n_workers: int = 1,
     seconds: float | None = None,
-    watch: Callable[[Job], None] = lambda job: None,
+    watch: Callable[[Work], None] = lambda job: None,
     run: Run | None = None,
 ) -> Done:
     """Do what has no piece yet.
@@ -57,13 +57,13 @@ def work(
         n_workers: Jobs at a time.
         seconds: After which no other job is begun; those that are under way are finished. None for no limit.
         watch: Told of every job that is done.
-        run: Does a job, and can be imported by its name; `running.run_job` if None.
+        run: Does a job, and can be imported by its name; `Work.run` if None.
 
     Raises:
         JobFailedError: If a job raises an error. Those that run beside it are finished first.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    running: dict[Future[None], Job] = {}
+    running: dict[Future[None], Work] = {}
     n_done = 0
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start) as pool:
         while True:
@@ -81,7 +81,7 @@ def work(
                 watch(job)
 
 
-def _result(future: Future[None], job: Job) -> None:
+def _result(future: Future[None], job: Work) -> None:
     try:
         future.result()
     except BrokenProcessPool as error:
@@ -96,14 +96,10 @@ def _start() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _do(run: Run | None, job: Job, folder: Path, measured: dict[str, Any]) -> None:
+def _do(run: Run | None, job: Work, folder: Path, measured: dict[str, Any]) -> None:
     """In a worker, which writes the piece itself: nothing of it can be lost on the way."""
     try:
-        if run is None:
-            from benchmarks.studies import running  # with torch, which only workers need
-
-            run = running.run_job
-        Pieces(folder).put(job, run(job), measured)
+        Pieces(folder).put(job, job.run() if run is None else run(job), measured)
     except Exception as error:
         whole = "".join(traceback.format_exception(error))
         raise JobFailedError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.studies.arms import FINAL_SEEDS
-from benchmarks.studies.jobs import Job
+from benchmarks.studies.jobs import Work
 from benchmarks.studies.pieces import Pieces
 
 __all__ = ["Options", "Report", "Study"]
@@ -53,5 +53,5 @@ class Study(NamedTuple):
 
     name: str
     told: str
-    jobs: Callable[[Options, Pieces], Iterable[Job]]
+    jobs: Callable[[Options, Pieces], Iterable[Work]]
     report: Callable[[Options, Pieces], Report]
