@@ -39,7 +39,7 @@ class ServedAgent(TextAgent):
         max_tokens: Of an answer; None for the server's own limit.
         send_seed: Whether requests carry a seed that follows from the episode's. Few servers promise more than to try.
         system: The system message; empty for none.
-        timeout: Seconds that one request may take.
+        timeout: Seconds that the server may be silent; an answer that drips takes longer.
         retries: How often a failed request is repeated.
         price_in: Of a million tokens read, in any currency.
         price_out: Of a million tokens written.
