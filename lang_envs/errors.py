@@ -3,7 +3,12 @@
 Messages follow one shape: what was expected, what came, how to fix it.
 """
 
-__all__ = ["ActionError", "EncodingError", "LangEnvsError", "MissingExtraError", "TokenizerError"]
+from pathlib import Path
+
+__all__ = ["ActionError", "EncodingError", "LangEnvsError", "MissingExtraError", "TokenizerError", "install_command"]
+
+_BESIDE = Path(__file__).parent.parent / "constraints.txt"
+"""In a checkout; where a wheel was installed, no such file stands beside the packages."""
 
 
 class LangEnvsError(Exception):
@@ -24,3 +29,14 @@ class ActionError(LangEnvsError, ValueError):
 
 class MissingExtraError(LangEnvsError, ImportError):
     """An optional dependency is absent; the message names the extra that brings it."""
+
+
+def install_command(extras: str) -> str:
+    """The command that brings extras to what is installed here, be it a checkout or a wheel.
+
+    Args:
+        extras: Their names, with commas between.
+    """
+    if _BESIDE.is_file():
+        return f'pip install -c constraints.txt -e ".[{extras}]"'
+    return f'pip install "lang-envs[{extras}]"'  # pip takes the version that is installed, and asks no index for it

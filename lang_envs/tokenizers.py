@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
-from lang_envs.errors import MissingExtraError, TokenizerError
+from lang_envs.errors import MissingExtraError, TokenizerError, install_command
 
 __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "Tokenizer", "resolve_tokenizer"]
 
@@ -119,7 +119,7 @@ def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:  # noqa: ANN401 - tra
     except ImportError as error:
         raise MissingExtraError(
             f"Tokenizer {spec.name_or_path!r} needs the transformers package, which is not installed. "
-            'Fix: pip install -c constraints.txt -e ".[llm]" in the checkout.'
+            f"Fix: {install_command('llm')}."
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name_or_path, revision=spec.revision)

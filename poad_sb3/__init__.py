@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 from poad_sb3.errors import CheckpointError, ModelError, ObservationError, PoadError, UnsupportedEnvError
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class, by name
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         raise MissingExtraError(
-            f"Expected the packages of the extra 'llm'; {error.name} is not installed. "
-            'Fix: pip install -c constraints.txt -e ".[llm]" in the checkout.'
+            f"Expected the packages of the extra 'llm'; {error.name} is not installed. Fix: {install_command('llm')}."
         ) from error
     globals()[name] = value
     return value

@@ -12,7 +12,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
 from poad_sb3.runs import write_text
 from poad_sb3.tables import GenerationTableCallback
@@ -142,8 +142,7 @@ class WandbCallback(BaseCallback):
             self._wandb = importlib.import_module("wandb")
         except ImportError as error:
             raise MissingExtraError(
-                "Expected the package of the extra 'wandb'; it is not installed. "
-                'Fix: pip install -c constraints.txt -e ".[wandb]" in the checkout.'
+                f"Expected the package of the extra 'wandb'; it is not installed. Fix: {install_command('wandb')}."
             ) from error
         self._options = {
             **options,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from benchmarks.agents.base import Agent, AgentError
 from benchmarks.agents.callables import agent_of, load
 from lang_envs import MissingExtraError
+from lang_envs.errors import install_command
 
 __all__ = ["ENTRY_POINTS", "KINDS", "Kind", "kinds", "make_agent"]
 
@@ -108,7 +109,7 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
             raise
         raise MissingExtraError(
             f"Expected the packages of the extra {kind.extra!r} for {name!r}; {error.name} is not installed. "
-            f'Fix: pip install -c constraints.txt -e ".[{kind.extra}]" in the checkout.'
+            f"Fix: {install_command(kind.extra)}."
         ) from error
     return agent
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 
 __all__ = ["load_app", "main", "run_app"]
 
@@ -32,8 +32,7 @@ def load_app(module: str = "lang_envs.cli.app", command: str = "lang-envs", extr
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
         raise MissingExtraError(
-            f"The {command} command needs {error.name}, which is not installed. "
-            f'Fix: pip install -c constraints.txt -e ".[{extras}]"'
+            f"The {command} command needs {error.name}, which is not installed. Fix: {install_command(extras)}"
         ) from error
     return app
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datascicoding.datasets import Dataset
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 
 __all__ = ["SCORERS", "Scorer", "Split", "accuracy", "auc", "balanced_accuracy", "check_probabilities", "splits"]
 
@@ -163,6 +163,5 @@ def _sklearn(module: str) -> Any:  # noqa: ANN401 - scikit-learn has no types
         return importlib.import_module(f"sklearn.{module}")
     except ImportError:
         raise MissingExtraError(
-            "Expected scikit-learn, which splits and scores; it is not installed. "
-            'Fix: `pip install -c constraints.txt -e ".[datasci]"`.'
+            f"Expected scikit-learn, which splits and scores; it is not installed. Fix: `{install_command('datasci')}`."
         ) from None

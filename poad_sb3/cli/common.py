@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import LangEnvsError, install_command
 from poad_sb3.arguments import MERGED, MOVABLE, nearest
 from poad_sb3.errors import PoadError
 from poad_sb3.presets import ALGORITHMS
@@ -98,7 +98,7 @@ def require_llm() -> None:
     except ImportError as error:
         fail(
             f"Expected the packages of the extra 'llm'; {error.name} is not installed. "
-            'Fix: pip install -c constraints.txt -e ".[cli,llm]" in the checkout.'
+            f"Fix: {install_command('cli,llm')}."
         )
 
 

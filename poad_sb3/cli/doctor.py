@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lang_envs.errors import install_command
 from poad_sb3.doctor import MARGIN, Attention, Device, Diagnosis, Machine, diagnose, plain
 from poad_sb3.fitting import WAYS, Choice, Fit
 from poad_sb3.memory import TrainingSettings
@@ -18,7 +19,7 @@ __all__ = ["show_diagnosis"]
 _GB = 1e9
 _WIDTH = 80
 _MARK = 3
-_QUANT = 'pip install -c constraints.txt -e ".[quant]"'
+_QUANT = install_command("quant")
 _ON_THE_CPU = (
     "On the CPU run with MALLOC_MMAP_THRESHOLD_=262144 in the environment: without it gaps in the heap make a pass "
     "take 1.2 to 4 times as much."

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 
 __all__ = ["read_breast_cancer", "read_digits", "read_iris", "read_wine"]
 
@@ -45,6 +45,5 @@ def _sklearn_datasets() -> Any:  # noqa: ANN401 - scikit-learn has no types
         return importlib.import_module("sklearn.datasets")
     except ImportError:
         raise MissingExtraError(
-            "Expected scikit-learn, which brings this table; it is not installed. "
-            'Fix: `pip install -c constraints.txt -e ".[datasci]"`.'
+            f"Expected scikit-learn, which brings this table; it is not installed. Fix: `{install_command('datasci')}`."
         ) from None  # the message says it all, and gym.make adds enough to it

@@ -25,7 +25,7 @@ from urllib.request import getproxies, proxy_bypass
 import lang_envs
 from lang_envs.datascicoding.datasets import clients, errors, store
 from lang_envs.datascicoding.datasets.manifest import Manifest, Service
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 
 __all__ = ["Progress", "fetch", "fetch_by_hand", "is_reachable"]
 
@@ -86,7 +86,7 @@ def fetch(
     if any(importlib.util.find_spec(package) is None for package in (client, "pandas")):
         raise MissingExtraError(
             f"Expected {client} and pandas, to fetch the {wanted.name} table; at least one is not installed. "
-            f'Fix: `pip install -c constraints.txt -e ".[data]"`.'
+            f"Fix: `{install_command('data')}`."
         )
     with _partial_folder(wanted, watch) as (folder, lock):
         receipt = store.read_receipt(wanted.name)

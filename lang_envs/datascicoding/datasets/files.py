@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lang_envs.datascicoding.datasets.errors import DataMissingError, TableError
 from lang_envs.datascicoding.datasets.names import check_names, shown
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,5 +155,5 @@ def library(module: str) -> Any:  # noqa: ANN401 - none of them has types
     except ImportError:
         raise MissingExtraError(
             f"Expected {'liac-arff' if module == 'arff' else module}, which reads tables; it is not installed. "
-            'Fix: `pip install -c constraints.txt -e ".[data]"`.'
+            f"Fix: `{install_command('data')}`."
         ) from None

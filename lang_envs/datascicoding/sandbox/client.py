@@ -25,6 +25,7 @@ from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavaila
 from lang_envs.datascicoding.sandbox.protocol import Channel, Message, anonymous_file, parse_array
 from lang_envs.datascicoding.sandbox.rendezvous import Place, connect, end_stuck_supervisor
 from lang_envs.datascicoding.sandbox.worker import REPORT_HEAD, Task, write_task
+from lang_envs.errors import install_command
 
 __all__ = ["Answer", "Confining", "End", "Limits", "Sandbox"]
 
@@ -223,7 +224,7 @@ class _Connection:
                 end_stuck_supervisor(place)
             raise SandboxError(
                 f"Expected the sandbox's supervisor to start; got {type(error).__name__}: {_read_all(stderr)[-2000:]} "
-                'Fix: pip install -c constraints.txt -e ".[datasci]", then lang-envs sandbox doctor.'
+                f"Fix: {install_command('datasci')}, then lang-envs sandbox doctor."
             ) from error
         finally:
             if stderr is not None:
