@@ -9,6 +9,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from benchmarks.addresses import without_secrets
+
 __all__ = ["RESULTS", "describe_machine"]
 
 RESULTS = Path(__file__).parent / "results"
@@ -21,7 +23,7 @@ def describe_machine() -> dict[str, object]:
         (line.split(":", 1)[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.processor()
     )
     return {
-        "command": f"python -m {shlex.join([_module(), *sys.argv[1:]])}",
+        "command": f"python -m {shlex.join([_module(), *map(without_secrets, sys.argv[1:])])}",
         "cpu": cpu,
         "cores": os.cpu_count(),
         "python": platform.python_version(),

@@ -12,7 +12,7 @@ from _tables import code, table
 from benchmarks.agents import KINDS
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.leaderboard import entries
-from benchmarks.runner.report import shown
+from benchmarks.runner.report import markdown_text, shown
 from benchmarks.runner.results import METRICS
 from benchmarks.runner.statistics import estimate, mean
 
@@ -44,7 +44,7 @@ def leaderboard_families(_: str) -> str:
             scored = _strata(tasks, "score")
             if scored:
                 score, success = estimate(scored), estimate(_strata(tasks, "success"))
-                cells = (entry["agent"]["name"], str(len(scored)))
+                cells = (markdown_text(entry["agent"]["name"]), str(len(scored)))
                 cells += (shown(score, METRICS["discounted_return"]), shown(success, METRICS["success"]))
                 ranked.append((family.title, -score.value, cells))
     rows = [(family, *cells) for family, _, cells in sorted(ranked, key=lambda one: (one[0], one[1]))]
@@ -61,7 +61,9 @@ def leaderboard_tasks(family: str) -> str:
             if task is not None:
                 numbers = [_cell(task, name) for name in names]
                 played = f"{task['episodes']} x {len(task['seeds'])}"
-                rows.append((f"[{row.id}](environments/{row.id}.md)", entry["agent"]["name"], played, *numbers))
+                rows.append(
+                    (f"[{row.id}](environments/{row.id}.md)", markdown_text(entry["agent"]["name"]), played, *numbers)
+                )
     head = ("task", "agent", "episodes x seeds", *(METRICS[name].title for name in names))
     commands = dict.fromkeys(code(task["command"].partition(" --env ")[0]) for task in _tasks(known, family))
     return f"{table(head, rows)}\n\nCommands begin with {', '.join(commands)}; whole in the files."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,7 +37,7 @@ def load(spec: str) -> object:
         found: object = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a module may raise anything, and a script end the process
         raise AgentError(
             f"Expected an agent in {spec!r}; it cannot be imported ({type(error).__name__}: {error}). "
             "Fix: check the spelling, and run the command where the module can be imported."
@@ -60,7 +61,7 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
     """
     if isinstance(target, Agent):
         _require_known(name, settings, [])
-        return target
+        return _described(target, name, {}, target)
     if not callable(target):
         raise AgentError(
             f"Expected a callable or an Agent in {name!r}; got {type(target).__name__}. "
@@ -88,13 +89,29 @@ def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]
     except TypeError as error:
         raise AgentError(f"Expected {name!r} to be called with {sorted(settings)}; got {error}.") from error
     if isinstance(made, Agent):
-        made.name = getattr(made, "name", name)
-        made.settings = {**settings, **getattr(made, "settings", {}), **_source(factory)}
-        return made
+        return _described(made, name, settings, factory)
     if inspect.isclass(made) or not callable(made) or _arguments(made)[0] == 0:
         raise AgentError(f"Expected {name!r} to make an Agent or a callable; it made {type(made).__name__}.")
     agent = agent_of(made, name, {})
     agent.settings = {**settings, **_source(factory)}
+    return agent
+
+
+def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: object) -> Agent:
+    """An agent of a user's own, with what it does not say of itself.
+
+    Raises:
+        AgentError: If its settings cannot be written down, and read as the same again.
+    """
+    agent.name = getattr(agent, "name", name)
+    agent.settings = {**settings, **getattr(agent, "settings", {}), **_source(source)}
+    try:
+        json.dumps(agent.settings, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AgentError(
+            f"Expected settings of {name!r} in terms of JSON: texts, finite numbers, lists and mappings; got "
+            f"{agent.settings!r:.200} ({error}). Fix: settings that say the same in such terms."
+        ) from error
     return agent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -124,7 +125,8 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
     """
     path = Path(file)
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        text = path.read_text(encoding="utf-8-sig")
+        lines = [line for line in text.split("\n") if line.strip()]  # other line separators may stand inside a text
     except (OSError, UnicodeDecodeError) as error:
         raise AgentError(f"Expected a script in {file!r}; it cannot be read ({error}). Fix: check the path.") from error
     episodes = _recorded(file, lines) if path.suffix == ".jsonl" else [lines]
@@ -133,7 +135,9 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
             f"Expected actions of episode {episode} in {file!r}; it holds {len(episodes)} episodes"
             f"{'' if lines else ' without an action'}. Fix: episode=0."
         )
-    return ScriptedAgent(f"scripted:{path.name}", episodes[episode], {"file": path.name, "episode": episode})
+    digest = hashlib.sha256("\0".join(episodes[episode]).encode(errors="backslashreplace")).hexdigest()[:16]
+    settings: dict[str, JSON] = {"file": path.name, "episode": episode, "sha256": digest}
+    return ScriptedAgent(f"scripted:{path.name}", episodes[episode], settings)
 
 
 def _recorded(file: str, lines: list[str]) -> list[list[str]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
+from benchmarks.addresses import without_secrets
 from benchmarks.agents.base import AgentError, Usage
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
@@ -19,6 +20,7 @@ __all__ = ["SYSTEM", "ServedAgent"]
 SYSTEM = "You act in a world that is told in words. Every message says what you see. Answer with your next action only."
 _NO_KEY = "none"
 _PER_PRICE = 1_000_000
+_ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
 _MOST_DECISIONS = 1_000
 """Of an episode, before their seeds are those of the next."""
 
@@ -37,7 +39,7 @@ class ServedAgent(TextAgent):
         max_tokens: Of an answer; None for the server's own limit.
         send_seed: Whether requests carry a seed that follows from the episode's. Few servers promise more than to try.
         system: The system message; empty for none.
-        timeout: Seconds that one request may take.
+        timeout: Seconds that the server may be silent; an answer that drips takes longer.
         retries: How often a failed request is repeated.
         price_in: Of a million tokens read, in any currency.
         price_out: Of a million tokens written.
@@ -69,7 +71,7 @@ class ServedAgent(TextAgent):
             raise AgentError("Expected the name of a model; got none. Fix: openai:MODEL, as the server calls it.")
         _at_least(0, temperature=temperature, retries=retries, price_in=price_in, price_out=price_out)
         _at_least(1, max_tokens=max_tokens)
-        if timeout <= 0:
+        if not 0 < timeout < float("inf"):
             raise AgentError(f"Expected timeout in seconds, above 0; got {timeout!r}. Fix: timeout=60.")
         base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         key = os.environ.get(api_key_env)
@@ -82,7 +84,7 @@ class ServedAgent(TextAgent):
         wanted = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self.settings = {
             **wanted,
-            "base_url": base_url and _without_secrets(base_url),
+            "base_url": without_secrets(base_url),
             "send_seed": send_seed,
             "system": system,
             "timeout": timeout,
@@ -120,20 +122,25 @@ class ServedAgent(TextAgent):
         try:
             answer: ChatCompletion = self._client.chat.completions.create(**body, extra_body=self._extra)
         except (openai.OpenAIError, ValueError) as error:  # ValueError: JSON that is none
+            said = _ACCOUNT.sub(r"\1 ...", " ".join(without_secrets(str(error)).split()))
+            said = said if self._client.api_key == _NO_KEY else said.replace(self._client.api_key, "(the key)")
+            cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""  # of a broken connection
             raise AgentError(
                 f"Expected an answer of {self.settings['base_url'] or 'the server'} for {self.name}; "
-                f"got {type(error).__name__}: {' '.join(str(error).split())[:300]}. "
+                f"got {type(error).__name__}{cause}: {said[:300].rstrip('.')}. "
                 "Fix: check model, base_url and key, or raise timeout and retries."
-            ) from error
+            ) from None  # what the server says may hold the key, which no log should
         return answer
 
     def _read(self, answer: ChatCompletion) -> Reply:
         try:
             choice = answer.choices[0]
             said, ended = choice.message.content, choice.finish_reason
+            if not isinstance(said, str | None):  # the client does not look
+                raise TypeError(type(said).__name__)
         except (AttributeError, IndexError, TypeError) as error:
             raise AgentError(
-                f"Expected a chat completion with a choice; got {str(answer)[:200]!r}. "
+                f"Expected a chat completion with a choice whose content is a text; got {str(answer)[:200]!r}. "
                 "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
             ) from error
         notes = []
@@ -141,14 +148,19 @@ class ServedAgent(TextAgent):
             notes.append("The model answered without a text.")
         if ended == "length":
             notes.append("The answer was cut at max_tokens.")
-        if answer.usage is None:
+        usage = self._usage(answer)
+        if usage is None:
             notes.append("The server told no usage: tokens and cost of this request are not counted.")
-        return Reply(said or "", self._usage(answer), " ".join(notes))
+        return Reply(said or "", usage or Usage(requests=1), " ".join(notes))
 
-    def _usage(self, answer: ChatCompletion) -> Usage:
-        if answer.usage is None:
-            return Usage(requests=1)
-        read, written = int(answer.usage.prompt_tokens or 0), int(answer.usage.completion_tokens or 0)
+    def _usage(self, answer: ChatCompletion) -> Usage | None:
+        """What the server tells; None if it tells nothing, or nonsense: no client looks at it."""
+        try:
+            read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0  # type: ignore[union-attr]
+        except AttributeError:
+            return None
+        if not all(isinstance(one, int) and one >= 0 for one in (read, written)):
+            return None
         price_in, price_out = self._prices
         return Usage(1, read, written, (read * price_in + written * price_out) / _PER_PRICE)
 
@@ -159,11 +171,5 @@ class ServedAgent(TextAgent):
 
 def _at_least(least: float, **numbers: float | None) -> None:
     for name, value in numbers.items():
-        if value is not None and not value >= least:
-            raise AgentError(f"Expected {name} of at least {least}; got {value!r}.")
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without user, password and query: results are published."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        if value is not None and not least <= value < float("inf"):
+            raise AgentError(f"Expected {name} of at least {least}; got {value!r}. Fix: a number from {least} on.")

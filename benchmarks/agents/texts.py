@@ -80,7 +80,8 @@ def understood(text: str, actions: Sequence[str] | None) -> str:
     """
     if actions is None or text in actions:
         return text
-    meant = {action for action in actions if _plain(action) == _plain(text)}
+    said = _plain(text)  # once: an answer may be long
+    meant = {action for action in actions if _plain(action) == said}
     return meant.pop() if len(meant) == 1 else text
 
 

@@ -128,7 +128,7 @@ def _measure(plan: Plan, path: Path, n_workers: int, workers: Workers) -> None:
     from benchmarks.runner.results import load
     from benchmarks.runner.session import measure
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(), transient=True, disable=plan.agent == _ASKS) as progress:
         task = progress.add_task(plan.label or plan.agent, total=None)
 

@@ -22,6 +22,7 @@ _OBSERVATION_WIDTH, _COLUMN_WIDTH, _LEAST_WIDTH = 300, 400, 1000
 _OBSERVATION_LINES = 5
 _TEXT, _SMALL, _HEAD = 12, 8, 13
 _TOKEN_HEIGHT = 30
+_LONGEST = 60  # letters of a token
 _VISIBLE = str.maketrans({" ": "\u00b7", "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"})
 _GOOD, _BAD, _NONE = (27, 120, 55), (178, 24, 43), (247, 247, 247)
 _INK, _DIM, _LINE = (30, 30, 30), (110, 110, 110), (215, 215, 215)
@@ -31,8 +32,9 @@ Color = tuple[int, int, int]
 
 
 def visible(token: str) -> str:
-    """A token with its spaces and line ends as signs."""
-    return token.translate(_VISIBLE)
+    """A token with its spaces and line ends as signs, cut where it is no token any more."""
+    shown = token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}\u2026"
+    return shown.translate(_VISIBLE)
 
 
 def shade(advantage: float, scale: float) -> Color:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 
-from benchmarks.agents.base import Agent, Decision, Usage
+from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.errors import AgentFailedError
 from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction
@@ -132,11 +133,11 @@ def play_episode(
     terminated = truncated = False
     while not over:
         listed = info["admissible_actions"]
-        decision = check_decision(agent.act(observation, info))
+        decision = check_decision(agent.act(observation, _copied(info)))
         shown = observation
         observation, paid, terminated, truncated, info = env.step(decision.text)
         step = Step(shown, listed, decision, float(paid), terminated, truncated, observation, info)
-        agent.observe(decision, observation, step.reward, terminated, truncated, info)
+        agent.observe(decision, observation, step.reward, terminated, truncated, _copied(info))
         if watch is not None:
             watch(step)
         total += step.reward
@@ -159,11 +160,18 @@ def play_episode(
     )
 
 
+def _copied(value: Any) -> Any:  # noqa: ANN401 - of an info
+    """An info of the agent's own: what it changes there is neither counted nor recorded."""
+    if isinstance(value, Mapping):
+        return {name: _copied(inner) for name, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 def check_decision(answer: object) -> Decision:
-    """The answer of an agent, if it is one.
+    """The answer of an agent, if it is one; its numbers as Python's own.
 
     Raises:
-        AgentFailedError: If it is none.
+        AgentFailedError: If it is none, or could not be counted and recorded.
     """
     if not isinstance(answer, Decision) or not isinstance(answer.text, str):
         got = f"a text of type {type(answer.text).__name__}" if isinstance(answer, Decision) else type(answer).__name__
@@ -171,13 +179,34 @@ def check_decision(answer: object) -> Decision:
             f"Expected the agent to answer with a Decision whose text is a str; got {got}. "
             "Fix: return Decision(text), or from a function the text itself."
         )
-    credit = answer.credit
-    if credit is not None and not all(len(part) in (0, len(credit.tokens)) for part in credit):
+    if not isinstance(answer.note, str):
+        raise AgentFailedError(f"Expected a note that is a str; got {type(answer.note).__name__}. Fix: str(note).")
+    _check_credit(answer.credit)
+    return answer._replace(usage=_counted(answer.usage))
+
+
+def _check_credit(credit: TokenCredit | None) -> None:
+    if credit is None:
+        return
+    if not all(len(part) in (0, len(credit.tokens)) for part in credit):
         lengths = ", ".join(str(len(part)) for part in credit)
         raise AgentFailedError(
             f"Expected as many log_probs and values as tokens, or none; got {lengths}. Fix: one for each token."
         )
-    return answer
+    if not all(math.isfinite(one) for one in (*credit.log_probs, *credit.values)):
+        raise AgentFailedError("Expected finite log_probs and values of tokens; got others. Fix: leave them empty.")
+
+
+def _counted(usage: Usage) -> Usage:
+    """A usage in numbers that can be summed and written."""
+    if not isinstance(usage, Usage) or not all(
+        isinstance(one, SupportsFloat) and 0 <= float(one) < math.inf for one in usage
+    ):
+        raise AgentFailedError(
+            f"Expected a Usage of numbers, finite and not below 0; got {usage!r:.200}. "
+            "Fix: Usage(requests=1, prompt_tokens=..., completion_tokens=..., cost=...)."
+        )
+    return Usage(*map(int, usage[:3]), float(usage.cost))
 
 
 def _family(infos: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -136,9 +136,9 @@ class LineFile:
         data = b"".join(map(encode, records))
         before = os.fstat(self._file).st_size
         try:
-            written = os.write(self._file, data)
-            if written < len(data):  # a disk that fills up takes a part first, and refuses the next
-                os.write(self._file, data[written:])
+            left = memoryview(data)
+            while left:  # a disk that fills up takes a part first, and refuses the next
+                left = left[os.write(self._file, left) :]
             os.fsync(self._file)
         except OSError as error:
             self.cut(before)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from benchmarks.addresses import without_secrets
 from benchmarks.environment import describe_machine
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
@@ -147,7 +148,7 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
     agent: dict[str, Any] = {
         "name": plan.label or (plan.agent if plan.is_per_seed else first.name),
         "spec": plan.agent,
-        "arguments": dict(plan.agent_settings),
+        "arguments": {name: without_secrets(value) for name, value in plan.agent_settings.items()},
     }
     if plan.is_per_seed:
         agent["settings_by_seed"] = {str(seed): dict(one.settings) for seed, one in identities.items()}

@@ -12,6 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from benchmarks.agents.base import Agent
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
-from benchmarks.runner.errors import AgentFailedError
+from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
 from lang_envs.wrappers import TextAction
@@ -80,7 +81,7 @@ class Player:
         started = time.perf_counter()
         try:
             return self._play(job, started)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
             # As text: what an agent raises need not survive the way between processes.
             whole = "".join(traceback.format_exception(error))
             raise AgentFailedError(
@@ -96,6 +97,22 @@ class Player:
         result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
         record = episode_record(job, self.agent_name, discount, result)
         return Played(job, record, step_records(job, steps), time.perf_counter() - started)
+
+    def require_alone(self, seed: int, players: Sequence[Player]) -> None:
+        """Refuse to share an agent with other threads: episodes would read each other's memory.
+
+        Raises:
+            BenchmarkError: If one of these other players has the same object.
+        """
+        try:
+            agent = self._agent_of(seed)
+        except Exception:  # told with the name of the episode, when it is played
+            return
+        if any(one is not self and one._agent is not None and one._agent[1] is agent for one in players):
+            raise BenchmarkError(
+                f"Expected an agent of its own for every thread; {self.plan.agent!r} is one object. "
+                "Fix: name its class, or a function that makes it; or --in processes."
+            )
 
     def _agent_of(self, seed: int) -> Agent:
         from benchmarks.agents import make_agent
@@ -159,6 +176,11 @@ def _in_order(executor: Executor, play: Callable[[Job], Played], jobs: Sequence[
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise AgentFailedError(
+            "Expected the worker processes to live; one of them was ended from outside or ended itself, perhaps for "
+            "want of memory. Fix: fewer --workers. What was written is kept, and the same command goes on."
+        ) from error
     finally:
         for future in waiting:
             future.cancel()
@@ -175,6 +197,7 @@ def _threads(player: Player, n_workers: int) -> Iterator[tuple[Executor, Callabl
         if not hasattr(own, "player"):
             own.player = Player(player.plan, player.agent_name)
             made.append(own.player)
+        own.player.require_alone(job.seed, made)
         played: Played = own.player.play(job)
         return played
 

@@ -44,18 +44,25 @@ def style() -> Iterator[None]:
 
 def plot_scores(cells: Sequence[Cell]) -> Figure:
     """Means with intervals: a line for each task, a panel for each metric, a colour for each agent."""
-    envs = list(dict.fromkeys(cell.env for cell in cells))
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
     agents = list(dict.fromkeys(cell.agent for cell in cells))
-    height = 1.1 + len(envs) * max(0.32, 0.13 * len(agents) + 0.1)
+    height = 1.1 + len(tasks) * max(0.32, 0.13 * len(agents) + 0.1)
     with style():
         figure = Figure(figsize=(11, height), layout="constrained")
         panels = figure.subplots(1, len(_METRICS), sharey=True, squeeze=False)[0]
         for axes, name in zip(panels, _METRICS, strict=True):
-            _score_panel(axes, name, cells, envs, agents)
-        panels[0].set_yticks(range(len(envs)), [env_id.removesuffix("-v0") for env_id in envs])
-        panels[0].set_ylim(len(envs) - 0.5, -0.5)
+            _score_panel(axes, name, cells, tasks, agents)
+        panels[0].set_yticks(range(len(tasks)), [_plain(task.replace("-v0", "")) for task in tasks])
+        panels[0].set_ylim(len(tasks) - 0.5, -0.5)
         _legend(figure, panels[0], len(agents) + 1)
     return figure
+
+
+def _plain(name: str, most: int = 60) -> str:
+    """A name as Matplotlib shows it as it is: it reads formulas between dollars, and hides what begins with "_"."""
+    short = " ".join(name.split())
+    short = short if len(short) <= most else f"{short[: most - 1]}\u2026"
+    return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
 
 
 def _legend(figure: Figure, axes: Axes, n_entries: int) -> None:
@@ -63,17 +70,17 @@ def _legend(figure: Figure, axes: Axes, n_entries: int) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=min(n_entries, 5))
 
 
-def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], envs: Sequence[str], agents: Sequence[str]) -> None:
+def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[str], agents: Sequence[str]) -> None:
     metric = METRICS[name]
     factor = 100.0 if metric.is_rate else 1.0
     for number, agent in enumerate(agents):
         own = [cell for cell in cells if cell.agent == agent]
         found = [estimate([cell.scores(name)], mean) for cell in own]
         offset = (number - (len(agents) - 1) / 2) * min(0.2, 0.7 / len(agents))
-        rows = [envs.index(cell.env) + offset for cell in own]
-        _mark_estimates(axes, found, rows, factor, number, agent)
+        rows = [tasks.index(cell.task) + offset for cell in own]
+        _mark_estimates(axes, found, rows, factor, number, _plain(agent))
     if name == "discounted_return":
-        _mark_references(axes, envs)
+        _mark_references(axes, tasks)
     axes.set_xlabel(f"{metric.title}{', %' if metric.is_rate else ''}")
     if metric.is_rate:
         axes.set_xlim(-4, 104)
@@ -93,11 +100,11 @@ def _mark_estimates(
             axes.plot([factor * one.low, factor * one.high], [row, row], "|-", color=color, markersize=5, linewidth=1.4)
 
 
-def _mark_references(axes: Axes, envs: Sequence[str]) -> None:
+def _mark_references(axes: Axes, tasks: Sequence[str]) -> None:
     """A grey bar from random to optimal play, where both are known."""
     label: str | None = "random to optimal"
-    for row, env_id in enumerate(envs):
-        references = references_of(env_id)
+    for row, task in enumerate(tasks):  # with other arguments than registered a task has no references
+        references = references_of(task)
         if references is not None:
             width = references.oracle - references.random
             axes.barh(row, width, left=references.random, height=0.8, color="0.92", zorder=0, label=label)
@@ -111,7 +118,7 @@ def plot_improvements(pairs: Sequence[Improvement]) -> Figure:
         axes = figure.subplots()
         _mark_estimates(axes, [pair.probability for pair in pairs], range(len(pairs)), 1.0, 0, None)
         axes.axvline(0.5, color="0.4", linestyle="--", linewidth=1)
-        axes.set_yticks(range(len(pairs)), [f"{pair.first} > {pair.second}" for pair in pairs])
+        axes.set_yticks(range(len(pairs)), [_plain(f"{pair.first} > {pair.second}") for pair in pairs])
         axes.set(
             xlim=(-0.03, 1.03),
             ylim=(len(pairs) - 0.5, -0.5),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +32,7 @@ __all__ = [
     "improvements",
     "markdown_table",
     "markdown_tables",
+    "markdown_text",
     "overview_table",
     "shown",
     "write_report",
@@ -83,35 +86,35 @@ def shown(one: Estimate, metric: Metric) -> str:
 def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
     """Every agent over the tasks that all of them have played; nothing unless there are two tasks or more."""
     by_agent = _by_agent(cells)
-    envs = _shared([dict.fromkeys(cell.env for cell in own) for own in by_agent.values()])
-    if len(envs) < 2:
+    tasks = _shared([dict.fromkeys(cell.task for cell in own) for own in by_agent.values()])
+    if len(tasks) < 2:
         return []
     found = []
     for agent, own in by_agent.items():
-        chosen = [cell for env_id in envs for cell in own if cell.env == env_id]
+        chosen = [cell for task in tasks for cell in own if cell.task == task]
         scores = [one for one in map(normalised, chosen) if one is not None]
         score = estimate(scores) if scores else None
         success = estimate([cell.scores("success") for cell in chosen])
-        found.append(Aggregate(agent, len(envs), success, score, len(scores)))
+        found.append(Aggregate(agent, len(tasks), success, score, len(scores)))
     return found
 
 
 def improvements(cells: Sequence[Cell]) -> list[Improvement]:
     """Every pair of agents, by discounted return, on the tasks that both have played."""
-    by_agent = {agent: {cell.env: cell for cell in own} for agent, own in _by_agent(cells).items()}
+    by_agent = {agent: {cell.task: cell for cell in own} for agent, own in _by_agent(cells).items()}
     agents, found = list(by_agent), []
     for number, first in enumerate(agents):
         for second in agents[number + 1 :]:
-            envs = _shared([by_agent[first], by_agent[second]])
-            if envs:
+            tasks = _shared([by_agent[first], by_agent[second]])
+            if tasks:
                 strata = [
-                    [by_agent[name][env_id].scores("discounted_return") for env_id in envs] for name in (first, second)
+                    [by_agent[name][task].scores("discounted_return") for task in tasks] for name in (first, second)
                 ]
                 probability = probability_of_improvement(*strata)
                 if probability.value < 0.5:  # the better one comes first
-                    found.append(Improvement(second, first, len(envs), probability_of_improvement(*strata[::-1])))
+                    found.append(Improvement(second, first, len(tasks), probability_of_improvement(*strata[::-1])))
                 else:
-                    found.append(Improvement(first, second, len(envs), probability))
+                    found.append(Improvement(first, second, len(tasks), probability))
     return found
 
 
@@ -124,8 +127,8 @@ def _shared(envs: Sequence[Mapping[str, object]]) -> list[str]:
     return [key for key in envs[0] if all(key in one for one in envs[1:])]
 
 
-def _by_env(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    return {env_id: [cell for cell in cells if cell.env == env_id] for env_id in dict.fromkeys(c.env for c in cells)}
+def _by_task(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    return {task: [cell for cell in cells if cell.task == task] for task in dict.fromkeys(c.task for c in cells)}
 
 
 def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
@@ -140,11 +143,11 @@ def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
 def overview_table(cells: Sequence[Cell]) -> Table:
     """Means of every agent on every task, with intervals where the width of a terminal allows."""
     table = Table(box=None)
-    table.add_column("task", no_wrap=True, style="cyan")
-    table.add_column("agent", no_wrap=True)
+    table.add_column("task", style="cyan", overflow="fold")  # names may take several lines, and numbers stay whole
+    table.add_column("agent", overflow="fold")
     for title in ("episodes", *(METRICS[name].title for name in _IN_TERMINAL)):
         table.add_column(title, justify="right", no_wrap=True)
-    for env_id, own in _by_env(cells).items():
+    for task, own in _by_task(cells).items():
         for number, cell in enumerate(own):
             found = _estimates(cell, _IN_TERMINAL)
             numbers = [
@@ -153,7 +156,7 @@ def overview_table(cells: Sequence[Cell]) -> Table:
                 )
                 for name, one in found.items()
             ]
-            table.add_row(Text("" if number else env_id), Text(cell.agent), _counted(cell), *numbers)
+            table.add_row(Text("" if number else task), Text(cell.agent), _counted(cell), *numbers)
     return table
 
 
@@ -170,9 +173,20 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+def markdown_text(text: str) -> str:
+    """A name that others have given, as text of one line: no markup, no HTML, no link."""
+    return re.sub(r"([\\`*\[\]])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def _code(text: str) -> str:
+    line = " ".join(text.split())
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    return f"{fence}{line}{fence}" if len(fence) == 1 else f"{fence} {line} {fence}"
+
+
 def markdown_tables(cells: Sequence[Cell]) -> str:
     """A section for every task, then the agents over all tasks, and in pairs."""
-    parts = [_env_section(env_id, own) for env_id, own in _by_env(cells).items()]
+    parts = [_task_section(task, own) for task, own in _by_task(cells).items()]
     over_all = aggregates(cells)
     if over_all:
         parts.insert(0, _aggregate_section(over_all))
@@ -180,7 +194,7 @@ def markdown_tables(cells: Sequence[Cell]) -> str:
     if pairs:
         rows = [
             (
-                f"{one.first} better than {one.second}",
+                f"{markdown_text(one.first)} better than {markdown_text(one.second)}",
                 str(one.n_envs),
                 shown(one.probability, METRICS["discounted_return"]),
             )
@@ -192,29 +206,32 @@ def markdown_tables(cells: Sequence[Cell]) -> str:
 
 def _aggregate_section(over_all: Sequence[Aggregate]) -> str:
     first, score, success = over_all[0], METRICS["discounted_return"], METRICS["success"]
-    rows = [(one.agent, shown(one.score, score) if one.score else "", shown(one.success, success)) for one in over_all]
+    rows = [
+        (markdown_text(one.agent), shown(one.score, score) if one.score else "", shown(one.success, success))
+        for one in over_all
+    ]
     scale = f"IQM of scores, random 0, oracle 1 ({first.n_scored} tasks)"
     return f"## All {first.n_envs} tasks\n\n{markdown_table(('agent', scale, 'IQM of success'), rows)}"
 
 
-def _env_section(env_id: str, own: Sequence[Cell]) -> str:
-    discount = next(env["discount"] for env in own[0].header["envs"] if env["id"] == env_id)
+def _task_section(task: str, own: Sequence[Cell]) -> str:
+    discount = next(env["discount"] for env in own[0].header["envs"] if env["id"] == own[0].env)
     head = ["agent", "episodes", f"return, discounted {discount:g} per move", "IQM of it"]
     head += [METRICS[name].title for name in _MAIN]
     rows = []
     for cell in own:
         scores, metric = [cell.scores("discounted_return")], METRICS["discounted_return"]
         both = [shown(estimate(scores, statistic), metric) for statistic in (mean, interquartile_mean)]
-        rows.append([cell.agent, _counted(cell), *both, *(shown(*pair) for pair in _with_metric(cell, _MAIN))])
-    return f"## {env_id}\n\n{_remarks(own)}{markdown_table(head, rows)}{_details(own)}"
+        rows.append(
+            [markdown_text(cell.agent), _counted(cell), *both, *(shown(*pair) for pair in _with_metric(cell, _MAIN))]
+        )
+    return f"## {markdown_text(task)}\n\n{_remarks(own)}{markdown_table(head, rows)}{_details(own)}"
 
 
 def _remarks(own: Sequence[Cell]) -> str:
-    settings = own[0].header["env_settings"]
-    told = [f"Arguments: {', '.join(f'`{name}={value}`' for name, value in settings.items())}."] if settings else []
     if any(episode.get("data") == "synthetic" for cell in own for episode in cell.episodes):
-        told.append("**Made-up rows: scores say nothing about the table.**")
-    return f"{' '.join(told)}\n\n" if told else ""
+        return "**Made-up rows: scores say nothing about the table.**\n\n"
+    return ""
 
 
 def _details(own: Sequence[Cell]) -> str:
@@ -224,7 +241,7 @@ def _details(own: Sequence[Cell]) -> str:
     if not names:
         return ""
     rows = [
-        [cell.agent, *(shown(one[name], METRICS[name]) if name in one else "" for name in names)]
+        [markdown_text(cell.agent), *(shown(one[name], METRICS[name]) if name in one else "" for name in names)]
         for cell, one in zip(own, found, strict=True)
     ]
     return f"\n\n{markdown_table(('agent', *(METRICS[name].title for name in names)), rows)}"
@@ -267,7 +284,7 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     found = _rollout_of(files, rollout)
     if found is not None:
         written.append(write_picture(folder / "credit.png", credit_picture(found)))
-        written.append(write_bytes(folder / "credit.html", credit_html(found).encode()))
+        written.append(write_bytes(folder / "credit.html", credit_html(found).encode(errors="backslashreplace")))
     text = _markdown(cells, found, [path.name for path in written])
     return [write_bytes(folder / "report.md", text.encode()), *written]
 
@@ -286,7 +303,6 @@ def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
 
 
 def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence[str]) -> str:
-    header = cells[0].header
     by_seed = f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified"
     parts = [
         "# Report",
@@ -296,13 +312,19 @@ def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence
         *(f"![{name}]({name})" for name in pictures if name.endswith(".png")),
     ]
     if rollout is not None:
-        parts.append(f"Token credit of {rollout.title}; with numbers on every token: [credit.html](credit.html).")
-    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-    commands = dict.fromkeys(f"`{cell.header['command']}`" for cell in cells)
+        parts.append(
+            f"Token credit of {markdown_text(rollout.title)}; with numbers on every token: [credit.html](credit.html)."
+        )
+    commands = dict.fromkeys(_code(cell.header["command"]) for cell in cells)
     parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]
-    parts.append(f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}.")
+    parts += dict.fromkeys(_measured_with(cell.header) for cell in cells)
     missing = [cell for cell in cells if not cell.is_complete]
     if missing:
-        names = "; ".join(f"{cell.agent} on {cell.env} ({_counted(cell)})" for cell in missing)
+        names = "; ".join(f"{markdown_text(cell.agent)} on {cell.task} ({_counted(cell)})" for cell in missing)
         parts.insert(1, f"**Not complete:** {names}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _measured_with(header: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    return f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}."

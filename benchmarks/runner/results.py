@@ -15,7 +15,8 @@ from benchmarks.environment import RESULTS
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.lines import read_lines
-from benchmarks.runner.plan import FORMAT
+from benchmarks.runner.plan import FORMAT, Job
+from benchmarks.runner.records import key_of
 
 __all__ = ["METRICS", "Cell", "Metric", "References", "load", "normalised", "references_of"]
 
@@ -81,6 +82,13 @@ class Cell(NamedTuple):
     expected: int
 
     @property
+    def task(self) -> str:
+        """The id, and arguments other than registered: with them it is another task."""
+        settings = self.header["env_settings"]
+        told = ", ".join(f"{name}={value}" for name, value in settings.items())
+        return f"{self.env} ({told})" if settings else self.env
+
+    @property
     def is_complete(self) -> bool:
         """Whether no episode is missing."""
         return len(self.episodes) == self.expected
@@ -104,29 +112,36 @@ def load(paths: Iterable[Path]) -> list[Cell]:
     cells: dict[tuple[str, str], Cell] = {}
     for path in paths:
         for cell in _cells_of(path):
-            if (cell.agent, cell.env) in cells:
+            if (cell.agent, cell.task) in cells:
                 raise ResultFileError(
-                    f"Expected every agent once on every task; got {cell.agent} on {cell.env} again in {path}. "
+                    f"Expected every agent once on every task; got {cell.agent} on {cell.task} again in {path}. "
                     "Fix: leave one of the files out, or run the other with --label."
                 )
-            cells[cell.agent, cell.env] = cell
+            cells[cell.agent, cell.task] = cell
     return list(cells.values())
 
 
 def _cells_of(path: Path) -> list[Cell]:
     records = [line.record for line in read_lines(path)]
-    if not records or records[0].get("format") != FORMAT or "content" in records[0]:
+    if not records:
+        raise ResultFileError(
+            f"Expected a file that `python -m benchmarks run` has written; got {path}, which is empty. "
+            "Fix: give the command of the run again, and see what it says."
+        )
+    if records[0].get("format") != FORMAT or "content" in records[0]:
         raise ResultFileError(
             f"Expected a file that `python -m benchmarks run` has written; got {path}. "
             "Fix: name the file of the episodes, not that of steps or times."
         )
     header, *episodes = records
     name, expected = header["agent"]["name"], header["episodes"] * len(header["seeds"])
-    found = [
-        Cell(name, env["id"], header, [one for one in episodes if one["env"] == env["id"]], expected)
-        for env in header["envs"]
-    ]
-    return [cell for cell in found if cell.episodes]
+    by_env: dict[str, dict[Job, Episode]] = {env["id"]: {} for env in header["envs"]}
+    for episode in episodes:
+        job = key_of(episode)
+        if job in by_env.setdefault(job.env, {}):
+            raise ResultFileError(f"Expected every episode once; got {job} again in {path}. Fix: restore the file.")
+        by_env[job.env][job] = episode
+    return [Cell(name, env_id, header, list(own.values()), expected) for env_id, own in by_env.items() if own]
 
 
 # ---------------------------------------------------------------------- one scale for all tasks

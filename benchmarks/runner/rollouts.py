@@ -77,7 +77,8 @@ def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
     chosen: tuple[Job, list[dict[str, Any]]] | None = None
     for job, group in itertools.groupby((line.record for line in lines), key_of):
         steps = list(group)
-        if not all(step.get("advantages") for step in steps) or wanted not in (None, _name(job)):
+        over = steps[-1]["terminated"] or steps[-1]["truncated"]  # what is cut off has its rewards elsewhere
+        if not over or not all(step.get("advantages") for step in steps) or wanted not in (None, _name(job)):
             continue
         chosen = chosen or (job, steps)
         if wanted is not None or steps[-1]["success"]:

@@ -101,24 +101,37 @@ def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
     if len(first) != len(second):
         raise ValueError(f"Expected scores on the same tasks; got {len(first)} and {len(second)} tasks.")
     rng = np.random.default_rng(_SEED)
-    value = np.mean([_share_better(x[None], y[None]) for x, y in zip(first, second, strict=True)])
-    drawn = np.zeros(RESAMPLES)
+    value, drawn = 0.0, np.zeros(RESAMPLES)
     for x, y in zip(first, second, strict=True):
-        drawn += _share_better(_resample(x, rng), _resample(y, rng)) / len(first)
-    return _with_interval(float(value), drawn, [*first, *second])
+        wins = _wins(x, y)
+        value += float(wins.mean()) / len(first)
+        # How often a pair is drawn is the product of how often its two seeds are: no array of all pairs of all draws.
+        times_x, times_y = _counts(_draws(len(x), rng)), _counts(_draws(len(y), rng))
+        drawn += ((times_x @ wins) * times_y).sum(axis=1) / (wins.size * len(first))
+    return _with_interval(value, drawn, [*first, *second])
 
 
-def _share_better(x: Floats, y: Floats) -> Floats:
-    """Share of the pairs with x > y, `[n, a]` and `[n, b]` to `[n]`: Mann and Whitney's U over its greatest value."""
-    difference = x[:, :, None] - y[:, None, :]
-    share: Floats = ((difference > 0) + 0.5 * (difference == 0)).mean(axis=(1, 2))
-    return share
+def _wins(x: Floats, y: Floats) -> Floats:
+    """1 where x > y, 0.5 where equal, `[a]` and `[b]` to `[a, b]`; the mean is Mann and Whitney's U, scaled to 1."""
+    wins: Floats = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+    return wins
+
+
+def _draws(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Places of the seeds that are drawn, `[RESAMPLES, n]`."""
+    return rng.integers(n, size=(RESAMPLES, n))
+
+
+def _counts(draws: NDArray[np.int64]) -> Floats:
+    """How often each of n seeds is drawn, `[RESAMPLES, n]` to the same."""
+    n_draws, n = draws.shape
+    flat = np.bincount((draws + n * np.arange(n_draws)[:, None]).ravel(), minlength=n_draws * n)
+    return flat.reshape(n_draws, n).astype(np.float64)
 
 
 def _resample(scores: Floats, rng: np.random.Generator) -> Floats:
     """`[RESAMPLES, n]`."""
-    drawn: Floats = scores[rng.integers(len(scores), size=(RESAMPLES, len(scores)))]
-    return drawn
+    return scores[_draws(len(scores), rng)]
 
 
 def _with_interval(value: float, drawn: Floats, strata: Strata) -> Estimate:

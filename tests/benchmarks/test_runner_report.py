@@ -141,7 +141,7 @@ def test_made_up_rows_and_arguments_are_told(tmp_path: Path) -> None:
     cells = load([tmp_path / "made_up.jsonl"])
     text = markdown_tables(cells)
     assert "Made-up rows" in text
-    assert "`data=synthetic`" in text
+    assert "## DataSciCoding-breast-w-v0 (data=synthetic)" in text
     assert normalised(cells[0]) is None
     with pytest.raises(ResultFileError, match="Expected the task as registered"):
         leaderboard.add(cells, folder=tmp_path / "board")

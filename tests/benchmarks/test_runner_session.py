@@ -273,7 +273,7 @@ def test_answers_that_are_none_are_refused(agent: str, told: str, tmp_path: Path
 
 
 def test_a_number_that_json_does_not_know_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultFileError, match="finite numbers"):
+    with pytest.raises(AgentFailedError, match="finite log_probs"):
         measure(_plan("runner_users:Infinite"), tmp_path / "i.jsonl")
     assert len(_records(tmp_path / "i.jsonl")) == len(_records(steps_file(tmp_path / "i.jsonl"))) == 1
 

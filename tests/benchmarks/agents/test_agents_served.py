@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -178,7 +179,7 @@ def test_a_malformed_reply_is_an_error(server: ChatStandIn, body: bytes, message
 
 def test_a_page_in_place_of_a_reply_is_an_error(server: ChatStandIn) -> None:
     server.fail(Status(200, b"<html>Hallo</html>", "text/html"))
-    with pytest.raises(AgentError, match=r"a choice; got '<html>.*with its /v1"):
+    with pytest.raises(AgentError, match=r"a choice whose content is a text; got '<html>.*with its /v1"):
         asked(server, retries=0)
 
 
@@ -237,3 +238,39 @@ def test_a_server_of_ones_own_needs_no_key(server: ChatStandIn, monkeypatch: pyt
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(AgentError, match=re.escape(message)):
         make_agent("openai:a-model", **settings)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [{"prompt_tokens": "many"}, {"prompt_tokens": -1}, {"completion_tokens": 1e400}, [1, 2]],
+    ids=["text", "negative", "infinite", "list"],
+)
+def test_a_usage_of_nonsense_is_not_counted(usage: Any, server: ChatStandIn) -> None:
+    body = json.loads(completion("stay").body)
+    server.fail(Status(200, json.dumps({**body, "usage": usage}).encode(), "application/json"))
+    decision = asked(server)
+    assert decision.usage == Usage(requests=1)
+    assert "no usage" in decision.note
+
+
+@pytest.mark.parametrize("content", [7, [{"type": "text", "text": "stay"}]])
+def test_a_content_that_is_no_text_is_an_error(content: Any, server: ChatStandIn) -> None:
+    body = json.loads(completion("stay").body)
+    body["choices"][0]["message"]["content"] = content
+    server.fail(Status(200, json.dumps(body).encode(), "application/json"))
+    with pytest.raises(AgentError, match="whose content is a text"):
+        asked(server)
+
+
+def test_a_server_that_repeats_the_key_does_not_make_it_known(server: ChatStandIn) -> None:
+    said = json.dumps({"error": {"message": f"no {SECRET}, Bearer {SECRET}x"}})
+    server.fail(Status(401, said.encode(), "application/json"))
+    with pytest.raises(AgentError, match=r"AuthenticationError.*\(the key\)") as caught:
+        asked(server, retries=0)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("name", ["price_in", "price_out", "timeout"])
+def test_numbers_that_cost_everything_or_wait_for_ever_are_refused(name: str) -> None:
+    with pytest.raises(AgentError, match=f"Expected {name}"):
+        make_agent("openai:a-model", **{name: float("inf")})

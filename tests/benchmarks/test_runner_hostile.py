@@ -1,0 +1,282 @@
+"""What agents, users and files do that nobody asked them to."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import hostile_users
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from benchmarks.addresses import without_secrets
+from benchmarks.agents import AgentError, make_agent
+from benchmarks.runner.errors import AgentFailedError, BenchmarkError, ResultFileError
+from benchmarks.runner.files import write_picture
+from benchmarks.runner.lines import read_lines
+from benchmarks.runner.plan import Plan, header_of
+from benchmarks.runner.players import Player, Workers
+from benchmarks.runner.report import improvements, markdown_tables, overview_table, write_report
+from benchmarks.runner.results import load
+from benchmarks.runner.session import measure, steps_file
+from benchmarks.runner.statistics import probability_of_improvement
+
+KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
+
+
+@pytest.fixture(autouse=True)
+def _users_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def _plan(agent: str, **changes: Any) -> Plan:
+    return Plan(**{"agent": f"hostile_users:{agent}", "envs": (KEYS,), "episodes": 3, "seeds": 1, **changes})
+
+
+def _episodes(path: Path) -> list[dict[str, Any]]:
+    return [line.record for line in read_lines(path)][1:]
+
+
+# ---------------------------------------------------------------------- agents
+
+
+def test_an_agent_that_writes_into_info_changes_no_result(tmp_path: Path) -> None:
+    for agent in ("First", "Cheats"):
+        measure(_plan(agent, envs=(KEYS, KITCHEN), episodes=1, steps=True), tmp_path / f"{agent}.jsonl")
+    ignored = {"agent"}
+    honest, cheating = (
+        [{key: value for key, value in one.items() if key not in ignored} for one in _episodes(tmp_path / name)]
+        for name in ("First.jsonl", "Cheats.jsonl")
+    )
+    assert cheating == honest
+    assert all(step["admissible_actions"] for step in _episodes(steps_file(tmp_path / "Cheats.jsonl")))
+
+
+def test_an_agent_that_leaves_the_program_has_failed(tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match=r"KeyToken-v0, seed 0, episode 0 .* got SystemExit: 0"):
+        measure(_plan("Exits"), tmp_path / "exits.jsonl")
+
+
+def test_a_worker_that_dies_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match="Expected the worker processes to live"):
+        measure(_plan("Dies"), tmp_path / "dies.jsonl", n_workers=2)
+
+
+def test_numbers_of_numpy_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "numpy.jsonl"
+    measure(_plan("Answers", agent_settings={"which": "numpy"}), path)
+    episode = _episodes(path)[0]
+    assert (episode["prompt_tokens"], episode["cost"]) == (2 * episode["steps"], 0.5 * episode["steps"])
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("nan", "Expected a Usage of numbers, finite and not below 0"),
+        ("negative", "Expected a Usage of numbers, finite and not below 0"),
+        ("tuple", r"Expected a Usage of numbers.*got \(1, 2, 3\)"),
+        ("note", "Expected a note that is a str; got object"),
+        ("credit", "Expected finite log_probs and values"),
+    ],
+)
+def test_answers_that_could_not_be_written_name_the_episode(which: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match=f"KeyToken-v0, seed 0, episode 0 .*{message}"):
+        measure(_plan("Answers", agent_settings={"which": which}), tmp_path / "bad.jsonl")
+
+
+def test_an_agent_without_name_or_settings_has_those_of_its_place() -> None:
+    for name in ("First", "one_object"):
+        agent = make_agent(f"hostile_users:{name}")
+        assert agent.name == f"hostile_users:{name}"
+        assert "source_sha256" in agent.settings
+
+
+def test_settings_that_are_no_json_are_refused() -> None:  # they would be others in every process
+    with pytest.raises(AgentError, match="in terms of JSON"):
+        make_agent("hostile_users:Unnamable")
+
+
+def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "script_without_guard.py").write_text("import sys\nsys.exit(2)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AgentError, match="cannot be imported"):
+        make_agent("script_without_guard:agent")
+
+
+def test_threads_do_not_share_an_agent(tmp_path: Path) -> None:
+    plan = _plan("one_object", envs=(KITCHEN,), episodes=4)
+    with pytest.raises(BenchmarkError, match="Expected an agent of its own for every thread"):
+        measure(plan, tmp_path / "shared.jsonl", n_workers=4, workers=Workers.THREADS)
+    measure(_plan("Counts", envs=(KITCHEN,), episodes=4), tmp_path / "own.jsonl", n_workers=4, workers=Workers.THREADS)
+    assert len(_episodes(tmp_path / "own.jsonl")) == 4
+
+
+# ---------------------------------------------------------------------- names and texts in reports
+
+
+def test_names_are_shown_as_they_are_and_never_run(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.jsonl"
+    measure(_plan("Marked", label=hostile_users.HOSTILE, steps=True), path)
+    measure(Plan("random", (KEYS,), 3, 1), tmp_path / "random.jsonl")
+    written = {one.name: one for one in write_report([path, tmp_path / "random.jsonl"], tmp_path / "report")}
+    text = written["report.md"].read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "[b](javascript" not in text
+    assert "\\[b\\](javascript" in text
+    assert all(line.count(" | ") - line.count("\\| ") == 7 for line in text.split("\n") if line.startswith("| &lt;img"))
+    page = written["credit.html"].read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert '" onmouseover' not in page
+    with Image.open(written["credit.png"]) as picture:
+        assert picture.width < 8_000
+    assert {"scores.png", "improvement.png"} <= written.keys()
+
+
+def test_a_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
+    greens = np.add.outer(np.arange(200), np.arange(300)) % 150
+    pixels = np.stack([greens // 3, 100 + greens, greens // 2], axis=-1).astype(np.uint8)
+    pixels[:12, :12] = red = (178, 24, 43)  # as in the legend of credit that is green nearly everywhere
+    with Image.open(write_picture(tmp_path / "some.png", Image.fromarray(pixels))) as picture:
+        shown = picture.convert("RGB").getpixel((6, 6))
+    assert np.abs(np.subtract(shown, red)).max() < 16
+
+
+def test_a_legend_names_an_agent_that_begins_with_an_underscore(tmp_path: Path) -> None:
+    from benchmarks.runner.plots import plot_scores
+
+    measure(Plan("random", (KEYS,), 2, 1, label="_mine"), tmp_path / "mine.jsonl")
+    figure = plot_scores(load([tmp_path / "mine.jsonl"]))
+    assert any("_mine" in text.get_text() for text in figure.legends[0].get_texts())
+
+
+def test_other_arguments_are_another_task(tmp_path: Path) -> None:
+    measure(Plan("random", (KEYS,), 2, 2, env_settings={"horizon": 2}), tmp_path / "short.jsonl")
+    measure(Plan("oracle", (KEYS,), 2, 2), tmp_path / "whole.jsonl")
+    cells = load([tmp_path / "short.jsonl", tmp_path / "whole.jsonl"])
+    assert improvements(cells) == []
+    text = markdown_tables(cells)
+    assert f"## {KEYS} (horizon=2)\n" in text
+    assert f"## {KEYS}\n" in text
+
+
+def test_every_machine_of_a_report_is_named(tmp_path: Path) -> None:
+    paths = [tmp_path / "one.jsonl", tmp_path / "other.jsonl"]
+    for label, path in zip(("one", "other"), paths, strict=True):
+        measure(Plan("random", (KEYS,), 1, 1, label=label), path)
+    lines = paths[1].read_text().split("\n")
+    paths[1].write_text("\n".join([json.dumps({**json.loads(lines[0]), "cpu": "Another CPU"}), *lines[1:]]))
+    text = write_report(paths, tmp_path / "report")[0].read_text()
+    assert text.count("cores; Python") == 2
+    assert "On Another CPU" in text
+
+
+def test_numbers_are_whole_in_the_terminal_however_long_the_names(tmp_path: Path) -> None:
+    measure(Plan("random", (KITCHEN,), 2, 2, label="a long name " * 9), tmp_path / "long.jsonl")
+    console = Console(width=100, file=io.StringIO())
+    console.print(overview_table(load([tmp_path / "long.jsonl"])))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "\u2026" not in shown
+    assert "invalid actions" in shown
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_file_that_nothing_was_played_into_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "none.jsonl").touch()
+    with pytest.raises(ResultFileError, match=r"none\.jsonl, which is empty"):
+        load([tmp_path / "none.jsonl"])
+
+
+def test_files_put_together_are_no_results_file(tmp_path: Path) -> None:
+    for label in ("one", "other"):
+        measure(Plan("random", (KEYS,), 1, 1, label=label), tmp_path / f"{label}.jsonl")
+    both, twice = tmp_path / "both.jsonl", tmp_path / "twice.jsonl"
+    first, other = ((tmp_path / f"{label}.jsonl").read_text() for label in ("one", "other"))
+    both.write_text(first + other)
+    with pytest.raises(ResultFileError, match="Expected env, seed and episode in every line"):
+        load([both])
+    twice.write_text(first + first.split("\n")[1] + "\n")
+    with pytest.raises(ResultFileError, match="Expected every episode once; got KeyToken-v0, seed 0, episode 0"):
+        load([twice])
+
+
+def test_a_file_with_other_line_ends_or_a_mark_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    path, plan = tmp_path / "own.jsonl", Plan("random", (KEYS,), 3, 1)
+    measure(plan, path)
+    whole = path.read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(whole.split(b"\n")[:-2]) + b"\r\n")
+    assert measure(plan, path).played == 1
+    assert [one["episode"] for one in load([path])[0].episodes] == [0, 1, 2]
+
+
+def test_an_episode_that_is_cut_off_has_no_credit_to_show(tmp_path: Path) -> None:
+    from benchmarks.runner.rollouts import read_rollout
+
+    path = tmp_path / "own.jsonl"
+    measure(_plan("Marked", envs=(KITCHEN,), episodes=1, steps=True), path)
+    lines = steps_file(path).read_bytes().split(b"\n")
+    steps_file(path).write_bytes(b"\n".join(lines[:5]) + b"\n")
+    assert read_rollout(steps_file(path)) is None
+
+
+def test_a_recorded_action_may_hold_any_separator_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text(json.dumps({"action": "a\u2028b\x85c"}, ensure_ascii=False) + "\n", "utf-8")
+    (tmp_path / "plain.txt").write_bytes(b"\xef\xbb\xbfwait\r\nlook\r\n")
+    for name, actions in (("steps.jsonl", ["a\u2028b\x85c"]), ("plain.txt", ["wait", "look"])):
+        agent = make_agent(f"scripted:{tmp_path / name}")
+        agent.begin(None, 0)  # type: ignore[arg-type]
+        assert [agent.act("", {}).text for _ in actions] == actions
+
+
+def test_a_changed_script_is_another_agent(tmp_path: Path) -> None:
+    script, settings = tmp_path / "plain.txt", []
+    for text in ("wait\n", "look\n"):
+        script.write_text(text)
+        settings.append(make_agent(f"scripted:{script}").settings)
+    assert settings[0] != settings[1]
+
+
+# ---------------------------------------------------------------------- secrets, and many seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://user:word@host:1/v1?key=x#y", "http://host:1/v1"),
+        ("base_url=https://user:w@rd@host/v1", "base_url=https://host/v1"),
+        ("https://host/v1", "https://host/v1"),
+        ("checkpoint:runs/a?b@c", "checkpoint:runs/a?b@c"),
+    ],
+)
+def test_addresses_are_shown_without_accounts_and_queries(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_no_secret_of_an_address_gets_into_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "http://user:SECRET@host/v1?token=SECRET"
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--agent-set", f"base_url={address}"])
+    plan = Plan("random", (KEYS,), 1, 1, agent_settings={"base_url": address})
+    header = header_of(plan, {0: Player(Plan("random", (KEYS,), 1, 1)).identity(0)})
+    assert "SECRET" not in json.dumps(header)
+    assert header["agent"]["arguments"]["base_url"] == "http://host/v1"
+
+
+def test_hundreds_of_seeds_are_compared_in_little_memory() -> None:
+    import tracemalloc
+
+    scores = np.random.default_rng(0).normal(size=200)
+    tracemalloc.start()
+    try:
+        found = probability_of_improvement([scores], [scores])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.value == pytest.approx(0.5)
+    assert peak < 100e6  # all pairs of all resamples were 1.6 GB
