@@ -1,0 +1,33 @@
+"""The table of extras, from what was installed and used."""
+
+from __future__ import annotations
+
+import json
+
+from _tables import table
+
+from benchmarks.environment import RESULTS
+from benchmarks.installing import uses
+
+__all__ = ["extras_table"]
+
+
+def extras_table(_: str) -> str:
+    """What each extra was seen to do alone, and what it took."""
+    measured = json.loads((RESULTS / "installing.json").read_text(encoding="utf-8"))
+    rows = [
+        (
+            f"`{extra}`" if extra != "nothing" else "none",
+            vars(uses)[f"use_{extra}"].__doc__,
+            f"{row['megabytes']:,}",
+            str(len(row["versions"])),
+            f"{row['install_seconds']:.0f}",
+            f"{row['use_seconds']:.0f}",
+        )
+        for extra, row in measured["extras"].items()
+    ]
+    told = (
+        f"The wheel has {measured['wheel_bytes'] / 1e6:.1f} MB, the source archive {measured['source_bytes'] / 1e6:.1f} "
+        f"MB. Python {measured['python']}; {measured['cpu']}, {measured['cores']} cores."
+    )
+    return f"{told}\n\n" + table(("extra", "what it did", "MB", "packages", "s, install", "s, use"), rows)
