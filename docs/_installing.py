@@ -26,8 +26,10 @@ def extras_table(_: str) -> str:
         )
         for extra, row in measured["extras"].items()
     ]
-    told = (
-        f"The wheel has {measured['wheel_bytes'] / 1e6:.1f} MB, the source archive "
-        f"{measured['source_bytes'] / 1e6:.1f} MB. Python {measured['python']}; {measured['cpu']}, {measured['cores']} cores."
+    sizes = " and ".join(
+        f"{name} {measured[f'{kind}_bytes'] / 1e6:.1f} MB"
+        for name, kind in (("the wheel has", "wheel"), ("the source archive", "source"))
     )
+    machine = f"Python {measured['python']}; {measured['cpu']}, {measured['cores']} cores."
+    told = f"{sizes[0].upper()}{sizes[1:]}. {machine}"
     return f"{told}\n\n" + table(("extra", "what it did", "MB", "packages", "s, install", "s, use"), rows)
