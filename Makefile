@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs wheel pocket all clean
+.PHONY: help demo test check format bench docs wheel pocket pocket-coder all clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,10 +50,13 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m pytest -m slow
 	$(RUN) -m benchmarks.env_speed
 	$(RUN) -m benchmarks.env_scores
-	$(RUN) -m benchmarks.learning
+	for study in curves gamma-token gamma generalisation credit wall-time; do \
+		$(RUN) -m benchmarks study $$study --workers 2 || exit 1; \
+	done
 	$(RUN) -m benchmarks.throughput
 	$(RUN) -m benchmarks.scaling
 	$(RUN) -m benchmarks.overlap
+	$(RUN) -m benchmarks.pocket_coder
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -63,6 +66,9 @@ wheel: $(VENV)/.dev ## build the wheel and try each extra of it in an empty envi
 
 pocket: $(VENV)/.demo ## retrain the pocket model
 	$(RUN) -m poad_sb3.pocket.train
+
+pocket-coder: $(VENV)/.dev ## retrain the pocket coder
+	$(RUN) -m poad_sb3.pocket.train --model pocket-coder
 
 all: $(VENV)/.all ## install every extra at once
 

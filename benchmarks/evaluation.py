@@ -12,7 +12,7 @@ from scipy import stats
 from benchmarks.agents import base
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import make_text_env, play_episode
-from lang_envs import LangEnv
+from lang_envs import LangEnv, TokenSequence
 from lang_envs.agents import Agent, oracle_agent, random_agent
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "model_agent",
     "oracle_agent",
     "play",
+    "policy_agent",
     "random_agent",
     "summarize",
 ]
@@ -57,9 +58,19 @@ def model_agent(model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> 
 
     def act(env: gym.Env[Any, Any], text: str, actions: Sequence[str] | None) -> str:
         tokens, _ = model.predict(text, deterministic=deterministic, admissible_actions=actions)
+        assert isinstance(env.action_space, TokenSequence)
         return env.action_space.decode(tokens)
 
     return act
+
+
+def policy_agent(model: LLMOnPolicyAlgorithm) -> base.Agent:
+    """A model as it is now, which samples; its chance comes from the seed of the episode alone."""
+    from benchmarks.agents.policy import PolicyAgent
+    from poad_sb3.rollouts import CreditLevel
+
+    whole = model.credit_level == CreditLevel.ACTION
+    return PolicyAgent(type(model).__name__, model.policy, {}, deterministic=False, whole_values=whole)
 
 
 class _Function(base.Agent):
@@ -77,9 +88,17 @@ class _Function(base.Agent):
         return base.Decision(self._function(self._env, observation, info["admissible_actions"]))
 
 
-def play(env_id: str, agent: Agent, n_episodes: int, *, seed: int = 0) -> list[Episode]:
+def play(
+    env_id: str,
+    agent: Agent | base.Agent,
+    n_episodes: int,
+    *,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> list[Episode]:
     """Play whole episodes, seeded with `seed` and the numbers after it; see `play_episode`."""
-    env, discount, player = make_text_env(env_id), discount_of(env_id), _Function(agent)
+    env, discount = make_text_env(env_id, env_kwargs), discount_of(env_id)
+    player = agent if isinstance(agent, base.Agent) else _Function(agent)
     results = [play_episode(env, player, seed + number, discount) for number in range(n_episodes)]
     env.close()
     return [Episode(one.discounted_return, one.success, one.n_actions, one.n_moves) for one in results]

@@ -1,9 +1,11 @@
-"""Train a model and watch it: the loop that the demo and the learning study share."""
+"""Train a model and watch it: the loop that the demo and the studies share."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -11,33 +13,45 @@ import matplotlib.pyplot as plt
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from benchmarks.evaluation import Summary, model_agent, play, summarize
+from benchmarks.evaluation import Summary, play, policy_agent, summarize
 from poad_sb3 import POAD
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
 __all__ = ["Curve", "plot_curves", "train"]
 
+_EVALUATION_SEED = 10_000
+
 
 class Curve(NamedTuple):
-    """Evaluations during one training run: steps, and a summary at each."""
+    """Evaluations during one training run: steps, and a summary at each.
+
+    Attributes:
+        seed: Of the run.
+        steps: Environment steps at the evaluations.
+        summaries: What they found.
+        train_seconds: Wall time without the evaluations.
+        cpu_seconds: Processor time, likewise; on one thread, the wall time of a machine with nothing else to do.
+        first_ratio_error: The largest of all updates.
+    """
 
     seed: int
     steps: list[int]
     summaries: list[Summary]
     train_seconds: float
+    cpu_seconds: float
     first_ratio_error: float
 
 
 class _Watch(BaseCallback):
     """Evaluates at rollout boundaries and keeps the largest first-minibatch ratio error."""
 
-    def __init__(self, env_id: str, every: int, n_episodes: int) -> None:
+    def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int) -> None:
         super().__init__()
-        self.env_id, self.every, self.n_episodes = env_id, every, n_episodes
+        self.env_id, self.env_kwargs, self.every, self.n_episodes = env_id, env_kwargs, every, n_episodes
         self.steps: list[int] = []
         self.summaries: list[Summary] = []
         self.ratio_error = 0.0
-        self.evaluation_seconds = 0.0
+        self.evaluation_seconds = self.evaluation_cpu_seconds = 0.0
 
     def _on_rollout_start(self) -> None:
         self._note_ratio_error()
@@ -49,19 +63,23 @@ class _Watch(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._note_ratio_error()
-        self.evaluate()
+        if not self.steps or self.num_timesteps > self.steps[-1]:
+            self.evaluate()
 
     def _note_ratio_error(self) -> None:
         logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
         self.ratio_error = max(self.ratio_error, float(logged))
 
     def evaluate(self) -> None:
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         assert isinstance(self.model, LLMOnPolicyAlgorithm)
-        episodes = play(self.env_id, model_agent(self.model), self.n_episodes, seed=10_000)
+        # Seeded by itself: training draws the same random numbers however often it is watched.
+        agent = policy_agent(self.model)
+        episodes = play(self.env_id, agent, self.n_episodes, seed=_EVALUATION_SEED, env_kwargs=self.env_kwargs)
         self.steps.append(self.num_timesteps)
         self.summaries.append(summarize(episodes))
         self.evaluation_seconds += time.perf_counter() - started
+        self.evaluation_cpu_seconds += time.process_time() - worked
 
 
 def train(
@@ -71,21 +89,34 @@ def train(
     *,
     eval_every: int,
     eval_episodes: int,
+    env_kwargs: Mapping[str, Any] = MappingProxyType({}),
     progress_bar: bool = False,
     algorithm: type[LLMOnPolicyAlgorithm] = POAD,
     **arguments: Any,  # noqa: ANN401 - of the algorithm
 ) -> tuple[LLMOnPolicyAlgorithm, Curve]:
     """Train with the defaults (the pocket setting), or with other arguments.
 
+    Args:
+        env_id: The task.
+        steps: Environment steps; with 0 the untrained model is evaluated.
+        seed: Of everything random in training.
+        eval_every: Steps between two evaluations, at the ends of rollouts.
+        eval_episodes: Of each evaluation; actions are sampled.
+        env_kwargs: Arguments of `gym.make`.
+        progress_bar: Whether one is shown.
+        algorithm: What trains.
+        **arguments: Of the algorithm.
+
     Returns:
-        The model and its curve; `train_seconds` excludes the evaluations.
+        The model and its curve; its times exclude the evaluations.
     """
-    model = algorithm("LLMPolicy", gym.make(env_id), seed=seed, **arguments)
-    watch = _Watch(env_id, eval_every, eval_episodes)
-    started = time.perf_counter()
+    model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **arguments)
+    watch = _Watch(env_id, env_kwargs, eval_every, eval_episodes)
+    started, worked = time.perf_counter(), time.process_time()
     model.learn(steps, callback=watch, progress_bar=progress_bar)
     seconds = time.perf_counter() - started - watch.evaluation_seconds
-    return model, Curve(seed, watch.steps, watch.summaries, seconds, watch.ratio_error)
+    cpu = time.process_time() - worked - watch.evaluation_cpu_seconds
+    return model, Curve(seed, watch.steps, watch.summaries, seconds, cpu, watch.ratio_error)
 
 
 def plot_curves(curves: list[Curve], lines: dict[str, float], title: str, path: Path, label: str) -> None:

@@ -20,10 +20,10 @@ from _families import FAMILIES, make, rows_of
 from _installing import extras_table
 from _kitchen import kitchen_graph
 from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
-from _methods import methods_table
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
 from _speed import scaling_sentence, throughput_table
+from _studies import STUDY_PICTURES, poad_results, same_policy_results, study_results, unseen_results
 from _tables import arguments, code, episode, info_fields, quoted, table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -69,6 +69,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"assets/{row.id}.gif", content=oracle_gif(row)))
     for picture in RESULTS.glob("*.png"):
         files.append(File.generated(config, f"assets/{picture.name}", content=picture.read_bytes()))
+    for place, picture in STUDY_PICTURES.items():
+        files.append(File.generated(config, f"assets/{place}", content=picture.read_bytes()))
     return files
 
 
@@ -158,12 +160,14 @@ def _kitchen_values(_: str) -> str:
     return f"{table(head, rows)}\n\nFarming is the best plan for `gamma` above {graph.farming_threshold():.4f}."
 
 
-def _pocket(_: str) -> str:
-    from poad_sb3.pocket import POCKET_FOLDER
+def _pocket(name: str) -> str:
+    """Facts of a model that ships, by its name."""
+    from poad_sb3.pocket import SHIPPED_MODELS
 
-    facts = json.loads((POCKET_FOLDER / "training.json").read_text(encoding="utf-8"))
-    shape = json.loads((POCKET_FOLDER / "config.json").read_text(encoding="utf-8"))
-    size = (POCKET_FOLDER / "model.safetensors").stat().st_size / 1e6
+    folder = SHIPPED_MODELS[name or "pocket"]
+    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    size = (folder / "model.safetensors").stat().st_size / 1e6
     rows = [
         ("architecture", f"`{shape['architectures'][0]}`, weights {shape['dtype']}"),
         ("parameters", f"{facts['parameters']:,} ({size:.1f} MB as safetensors)"),
@@ -171,42 +175,52 @@ def _pocket(_: str) -> str:
         ("vocabulary", f"{shape['vocab_size']} byte-level BPE tokens (at most {facts['vocab_size']} were asked for)"),
         ("context", f"{shape['max_position_embeddings']} tokens"),
         ("corpus", f"{facts['corpus_lines']:,} lines, {facts['corpus_tokens']:,} tokens, all generated"),
-        ("of which play", f"{facts['n_play']:,} lines from {', '.join(map(code, facts['training_ids']))}"),
-        ("of which sentences", f"{facts['n_sentences']:,} lines"),
+        *_corpus_rows(facts),
         ("training", f"{facts['n_batches']} batches of {facts['batch_size']}, peak rate {facts['learning_rate']:g}"),
         ("final loss", f"{facts['final_loss']} nats per token (mean of the last 50 batches)"),
         ("seed", str(facts["seed"])),
         ("trained with", f"torch {facts['torch']}"),
     ]
-    return table(("", "pocket model"), rows)
+    return table(("", "pocket model" if not name else name.replace("-", " ")), rows)
 
 
-def _results(name: str) -> str:
-    """Tables and pictures of the committed learning studies; of one, if its file is named."""
-    paths = [RESULTS / f"{name}.json"] if name else sorted(RESULTS.glob("*.json"))
-    studies = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-    parts = [_study(stem, study) for stem, study in studies.items() if "references" in study]
-    return "\n\n".join(parts) or "No results are committed yet; `make bench` makes them."
-
-
-def _study(stem: str, study: dict[str, Any]) -> str:
-    rows = [(name, "", *_summary(study["references"][name])) for name in ("random", "oracle")]
-    rows += [
-        (f"POAD, seed {run['seed']}", f"{run['train_seconds']:.0f}", *_summary(run["final"])) for run in study["runs"]
+def _corpus_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    if "n_bare" in facts:
+        return [
+            ("of which prompts", f"{facts['n_lines']:,} lines"),
+            ("of which bodies alone", f"{facts['n_bare']:,} lines"),
+        ]
+    return [
+        ("of which play", f"{facts['n_play']:,} lines from {', '.join(map(code, facts['training_ids']))}"),
+        ("of which sentences", f"{facts['n_sentences']:,} lines"),
     ]
-    results = table(("agent", "seconds", "return", "95 %", "success", "actions", "episodes"), rows)
-    where = f"{study['steps']:,} steps each, on {study['cores']} cores ({study['cpu']}). Command: `{study['command']}`."
-    error = max(run["largest_first_ratio_error"] for run in study["runs"])
-    picture = f"![Learning curves](../assets/{stem}.png)" if (RESULTS / f"{stem}.png").exists() else ""
-    title = f"**{study['env']}**"
-    return f"{title}\n\n{results}\n\n{where} Largest `first_ratio_error` of all updates: {error:.1e}.\n\n{picture}"
 
 
-def _summary(summary: dict[str, Any]) -> tuple[str, ...]:
-    low, high = summary["return_interval"]
-    success = f"{100 * summary['success_rate']:.1f} %"
-    numbers = (f"{summary['mean_return']:.3f}", f"{low:.3f} to {high:.3f}", success, f"{summary['mean_actions']:.1f}")
-    return (*numbers, str(summary["n_episodes"]))
+def _coder(_: str) -> str:
+    """What the pocket coder writes before it is trained, by table."""
+    study = json.loads((RESULTS / "pocket_coder.json").read_text(encoding="utf-8"))
+    head = (
+        "table",
+        "attempts",
+        "run",
+        "95 %",
+        "first attempts",
+        "after a failure",
+        "AUC 5 %",
+        "50 %",
+        "95 %",
+        "tokens",
+    )
+    rows = []
+    for name, one in study["tables"].items():
+        running = one["running"]
+        low, high = running["interval"]
+        shares = [f"{100 * one[key]['share']:.0f} %" for key in ("running_first", "running_after_failure")]
+        areas = [f"{one['area'][place]:.3f}" for place in (1, 3, 5)]
+        interval = f"{100 * low:.0f} to {100 * high:.0f} %"
+        tokens = f"{one['body_tokens'][3]:.0f}"
+        rows.append((name, str(running["n"]), f"{100 * running['share']:.0f} %", interval, *shares, *areas, tokens))
+    return f"{table(head, rows)}\n\nMade by `{study['command']}` ({study['cpu']})."
 
 
 _GENERATORS: dict[str, Callable[[str], str]] = {
@@ -215,6 +229,7 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "arguments": arguments,
     "baselines": baseline_table,
     "checks": _checks,
+    "coder": _coder,
     "coding-scores": score_table,
     "data-digests": digest_table,
     "data-exit-codes": exit_codes,
@@ -230,17 +245,19 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "ids": _ids,
     "leaderboard-families": leaderboard_families,
     "leaderboard-tasks": leaderboard_tasks,
-    "methods": methods_table,
     "kitchen-values": _kitchen_values,
     "observation": _observation,
     "overview": lambda _: overview(),
     "phrases": phrases,
+    "poad-results": poad_results,
     "pocket": _pocket,
     "published": published_table,
-    "results": _results,
+    "same-policy": same_policy_results,
     "sandbox-latency": latency_table,
     "scaling": scaling_sentence,
     "start": _start,
+    "study": study_results,
     "throughput": throughput_table,
+    "unseen": unseen_results,
     **BAD_TABLES,
 }

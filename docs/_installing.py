@@ -18,7 +18,7 @@ def extras_table(_: str) -> str:
     rows = [
         (
             f"`{extra}`" if extra != "nothing" else "none",
-            vars(uses)[f"use_{extra}"].__doc__,
+            uses.USES[extra].__doc__,
             f"{row['megabytes']:,}",
             str(len(row["versions"])),
             f"{row['install_seconds']:.0f}",
@@ -27,7 +27,7 @@ def extras_table(_: str) -> str:
         for extra, row in measured["extras"].items()
     ]
     told = (
-        f"The wheel has {measured['wheel_bytes'] / 1e6:.1f} MB, the source archive {measured['source_bytes'] / 1e6:.1f} "
-        f"MB. Python {measured['python']}; {measured['cpu']}, {measured['cores']} cores."
+        f"The wheel has {measured['wheel_bytes'] / 1e6:.1f} MB, the source archive "
+        f"{measured['source_bytes'] / 1e6:.1f} MB. Python {measured['python']}; {measured['cpu']}, {measured['cores']} cores."
     )
     return f"{told}\n\n" + table(("extra", "what it did", "MB", "packages", "s, install", "s, use"), rows)

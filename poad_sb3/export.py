@@ -31,7 +31,7 @@ from poad_sb3.export_folder import new_folder, write_manifest
 from poad_sb3.hub import push
 from poad_sb3.models.adapters import is_quantized
 from poad_sb3.models.sources import ModelFactory, no_progress_bars
-from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.pocket import model_path
 from poad_sb3.policies import LLMPolicy
 
 __all__ = ["Export", "export_adapter", "export_merged", "export_policy", "push"]
@@ -177,7 +177,7 @@ def _local_folder(model: str | ModelFactory, commit: str | None, kind: Kind) -> 
             "Expected a base model that others can load by its name; got one that a function makes. "
             "Fix: pass merge=True (poad export --merge), which writes the whole model."
         )
-    folder = POCKET_FOLDER if model == "pocket" else Path(model).resolve()
+    folder = Path(model_path(model)).resolve()
     if folder.is_dir():  # transformers looks there first, too; a folder in its own cache has a commit
         return folder
     if commit is not None:

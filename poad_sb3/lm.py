@@ -68,7 +68,8 @@ class LanguageModel(nn.Module):
     """A causal language model, what is trained of it, and its tokenizer.
 
     Args:
-        model: `"pocket"`, a folder, an id of the Hugging Face hub, or a function that makes model and tokenizer.
+        model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
+            and tokenizer.
         revision: Commit, tag or branch on the hub.
         lora: Arguments of `peft.LoraConfig` laid over `DEFAULT_LORA`; None to train all weights. Dropout must stay 0:
             rollout and update must see the same distribution.

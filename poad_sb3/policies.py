@@ -56,7 +56,8 @@ class LLMPolicy(BasePolicy):
         action_space: A `TokenSequence`.
         lr_schedule: Learning rate of the adapter, as SB3 passes it.
         use_sde: Accepted for SB3; must be False.
-        model: `"pocket"`, a folder, a hub id, or a function that makes model and tokenizer; see `LanguageModel`.
+        model: `"pocket"` or `"pocket-coder"`, a folder, a hub id, or a function that makes model and tokenizer; see
+            `LanguageModel`.
         revision: Revision on the hub.
         lora: Changes to the default LoRA settings; None to train all weights.
         dtype: Of the base weights, `"float32"` or `"bfloat16"`.

@@ -158,6 +158,8 @@ _POCKET_NUMBERS = {
     "min_advantage_std": 0.01,
 }
 """The constructors' defaults, tuned for POAD; written down, so that a run of a preset outlives a change of them."""
+_CODER_NUMBERS = {"n_steps": 32, "ent_coef": 0.0}
+"""What is otherwise with the pocket coder."""
 
 
 def _pocket(task: str) -> Preset:
@@ -171,6 +173,13 @@ def _pocket(task: str) -> Preset:
         minibatches=dict.fromkeys(by_credit, 2),
         methods={name: {**arguments, "policy_kwargs": {"model": "pocket"}} for name, arguments in by_credit.items()},
     )
+
+
+def _pocket_coder() -> Preset:
+    token = {**_POCKET_NUMBERS, **_CODER_NUMBERS, **_FREE, "gae_lambda_token": 1.0}
+    methods = {name: {**token, "policy_kwargs": {"model": "pocket-coder"}} for name in ("POAD", "NTPO")}
+    note = "Starting points for the embedded pocket coder, tried on one table with POAD; not tuned."
+    return Preset("pocket coder, datascicoding", note, n_envs=4, minibatches=dict.fromkeys(methods, 2), methods=methods)
 
 
 _paper = partial(_published, source="the paper's appendix (arXiv 2405.15821)", n_steps=32)
@@ -188,6 +197,7 @@ PRESETS: Mapping[str, Preset] = {
     "reference-code/datascicoding": _code("datascicoding", n_steps=8, acting=_SHARPENED, note=f"{_RATES} {_CODE_NOTE}"),
     "pocket/overcooked": _pocket("overcooked"),
     "pocket/virtualhome": _pocket("virtualhome"),
+    "pocket/datascicoding": _pocket_coder(),
 }
 """All presets by name. The learning rates of `paper/...` and `reference-code/...` belong to fp16 Adam: see `note`."""
 

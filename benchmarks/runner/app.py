@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -11,11 +12,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.language_ability import language_ability
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.lines import file_name
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.runner.studies import studies
+from benchmarks.studies.app import run_study, study_names
+from benchmarks.studies.errors import JobFailedError
 from lang_envs.cli.common import console, require_parts, resolve
 from lang_envs.errors import LangEnvsError
 from poad_sb3.errors import PoadError
@@ -47,9 +51,14 @@ def overview(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     typer.echo(context.get_help())
-    table = Table("study", "what it measures", box=None, title="Studies, each by python -m benchmarks.STUDY")
+    _list("The paper's experiments, each by python -m benchmarks study STUDY", study_names())
+    _list("Studies of this library, each by python -m benchmarks.STUDY", studies())
+
+
+def _list(title: str, names: Mapping[str, str]) -> None:
+    table = Table("study", "what it measures", box=None, title=title)
     table.title_justify = "left"
-    for name, told in studies().items():
+    for name, told in names.items():
         table.add_row(Text(name, style="cyan"), Text(told))
     console().print(table)
 
@@ -174,6 +183,29 @@ def _submit(files: Sequence[Path], *, replace: bool = False) -> None:
 
     for path in add(load(files), replace=replace):
         console().print(f"On the leaderboard: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command("study")
+@wraps(run_study)
+def study(**arguments: Any) -> None:  # noqa: ANN401 - of `run_study`
+    """See `run_study`."""
+    try:
+        run_study(**arguments)
+    except JobFailedError as error:
+        typer.echo(error.trace, err=True)
+        fail(str(error), STOPPED)
+    except _REFUSALS as error:
+        fail(str(error))
+
+
+@app.command("language-ability")
+@wraps(language_ability)
+def ask(**arguments: Any) -> None:  # noqa: ANN401 - of `language_ability`
+    """See `language_ability`."""
+    try:
+        language_ability(**arguments)
+    except _REFUSALS as error:
+        fail(str(error))
 
 
 def _settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
 from lang_envs.wrappers import TextAction
 
-__all__ = ["Played", "Player", "Workers", "play_all"]
+__all__ = ["Played", "Player", "Workers", "end_with_parent", "play_all"]
 
 _AHEAD = 4
 """Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""
@@ -207,10 +207,10 @@ def _start(plan: Plan, agent_name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     _of_this_process = Player(plan, agent_name)
     atexit.register(_of_this_process.close)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A parent that is killed says nothing to its workers, and they would wait for work for ever."""
     parent = parent_process()
     assert parent is not None

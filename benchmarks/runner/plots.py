@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from benchmarks.runner.report import Improvement
 
-__all__ = ["PALETTE", "plot_curves", "plot_improvements", "plot_scores", "style"]
+__all__ = ["PALETTE", "draw_curves", "plot_curves", "plot_improvements", "plot_scores", "style"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito)."""
@@ -142,15 +142,26 @@ def plot_curves(
     with style():
         figure = Figure(figsize=(7, 4.3), layout="constrained")
         axes = figure.subplots()
-        for number, (name, curve) in enumerate(curves.items()):
-            color, n_seeds = PALETTE[number % len(PALETTE)], len(curve.by_seed)
-            told = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
-            axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=told)
-            axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
-            for row in curve.by_seed if each_seed and n_seeds > 1 else ():
-                axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
-        for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):
-            axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{name} ({level:.2f})")
+        draw_curves(axes, curves, references=references, each_seed=each_seed)
         axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axes.legend(loc="best", fontsize=8)
     return figure
+
+
+def draw_curves(
+    axes: Axes,
+    curves: Mapping[str, Curve],
+    *,
+    references: Mapping[str, float] | None = None,
+    each_seed: bool = True,
+) -> None:
+    """Draw learning curves with intervals into axes; see `plot_curves`."""
+    for number, (name, curve) in enumerate(curves.items()):
+        color, n_seeds = PALETTE[number % len(PALETTE)], len(curve.by_seed)
+        told = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+        axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=told)
+        axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
+        for row in curve.by_seed if each_seed and n_seeds > 1 else ():
+            axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
+    for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):
+        axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{name} ({level:.2f})")

@@ -13,95 +13,105 @@ from typing import Any, NamedTuple, TypeVar
 import gymnasium as gym
 import numpy as np
 
-__all__ = ["MISTAKES", "RandomCoder", "Spoiled", "random_body", "spoil"]
+__all__ = ["DEPTH", "MISTAKES", "MODELS", "REDUCERS", "SCALERS", "SEED", "STRENGTHS", "Choices", "Part", "RandomCoder",
+           "Spoiled", "call", "pick", "random_body", "spoil"]  # fmt: skip
 
-_Choices = Mapping[str, Sequence[str]]
+Choices = Mapping[str, Sequence[str]]
+_Mistakes = Mapping[str, Sequence[tuple[str, str]]]
 _Item = TypeVar("_Item")
 
 
-class _Part(NamedTuple):
-    """A class of scikit-learn, and what its arguments may be."""
+class Part(NamedTuple):
+    """A class of scikit-learn, and what its arguments may be.
+
+    Attributes:
+        module: Where it is: "linear_model".
+        name: Its name.
+        choices: Values of its arguments; one that has a single value is never left out.
+        always: Other arguments that are never left out: the default would be slow, or fail.
+    """
 
     module: str
     name: str
-    choices: _Choices
+    choices: Choices
+    always: tuple[str, ...] = ()
 
 
-_SEED: _Choices = {"random_state": ("0", "1", "42")}
-_DEPTH: _Choices = {"max_depth": ("2", "3", "4", "6", "None"), "min_samples_leaf": ("1", "2", "5", "10")}
-_TREES: _Choices = {"n_estimators": ("5", "10", "15"), **_DEPTH, **_SEED}
-_STRENGTHS = ("0.01", "0.1", "1.0", "10.0")
-_MODELS = (
-    _Part(
+SEED: Choices = {"random_state": ("0", "1", "42")}
+DEPTH: Choices = {"max_depth": ("2", "3", "4", "6", "None"), "min_samples_leaf": ("1", "2", "5", "10")}
+_TREES: Choices = {"n_estimators": ("5", "10", "15"), **DEPTH, **SEED}
+STRENGTHS = ("0.01", "0.1", "1.0", "10.0")
+MODELS = (
+    Part(
         "linear_model",
         "LogisticRegression",
-        {"C": _STRENGTHS, "max_iter": ("50", "100"), "class_weight": ("None", "'balanced'")},
+        {"C": STRENGTHS, "max_iter": ("50", "100"), "class_weight": ("None", "'balanced'")},
     ),
-    _Part(
+    Part(
         "linear_model",
         "SGDClassifier",
-        {"loss": ("'log_loss'", "'modified_huber'"), "alpha": ("1e-4", "1e-3", "1e-2"), **_SEED},
+        {"loss": ("'log_loss'", "'modified_huber'"), "alpha": ("1e-4", "1e-3", "1e-2"), **SEED},
     ),
-    _Part("naive_bayes", "GaussianNB", {"var_smoothing": ("1e-9", "1e-6", "1e-3")}),
-    _Part("naive_bayes", "BernoulliNB", {"alpha": ("0.1", "1.0"), "binarize": ("0.0", "0.5", "2.0")}),
-    _Part(
+    Part("naive_bayes", "GaussianNB", {"var_smoothing": ("1e-9", "1e-6", "1e-3")}),
+    Part("naive_bayes", "BernoulliNB", {"alpha": ("0.1", "1.0"), "binarize": ("0.0", "0.5", "2.0")}),
+    Part(
         "neighbors",
         "KNeighborsClassifier",
         {"n_neighbors": ("3", "5", "15", "25"), "weights": ("'uniform'", "'distance'"), "p": ("1", "2")},
     ),
-    _Part("neighbors", "NearestCentroid", {"priors": ("'uniform'", "'empirical'")}),
-    _Part("tree", "DecisionTreeClassifier", {"criterion": ("'gini'", "'entropy'"), **_DEPTH, **_SEED}),
-    _Part("tree", "ExtraTreeClassifier", {**_DEPTH, **_SEED}),
-    _Part("ensemble", "RandomForestClassifier", {**_TREES, "max_features": ("'sqrt'", "'log2'", "0.5")}),
-    _Part("ensemble", "ExtraTreesClassifier", _TREES),
-    _Part(
+    Part("neighbors", "NearestCentroid", {"priors": ("'uniform'", "'empirical'")}),
+    Part("tree", "DecisionTreeClassifier", {"criterion": ("'gini'", "'entropy'"), **DEPTH, **SEED}),
+    Part("tree", "ExtraTreeClassifier", {**DEPTH, **SEED}),
+    Part("ensemble", "RandomForestClassifier", {**_TREES, "max_features": ("'sqrt'", "'log2'", "0.5")}),
+    Part("ensemble", "ExtraTreesClassifier", _TREES),
+    Part(
         "ensemble",
         "GradientBoostingClassifier",
-        {"n_estimators": ("5", "8"), "learning_rate": ("0.1", "0.3"), "subsample": ("0.5", "1.0"), **_SEED},
+        {"n_estimators": ("5", "8"), "learning_rate": ("0.1", "0.3"), "subsample": ("0.5", "1.0"), **SEED},
     ),
-    _Part(
+    Part(
         "ensemble",
         "HistGradientBoostingClassifier",
-        {"max_iter": ("5", "10"), "learning_rate": ("0.1", "0.3"), "max_depth": ("2", "3"), **_SEED},
+        {"max_iter": ("5", "10"), "learning_rate": ("0.1", "0.3"), "max_depth": ("2", "3"), **SEED},
     ),
-    _Part(
-        "ensemble", "AdaBoostClassifier", {"n_estimators": ("5", "10", "15"), "learning_rate": ("0.5", "1.0"), **_SEED}
+    Part(
+        "ensemble", "AdaBoostClassifier", {"n_estimators": ("5", "10", "15"), "learning_rate": ("0.5", "1.0"), **SEED}
     ),
-    _Part("ensemble", "BaggingClassifier", {"n_estimators": ("5", "10"), "max_samples": ("0.5", "0.8"), **_SEED}),
-    _Part(
+    Part("ensemble", "BaggingClassifier", {"n_estimators": ("5", "10"), "max_samples": ("0.5", "0.8"), **SEED}),
+    Part(
         "discriminant_analysis",
         "LinearDiscriminantAnalysis",
         {"solver": ("'lsqr'", "'eigen'"), "shrinkage": ("'auto'", "0.1", "0.5")},
     ),
-    _Part("discriminant_analysis", "QuadraticDiscriminantAnalysis", {"reg_param": ("0.1", "0.3", "0.5")}),
-    _Part(
+    Part("discriminant_analysis", "QuadraticDiscriminantAnalysis", {"reg_param": ("0.1", "0.3", "0.5")}),
+    Part(
         "neural_network",
         "MLPClassifier",
         {
             "hidden_layer_sizes": ("(8,)", "(16,)", "(8, 8)"),
             "max_iter": ("20", "40"),
             "alpha": ("1e-4", "1e-2"),
-            **_SEED,
+            **SEED,
         },
     ),
-    _Part("multiclass", "OneVsRestClassifier", {"estimator": ("GaussianNB()", "LogisticRegression(max_iter=100)")}),
-    _Part(
+    Part("multiclass", "OneVsRestClassifier", {"estimator": ("GaussianNB()", "LogisticRegression(max_iter=100)")}),
+    Part(
         "calibration",
         "CalibratedClassifierCV",
         {"estimator": ("GaussianNB()", "LinearSVC(max_iter=200)"), "cv": ("2", "3")},
     ),
-    _Part("dummy", "DummyClassifier", {"strategy": ("'prior'", "'stratified'"), **_SEED}),
+    Part("dummy", "DummyClassifier", {"strategy": ("'prior'", "'stratified'"), **SEED}),
 )
-_SCALERS = (
-    _Part("preprocessing", "StandardScaler", {"with_mean": ("True", "False")}),
-    _Part("preprocessing", "MinMaxScaler", {"feature_range": ("(0, 1)", "(-1, 1)")}),
-    _Part("preprocessing", "RobustScaler", {"with_centering": ("True", "False")}),
-    _Part("preprocessing", "Normalizer", {"norm": ("'l1'", "'l2'")}),
-    _Part("preprocessing", "QuantileTransformer", {"n_quantiles": ("10", "20"), "output_distribution": ("'normal'",)}),
+SCALERS = (
+    Part("preprocessing", "StandardScaler", {"with_mean": ("True", "False")}),
+    Part("preprocessing", "MinMaxScaler", {"feature_range": ("(0, 1)", "(-1, 1)")}),
+    Part("preprocessing", "RobustScaler", {"with_centering": ("True", "False")}),
+    Part("preprocessing", "Normalizer", {"norm": ("'l1'", "'l2'")}),
+    Part("preprocessing", "QuantileTransformer", {"n_quantiles": ("10", "20"), "output_distribution": ("'normal'",)}),
 )
-_REDUCERS = (
-    _Part("decomposition", "PCA", {"n_components": ("2", "3", "0.9"), "whiten": ("True", "False"), **_SEED}),
-    _Part("feature_selection", "SelectKBest", {"k": ("2", "3", "'all'"), "score_func": ("f_classif",)}),
+REDUCERS = (
+    Part("decomposition", "PCA", {"n_components": ("2", "3", "0.9"), "whiten": ("True", "False"), **SEED}),
+    Part("feature_selection", "SelectKBest", {"k": ("2", "3", "'all'"), "score_func": ("f_classif",)}),
 )
 _ALWAYS = frozenset(
     {
@@ -120,10 +130,16 @@ _ALWAYS = frozenset(
 )
 """Arguments that are never left out: the default would be slow, or fail."""
 _NEEDED = {  # where the names in arguments come from
+    "DecisionTreeClassifier": "tree",
+    "ExtraTreesClassifier": "ensemble",
     "GaussianNB": "naive_bayes",
-    "LogisticRegression": "linear_model",
+    "KNeighborsClassifier": "neighbors",
     "LinearSVC": "svm",
+    "LogisticRegression": "linear_model",
+    "Perceptron": "linear_model",
+    "RidgeClassifier": "linear_model",
     "f_classif": "feature_selection",
+    "mutual_info_classif": "feature_selection",
 }
 
 
@@ -194,24 +210,31 @@ def random_body(rng: np.random.Generator) -> str:
     """
     names: dict[str, str] = {}
     if rng.random() < 0.1:
-        parts = [_call(_pick(_MODELS, rng), rng, names) for _ in range(3)]
+        parts = [call(pick(MODELS, rng), rng, names) for _ in range(3)]
         members = ", ".join(f"({letter!r}, {part})" for letter, part in zip("abc", parts, strict=True))
         names["VotingClassifier"] = "ensemble"
         estimator = f"VotingClassifier([{members}], voting='soft')"
     else:
-        estimator = _call(_pick(_MODELS, rng), rng, names)
-    steps = [_call(_pick(parts, rng), rng, names) for parts in (_SCALERS, _REDUCERS) if rng.random() < 0.3]
+        estimator = call(pick(MODELS, rng), rng, names)
+    steps = [call(pick(parts, rng), rng, names) for parts in (SCALERS, REDUCERS) if rng.random() < 0.3]
     if steps:
         names["make_pipeline"] = "pipeline"
         estimator = f"make_pipeline({', '.join([*steps, estimator])})"
     return _laid_out(estimator, names, rng)
 
 
-def spoil(body: str, rng: np.random.Generator) -> Spoiled:
-    """Make a random mistake in a body of `random_body`; what comes out fails on any table."""
+def spoil(body: str, rng: np.random.Generator, mistakes: _Mistakes | None = None) -> Spoiled:
+    """Make a random mistake in a body; what comes out of one of `random_body` fails on any table.
+
+    Args:
+        body: The body.
+        rng: Source of the choice.
+        mistakes: What may be done; `MISTAKES` if None.
+    """
+    mistakes = MISTAKES if mistakes is None else mistakes
     while True:
-        mistake = _pick(tuple(MISTAKES), rng)
-        pattern, replacement = _pick(MISTAKES[mistake], rng)
+        mistake = pick(tuple(mistakes), rng)
+        pattern, replacement = pick(mistakes[mistake], rng)
         code = re.sub(pattern, replacement, body, count=1, flags=re.MULTILINE)
         if code != body:
             return Spoiled(code, mistake)
@@ -220,15 +243,20 @@ def spoil(body: str, rng: np.random.Generator) -> Spoiled:
 # ---------------------------------------------------------------------- the grammar
 
 
-def _pick(items: Sequence[_Item], rng: np.random.Generator) -> _Item:
+def pick(items: Sequence[_Item], rng: np.random.Generator) -> _Item:
+    """One of the items, each with the same probability."""
     return items[int(rng.integers(len(items)))]
 
 
-def _call(part: _Part, rng: np.random.Generator, names: dict[str, str]) -> str:
+def call(part: Part, rng: np.random.Generator, names: dict[str, str]) -> str:
     """The text of a call with some of the arguments; notes in `names` what has to be imported from where."""
     names[part.name] = part.module
-    given = (argument for argument, values in part.choices.items() if len(values) == 1 or _is_given(argument, rng))
-    text = f"{part.name}({', '.join(f'{argument}={_pick(part.choices[argument], rng)}' for argument in given)})"
+    given = (
+        argument
+        for argument, values in part.choices.items()
+        if len(values) == 1 or argument in part.always or _is_given(argument, rng)
+    )
+    text = f"{part.name}({', '.join(f'{argument}={pick(part.choices[argument], rng)}' for argument in given)})"
     names.update({name: module for name, module in _NEEDED.items() if re.search(rf"\b{name}\b", text)})
     return text
 
@@ -241,7 +269,7 @@ def _laid_out(estimator: str, names: dict[str, str], rng: np.random.Generator) -
     """The lines around an estimator, in one of the usual ways."""
     modules = sorted(set(names.values()))
     imports = [f"from sklearn.{m} import {', '.join(sorted(n for n in names if names[n] == m))}" for m in modules]
-    variable = _pick(("model", "model", "clf", "classifier"), rng)
+    variable = pick(("model", "model", "clf", "classifier"), rng)
     lines = [f"{variable} = {estimator}", f"{variable}.fit(x_train, y_train)"]
     if rng.random() < 0.3:
         lines = [f"{variable} = {estimator}.fit(x_train, y_train)"]
@@ -255,7 +283,7 @@ def _laid_out(estimator: str, names: dict[str, str], rng: np.random.Generator) -
 _WHOLE = r"\A(?:.|\n)*\Z"
 _TO_RETURN = r"\A((?:.|\n)*?^(\w+) = (?:.|\n)*?)(?:\nreturn \w+)?\Z"
 _FIT = "\nmodel.fit(x_train, y_train)"
-MISTAKES: Mapping[str, Sequence[tuple[str, str]]] = {
+MISTAKES: _Mistakes = {
     "missing import": ((r"^from .*\n", ""),),
     "misspelt class": (
         (r"Classifier", "Clasifier"),

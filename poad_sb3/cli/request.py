@@ -9,6 +9,7 @@ from typing import Any
 
 from poad_sb3.arguments import MERGED, MOVABLE, check_arguments, nearest, typed_arguments
 from poad_sb3.cli.common import algorithm, fail, parse_settings
+from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import PRESETS, preset_arguments
 from poad_sb3.runs import RunConfig, differences
 
@@ -150,5 +151,5 @@ def _make_absolute(given: dict[str, Any]) -> None:
     """Name the folder of a base model so that it is found from anywhere."""
     settings = given.get(MERGED) or {}
     model = settings.get("model")
-    if isinstance(model, str) and model != "pocket" and Path(model).is_dir():
+    if isinstance(model, str) and model not in SHIPPED_MODELS and Path(model).is_dir():
         given[MERGED] = {**settings, "model": str(Path(model).resolve())}

@@ -117,8 +117,6 @@ def vocabulary_statistics(
         reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
     """
     if torch.is_grad_enabled() and not hidden.requires_grad:
-        hidden = hidden.detach().requires_grad_()  # the head may be all that is trained
-    if torch.is_grad_enabled() and not hidden.requires_grad:
         hidden = hidden.detach().requires_grad_()  # the head alone may be trained
     ask = _Asked(head, vocabulary, picks, temperatures, reference)
     return Statistics(*_Statistics.apply(hidden, ask))  # type: ignore[no-untyped-call]

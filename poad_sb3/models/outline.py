@@ -22,7 +22,7 @@ from poad_sb3.models.sources import (
     quantization_config,
     said_by,
 )
-from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.pocket import model_path
 
 __all__ = ["outline"]
 
@@ -42,7 +42,7 @@ def outline(source: ModelSource) -> tuple[Any, Any]:
         base, tokenizer = from_factory(source)
         return base.to("meta"), tokenizer
     check_folder(source.model)
-    where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
+    where = model_path(source.model)
     quantization = None if source.quantization is None else quantization_config(source)
     implementation = {} if source.attn_implementation is None else {"attn_implementation": source.attn_implementation}
     try:

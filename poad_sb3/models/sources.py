@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from lang_envs.errors import MissingExtraError, install_command
 from poad_sb3.errors import ModelError
-from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.pocket import model_path
 
 __all__ = ["DTYPES", "FIX_FILES", "ModelFactory", "ModelSource", "at_revision", "check_folder", "check_source",
            "context_length", "from_factory", "load", "no_progress_bars", "pinned", "quantization_config",
@@ -61,7 +61,8 @@ class ModelSource:
     """What to load, and how.
 
     Attributes:
-        model: `"pocket"`, a folder, an id of the Hugging Face hub, or a function that makes model and tokenizer.
+        model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
+            and tokenizer.
         revision: Commit, tag or branch on the hub.
         dtype: Key of `DTYPES`.
         quantization: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
@@ -167,7 +168,7 @@ def _name_of(factory: ModelFactory) -> str:
 def _from_files(source: ModelSource) -> tuple[Any, Any]:
     assert isinstance(source.model, str)
     check_folder(source.model)
-    where = str(POCKET_FOLDER) if source.model == "pocket" else source.model
+    where = model_path(source.model)
     # Said, since transformers would ask on stdin whether to run the code of a model that brings some.
     both: dict[str, Any] = {"trust_remote_code": False}
     options: dict[str, Any] = {"dtype": DTYPES[source.dtype]}

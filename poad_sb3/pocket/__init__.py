@@ -1,11 +1,22 @@
-"""The embedded pocket model: about a million parameters, trained here, for demonstrations and tests.
+"""The models that are part of the package: small, trained here, for demonstrations and tests.
 
-`POCKET_FOLDER` is an ordinary Hugging Face model folder; it goes through the same code path as any other model.
+`"pocket"` speaks the language of the kitchen and the home, `"pocket-coder"` writes scikit-learn code. Each is an
+ordinary Hugging Face model folder; it goes through the same code path as any other model.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["POCKET_FOLDER"]
+__all__ = ["CODER_FOLDER", "POCKET_FOLDER", "SHIPPED_MODELS", "model_path"]
 
 POCKET_FOLDER = Path(__file__).parent / "weights"
 """Folder with `config.json`, `model.safetensors`, `tokenizer.json` and the model card."""
+CODER_FOLDER = Path(__file__).parent / "coder_weights"
+"""Likewise, of the pocket coder."""
+SHIPPED_MODELS: Mapping[str, Path] = {"pocket": POCKET_FOLDER, "pocket-coder": CODER_FOLDER}
+"""Folders by the names that `policy_kwargs=dict(model=...)` knows."""
+
+
+def model_path(model: str) -> str:
+    """What a model is loaded from: the folder of one that ships, and otherwise what it is called."""
+    return str(SHIPPED_MODELS[model]) if model in SHIPPED_MODELS else model

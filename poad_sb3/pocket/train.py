@@ -1,4 +1,4 @@
-"""Train the pocket model from nothing: `python -m poad_sb3.pocket.train` (a few minutes on two cores).
+"""Train a model that ships from nothing: `python -m poad_sb3.pocket.train [--model pocket-coder]`; it takes minutes.
 
 Writes a Hugging Face model folder (weights, tokenizer, model card). Everything is seeded; on one machine with one
 version of torch two runs give the same weights.
@@ -9,61 +9,46 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lang_envs import TRAINING_IDS
-from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.pocket.corpus import Line, household_sentences, random_play
+from poad_sb3.pocket.configs import CONFIGS, PocketConfig, TrainingConfig
+from poad_sb3.pocket.corpus import Line
 
-__all__ = ["PocketConfig", "train"]
+__all__ = ["train"]
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 
 
-@dataclass(frozen=True)
-class PocketConfig:
-    """Size and training of the pocket model.
+class _Row(NamedTuple):
+    """A line in tokens: all of them, and how many the loss leaves out."""
 
-    Attributes:
-        seed: Seed of corpus, initial weights and batches.
-        n_play: Lines of random play in the corpus.
-        n_sentences: Lines of household sentences in the corpus.
-        vocab_size: Tokens of the byte-level BPE vocabulary, special tokens included.
-        hidden_size: Width.
-        n_layers: Transformer blocks.
-        n_heads: Attention heads.
-        intermediate_size: Width of the feed-forward layers.
-        batch_size: Lines of a batch.
-        n_batches: Optimiser steps.
-        learning_rate: Peak rate of AdamW; linear warm-up over 5%, then cosine to a tenth.
+    ids: list[int]
+    unlearned: int
+
+
+def make_tokenizer(lines: list[Line], vocab_size: int, word: str | None = None) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over the corpus: every text has tokens, and tokens give back the text.
+
+    Args:
+        lines: The corpus.
+        vocab_size: Most tokens, special ones included.
+        word: A regular expression: what at most becomes one token; GPT-2's if None.
     """
-
-    seed: int = 20260
-    n_play: int = 24_000
-    n_sentences: int = 6_000
-    vocab_size: int = 1024
-    hidden_size: int = 128
-    n_layers: int = 4
-    n_heads: int = 4
-    intermediate_size: int = 352
-    batch_size: int = 32
-    n_batches: int = 800
-    learning_rate: float = 3e-3
-
-
-def make_tokenizer(lines: list[Line], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the corpus: every text has tokens, and tokens give back the text."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=word is None)
+    if word is not None:
+        words = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(word), "isolated"), words])
+    tokenizer.pre_tokenizer = words
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -83,13 +68,7 @@ def make_tokenizer(lines: list[Line], vocab_size: int) -> PreTrainedTokenizerFas
     )
 
 
-def make_corpus(config: PocketConfig) -> list[Line]:
-    """All lines, in the order they were generated."""
-    rng = np.random.default_rng(config.seed)
-    return [*random_play(config.n_play, rng), *household_sentences(config.n_sentences, rng)]
-
-
-def make_model(config: PocketConfig, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def make_model(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """An untrained Llama of the configured size."""
     torch.manual_seed(config.seed)
     return LlamaForCausalLM(
@@ -99,7 +78,7 @@ def make_model(config: PocketConfig, tokenizer: PreTrainedTokenizerFast) -> Llam
             intermediate_size=config.intermediate_size,
             num_hidden_layers=config.n_layers,
             num_attention_heads=config.n_heads,
-            max_position_embeddings=1024,
+            max_position_embeddings=config.context,
             tie_word_embeddings=True,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -111,28 +90,40 @@ def make_model(config: PocketConfig, tokenizer: PreTrainedTokenizerFast) -> Llam
 def encode_line(tokenizer: PreTrainedTokenizerFast, line: Line) -> list[int]:
     """Ids as at play: start token, prompt, then the action with its leading space, end token."""
     ids = [tokenizer.bos_token_id, *tokenizer.encode(line.prompt, add_special_tokens=False)]
-    if line.action:
-        ids += tokenizer.encode(f" {line.action}", add_special_tokens=False)
-    return [*ids, tokenizer.eos_token_id]
+    return [*ids, *encode_action(tokenizer, line), tokenizer.eos_token_id]
 
 
-def train(config: PocketConfig, folder: Path) -> dict[str, Any]:
+def encode_action(tokenizer: PreTrainedTokenizerFast, line: Line) -> list[int]:
+    """Ids of the action with its leading space; none of a plain sentence."""
+    return list(tokenizer.encode(f" {line.action}", add_special_tokens=False)) if line.action else []
+
+
+def _rows(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast, lines: list[Line]) -> list[_Row]:
+    rows = []
+    for line in lines:
+        ids, n_action = encode_line(tokenizer, line), len(encode_action(tokenizer, line)) + 1
+        if config.longest_action is None or n_action <= config.longest_action:
+            rows.append(_Row(ids, 0 if config.learns_prompts else len(ids) - n_action))
+    return rows
+
+
+def train(config: TrainingConfig, folder: Path) -> dict[str, Any]:
     """Make corpus, tokenizer and model, train, and write the folder.
 
     Returns:
         Final training loss (mean of the last 50 batches, nats per token) and sizes, as in the model card.
     """
-    lines = make_corpus(config)
-    tokenizer = make_tokenizer(lines, config.vocab_size)
+    lines = config.corpus()
+    tokenizer = make_tokenizer(lines, config.vocab_size, config.word)
     model = make_model(config, tokenizer)
-    encoded = [encode_line(tokenizer, line) for line in lines]
-    losses = _fit(model, encoded, config)
+    rows = _rows(config, tokenizer, lines)
+    losses = _fit(model, rows, config)
     facts = {
         "final_loss": round(float(np.mean(losses[-50:])), 4),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "corpus_lines": len(lines),
-        "corpus_tokens": sum(map(len, encoded)),
-        "training_ids": list(TRAINING_IDS),
+        "corpus_lines": len(rows),
+        "corpus_tokens": sum(len(row.ids) for row in rows),
+        **config.facts(),
         "torch": torch.__version__,
         **asdict(config),
     }
@@ -140,24 +131,18 @@ def train(config: PocketConfig, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _fit(model: LlamaForCausalLM, encoded: list[list[int]], config: PocketConfig) -> list[float]:
-    rng = np.random.default_rng(config.seed + 1)
+def _fit(model: LlamaForCausalLM, rows: list[_Row], config: TrainingConfig) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     warm_up = max(1, config.n_batches // 20)
 
     def rate(step: int) -> float:
         cosine = 0.5 * (1 + np.cos(np.pi * step / config.n_batches))
-        return float(min(1.0, (step + 1) / warm_up) * (0.1 + 0.9 * cosine))
+        return float(min(1.0, (step + 1) / warm_up) * (config.last_rate + (1 - config.last_rate) * cosine))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     losses = []
-    for _ in tqdm(range(config.n_batches), desc="pocket model", unit="batch", disable=None):
-        picks = rng.integers(len(encoded), size=config.batch_size)
-        rows = [torch.tensor(encoded[pick]) for pick in picks]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)
-        # Right padding behind a causal mask changes nothing in front of it, so no attention mask is needed.
-        logits = model(input_ids=ids.clamp(min=0)).logits
-        loss = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), ignore_index=-100)
+    for batch in tqdm(_batches(rows, config), desc=config.name, total=config.n_batches, unit="batch", disable=None):
+        loss = _loss(model, batch)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -165,6 +150,34 @@ def _fit(model: LlamaForCausalLM, encoded: list[list[int]], config: PocketConfig
         schedule.step()
         losses.append(float(loss.detach()))
     return losses
+
+
+def _batches(rows: list[_Row], config: TrainingConfig) -> Iterator[list[_Row]]:
+    """Random rows; of a pool of batches those of like length are put together, and the batches mixed."""
+    rng = np.random.default_rng(config.seed + 1)
+    for start in range(0, config.n_batches, config.pool):
+        picks = rng.integers(len(rows), size=config.pool * config.batch_size)
+        if config.pool == 1:
+            yield [rows[pick] for pick in picks]
+            continue
+        ordered = sorted(picks.tolist(), key=lambda pick: len(rows[pick].ids))
+        for place in rng.permutation(config.pool)[: config.n_batches - start]:
+            yield [rows[pick] for pick in ordered[place * config.batch_size : (place + 1) * config.batch_size]]
+
+
+def _loss(model: LlamaForCausalLM, batch: list[_Row]) -> torch.Tensor:
+    """Mean negative log-probability of the tokens that are to be learned."""
+    ids = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(row.ids) for row in batch], batch_first=True, padding_value=-100
+    )
+    targets = ids[:, 1:].clone()
+    for target, row in zip(targets, batch, strict=True):
+        target[: max(row.unlearned - 1, 0)] = -100
+    # Right padding behind a causal mask changes nothing in front of it, so no attention mask is needed. The head, a
+    # large part of so small a model, sees only the places from which something is learned.
+    hidden = model.model(input_ids=ids.clamp(min=0)).last_hidden_state[:, :-1]
+    learned = targets != -100
+    return cross_entropy(model.lm_head(hidden[learned]), targets[learned])
 
 
 def _write(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, facts: dict[str, Any]) -> None:
@@ -182,12 +195,14 @@ def _write(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description="Train the pocket model.")
-    parser.add_argument("--out", type=Path, default=POCKET_FOLDER, help="folder to write")
-    parser.add_argument("--batches", type=int, default=PocketConfig.n_batches, help="optimiser steps")
+    parser = argparse.ArgumentParser(description="Train a model that ships with the package.")
+    parser.add_argument("--model", choices=CONFIGS, default=PocketConfig.name)
+    parser.add_argument("--out", type=Path, help="folder to write; that of the package by default")
+    parser.add_argument("--batches", type=int, help="optimiser steps")
     arguments = parser.parse_args()
-    facts = train(PocketConfig(n_batches=arguments.batches), arguments.out)
-    tqdm.write(json.dumps(facts, indent=2))
+    kind = CONFIGS[arguments.model]
+    config = kind() if arguments.batches is None else kind(n_batches=arguments.batches)
+    tqdm.write(json.dumps(train(config, arguments.out or config.folder), indent=2))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from transformers import AutoTokenizer
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
 from poad_sb3 import POAD
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.pocket.configs import PocketConfig
 from poad_sb3.pocket.corpus import household_sentences, random_play
-from poad_sb3.pocket.train import PocketConfig, encode_line, make_corpus, train
+from poad_sb3.pocket.train import encode_line, train
 
 UNSEEN_NOUNS = (
     "cheese|hamburger|apple pie|pizza|dishes|dishwasher|clothes|washing machine|lasagna|oven|popcorn|lemonade"
@@ -28,7 +29,7 @@ COMMANDS = "walk to|grab|put|open|close|pick up|take|chop|serve|heat up|turn on|
 
 @pytest.fixture(scope="module")
 def corpus():
-    return make_corpus(PocketConfig())
+    return PocketConfig().corpus()
 
 
 @pytest.fixture(scope="module")

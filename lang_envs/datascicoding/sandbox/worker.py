@@ -28,7 +28,7 @@ from lang_envs.datascicoding.sandbox.meters import outer_pid
 from lang_envs.datascicoding.sandbox.privileges import close_other_files, die_with_parent
 from lang_envs.datascicoding.sandbox.protocol import Channel, read_array, write_array
 
-__all__ = ["AGENT_FILE", "MAX_STDOUT", "REPORT_HEAD", "Task", "serve_one", "write_task"]
+__all__ = ["AGENT_FILE", "MAX_STDOUT", "REPORT_HEAD", "Task", "run_task", "serve_one", "write_task"]
 
 AGENT_FILE = "<agent>"
 """Name of the agent's code in tracebacks."""
@@ -95,14 +95,14 @@ def serve_one(control: socket.socket, parent_pid: int, prepared: Prepared, witho
     try:
         _enter(control, parent_pid)
         _confine(control, prepared, without)
-        _run(_EXERCISE)
+        run_task(_EXERCISE)
         channel = Channel(control)
         channel.send({"pid": outer_pid()})
         ((message, (task_file, report_pipe)),) = channel.receive()
         channel.close()
         task = _read_task(task_file)
         confine_late(without, prepared, memory_bytes=message["memory_bytes"], cpu_seconds=message["cpu_seconds"])
-        _write_report(report_pipe, *_run(task))
+        _write_report(report_pipe, *run_task(task))
     except (EOFError, BrokenPipeError):
         os._exit(0)  # nobody is interested any more
     except BaseException:  # a fork must not run what belongs to its parent
@@ -143,8 +143,8 @@ class _Output(io.StringIO):
         """Stay open: what was printed is still to be reported."""
 
 
-def _run(task: Task) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
-    """The report of a task: a header, and the probabilities if there are any."""
+def run_task(task: Task) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
+    """The report of a task, run in this very process: a header, and the probabilities if there are any."""
     output = _Output()
     random.seed(task.seed)
     np.random.seed(task.seed)  # the generator that agents' code uses

@@ -1,0 +1,243 @@
+"""What the runs of `datasci` say, at equal numbers of evaluations: reward, share and AUC of what runs, best code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.runner.statistics import LEVEL, Estimate
+from benchmarks.studies.coding import CONTROLS, LEARNERS, ending
+from benchmarks.studies.pieces import Piece
+
+__all__ = [
+    "CLAIMS",
+    "MEASURES",
+    "WANTED_SHARE",
+    "TableFindings",
+    "areas_of",
+    "best_so_far",
+    "interval_of",
+    "measured",
+    "paid",
+    "verdicts",
+]
+
+Floats = NDArray[np.float64]
+FAILED = -1.0
+"""Reward of code that does not run, as published."""
+WANTED_SHARE = 0.9
+_RESAMPLES, _SEED = 1_000, 0
+CLAIMS = ("reward rises", "share above 0.9", "AUC rises", "best-of-N beaten")
+
+
+def areas_of(areas: Sequence[float | None]) -> Floats:
+    """As numbers, NaN where the code did not run."""
+    return np.array([np.nan if one is None else one for one in areas], dtype=np.float64)
+
+
+def paid(areas: Sequence[float | None]) -> Floats:
+    """Rewards of attempts, `[n]`."""
+    return np.nan_to_num(areas_of(areas), nan=FAILED)
+
+
+class Totals(NamedTuple):
+    """Sums over attempts, arrays of any one shape.
+
+    Attributes:
+        attempts: How many.
+        ran: How many of them ran.
+        area: Sum of the AUCs of those.
+    """
+
+    attempts: Floats
+    ran: Floats
+    area: Floats
+
+
+Measure = Callable[[Totals], Floats]
+
+
+def _reward(of: Totals) -> Floats:
+    return (of.area + FAILED * (of.attempts - of.ran)) / of.attempts
+
+
+def _share(of: Totals) -> Floats:
+    return of.ran / of.attempts
+
+
+def _area(of: Totals) -> Floats:
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: of nothing there is no mean
+        return of.area / of.ran
+
+
+MEASURES: Mapping[str, Measure] = {"reward": _reward, "share": _share, "area": _area}
+"""What attempts are measured by; `area` is of running code alone, NaN where there is none."""
+
+
+def measured(measure: Measure, runs: Sequence[Floats]) -> float:
+    """A measure of all attempts of some runs together, from AUCs `[n]` of each; NaN for code that did not run."""
+    every = np.concatenate(runs)
+    totals = (np.array(len(every)), (~np.isnan(every)).sum(), np.nansum(every))
+    return float(measure(Totals(*(np.asarray(one, dtype=np.float64) for one in totals))))
+
+
+def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
+    """A measure of all attempts together, or how much more it is than that of others.
+
+    The interval is by bootstrap: seeds are drawn, and of each its attempts. Where there is one seed, it is the attempts
+    that vary, and the interval says nothing of other seeds.
+
+    Args:
+        measure: Of `MEASURES`.
+        runs: AUCs of attempts by seed, `[n]` each.
+        other: Likewise, to be taken off.
+
+    Returns:
+        The value may be NaN, where nothing ran; there are no ends then.
+    """
+    rng = np.random.default_rng(_SEED)
+    value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
+    drawn = measure(_resampled(runs, rng))
+    if other is not None:
+        drawn = drawn - measure(_resampled(other, rng))
+    known = drawn[~np.isnan(drawn)]
+    if not len(known) or np.isnan(value):
+        return Estimate(value, None, None)
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(known, (tail, 1 - tail))
+    return Estimate(value, float(low), float(high))
+
+
+def _resampled(runs: Sequence[Floats], rng: np.random.Generator) -> Totals:
+    """Totals of as many seeds as there are, and attempts of them, drawn with replacement; `[_RESAMPLES]` each."""
+    totals = np.zeros((3, _RESAMPLES))
+    for _ in runs:
+        chosen = rng.integers(len(runs), size=_RESAMPLES)
+        for number, run in enumerate(runs):
+            rows = np.flatnonzero(chosen == number)
+            drawn = run[rng.integers(len(run), size=(len(rows), len(run)))]
+            totals[:, rows] += (np.full(len(rows), len(run)), (~np.isnan(drawn)).sum(axis=1), np.nansum(drawn, axis=1))
+    return Totals(*totals)
+
+
+def best_so_far(areas: Sequence[float | None]) -> Floats:
+    """The best AUC after each attempt, `[n]`; NaN before any code has run."""
+    found: Floats = np.fmax.accumulate(areas_of(areas))
+    return found
+
+
+class TableFindings(NamedTuple):
+    """What the pieces say of a table.
+
+    Attributes:
+        table: Its name.
+        preprocessing: "published" where its figures may stand beside published ones.
+        runs: Pieces by method and seed.
+    """
+
+    table: str
+    preprocessing: str
+    runs: Mapping[str, Mapping[int, Piece]]
+
+    def ends(self, method: str) -> list[Floats]:
+        """AUCs at the end, by seed: of a control all attempts, since nothing changes in it."""
+        whole = method in CONTROLS
+        return [areas_of(one["areas"] if whole else ending(one["areas"])) for one in self.runs[method].values()]
+
+    def rise(self, method: str, measure: str) -> Estimate | None:
+        """How much more at the end than the untrained coder; None where one of them was not run."""
+        if not self.runs[method] or not self.runs["untrained"]:
+            return None
+        return interval_of(MEASURES[measure], self.ends(method), self.ends("untrained"))
+
+    def bests(self, method: str, where: str) -> dict[int, float]:
+        """AUC of the best code by seed, as it was `"paid"` for or on `"fresh"` halves; of seeds that have any."""
+        found = {}
+        for seed, one in self.runs[method].items():
+            best = one["best"] or {}
+            value = best.get("area") if where == "paid" else (best.get("fresh") or {}).get("mean")
+            if value is not None:
+                found[seed] = float(value)
+        return found
+
+    def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
+        """In how many of the common seeds the best code is better than the control's, and of how many; None of none."""
+        ours, theirs = self.bests(method, where), self.bests(control, where)
+        common = ours.keys() & theirs.keys()
+        return (sum(ours[seed] > theirs[seed] for seed in common), len(common)) if common else None
+
+    def claims(self, method: str) -> dict[str, bool | None]:
+        """What is claimed of a learner, by `CLAIMS`; None where it cannot be said yet."""
+        reward, area = self.rise(method, "reward"), self.rise(method, "area")
+        share = measured(_share, self.ends(method)) if self.runs[method] else None
+        best = self.beats(method, "untrained", "fresh")
+        found = (
+            None if reward is None else _above_zero(reward),
+            None if share is None else share > WANTED_SHARE,
+            None if area is None else _above_zero(area),
+            None if best is None else 2 * best[0] > best[1],
+        )
+        return dict(zip(CLAIMS, found, strict=True))
+
+    def told(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "preprocessing": self.preprocessing,
+            "methods": {method: self._told(method) for method, runs in self.runs.items() if runs},
+        }
+
+    def _told(self, method: str) -> dict[str, Any]:
+        runs = self.runs[method]
+        told: dict[str, Any] = {
+            "seeds": list(runs),
+            "end": {name: _rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
+            "best": {
+                where: [round(one, 4) for one in self.bests(method, where).values()] for where in ("paid", "fresh")
+            },
+            "distinct": [one["distinct"] for one in runs.values()],
+            "seconds": [one["seconds"] for one in runs.values()],
+        }
+        if method not in LEARNERS:
+            return told
+        rises = {name: self.rise(method, name) for name in MEASURES}
+        told["more_than_untrained"] = {name: None if one is None else _rounded(one) for name, one in rises.items()}
+        told["best_against"] = {
+            control: {where: self.beats(method, control, where) for where in ("paid", "fresh")} for control in CONTROLS
+        }
+        told["claims"] = self.claims(method)
+        told["largest_first_ratio_error"] = max(one["largest_first_ratio_error"] for one in runs.values())
+        return told
+
+
+def _above_zero(one: Estimate) -> bool:
+    return one.low is not None and one.low > 0
+
+
+def _rounded(one: Estimate) -> dict[str, float | None]:
+    return {
+        name: None if value is None or np.isnan(value) else round(float(value), 4)
+        for name, value in one._asdict().items()
+    }
+
+
+def verdicts(found: Sequence[TableFindings]) -> list[str]:
+    """Plain sentences about every claim, those that do not hold first."""
+    lines: list[tuple[bool, str]] = []
+    for method in LEARNERS:
+        by_table = {one.table: one.claims(method) for one in found}
+        for claim in CLAIMS:
+            holds = [table for table, said in by_table.items() if said[claim] is True]
+            fails = [table for table, said in by_table.items() if said[claim] is False]
+            if not holds and not fails:
+                continue
+            told = f"{method}, {claim}: on {len(holds)} of {len(holds) + len(fails)} tables"
+            told += f"; yes on {', '.join(holds)}" if holds else ""
+            told += f"; not on {', '.join(fails)}" if fails else ""
+            lines.append((not fails, f"{told}."))
+        whole = [table for table, said in by_table.items() if all(said[claim] is True for claim in CLAIMS[:3])]
+        if any(said[claim] is not None for said in by_table.values() for claim in CLAIMS):
+            lines.append((len(whole) >= 3, f"{method}, the first three together: on {len(whole)} tables."))
+    return [told for _, told in sorted(lines, key=lambda one: one[0])]

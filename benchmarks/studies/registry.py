@@ -1,0 +1,23 @@
+"""All studies."""
+
+from __future__ import annotations
+
+from benchmarks.studies.credit import CREDIT
+from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN
+from benchmarks.studies.datasci import DATASCI
+from benchmarks.studies.generalisation import GENERALISATION_STUDY
+from benchmarks.studies.study import Study
+from benchmarks.studies.wall_time import WALL_TIME_STUDY
+
+__all__ = ["ALL"]
+
+ALL: tuple[Study, ...] = (
+    CURVES.study(),
+    DATASCI,
+    GAMMA_TOKEN.study(),
+    GAMMA.study(),
+    GENERALISATION_STUDY,
+    CREDIT,
+    WALL_TIME_STUDY,
+)
+"""In the order of the paper."""

@@ -1,0 +1,129 @@
+"""The models that ship: their sizes, their trainings, and the text that each learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lang_envs import TRAINING_IDS
+from poad_sb3.pocket import SHIPPED_MODELS
+from poad_sb3.pocket.coding.corpus import bare_lines, coding_lines
+from poad_sb3.pocket.coding.grammar import WORD
+from poad_sb3.pocket.corpus import Line, household_sentences, random_play
+
+__all__ = ["CONFIGS", "CoderConfig", "PocketConfig", "TrainingConfig"]
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Size and training of a model.
+
+    Attributes:
+        seed: Seed of corpus, initial weights and batches.
+        vocab_size: Tokens of the byte-level BPE vocabulary, special tokens included.
+        hidden_size: Width.
+        n_layers: Transformer blocks.
+        n_heads: Attention heads.
+        intermediate_size: Width of the feed-forward layers.
+        batch_size: Lines of a batch.
+        n_batches: Optimiser steps.
+        learning_rate: Peak rate of AdamW; linear warm-up over 5%, then cosine to `last_rate` of it.
+    """
+
+    name: ClassVar[str]
+    """Key of `SHIPPED_MODELS`."""
+    context: ClassVar[int] = 1024
+    """Tokens that the model may read."""
+    word: ClassVar[str | None] = None
+    """What at most becomes one token; GPT-2's pattern if None."""
+    longest_action: ClassVar[int | None] = None
+    """Lines with more tokens after the prompt, end token included, are left out."""
+    learns_prompts: ClassVar[bool] = True
+    """Whether the loss counts the tokens of prompts."""
+    last_rate: ClassVar[float] = 0.1
+    """Part of the peak rate at the end."""
+    pool: ClassVar[int] = 1
+    """Batches that are drawn together and share their lines out by length, so that little is padded."""
+
+    seed: int = 20260
+    vocab_size: int = 1024
+    hidden_size: int = 128
+    n_layers: int = 4
+    n_heads: int = 4
+    intermediate_size: int = 352
+    batch_size: int = 32
+    n_batches: int = 800
+    learning_rate: float = 3e-3
+
+    @property
+    def folder(self) -> Path:
+        """Where the model ships."""
+        return SHIPPED_MODELS[self.name]
+
+    def corpus(self) -> list[Line]:
+        """All lines, in the order they were generated."""
+        raise NotImplementedError
+
+    def facts(self) -> Mapping[str, Any]:
+        """What the model card says of the corpus, beside its size."""
+        return {}
+
+
+@dataclass(frozen=True)
+class PocketConfig(TrainingConfig):
+    """The pocket model.
+
+    Attributes:
+        n_play: Lines of random play in the corpus.
+        n_sentences: Lines of household sentences in the corpus.
+    """
+
+    name: ClassVar[str] = "pocket"
+
+    n_play: int = 24_000
+    n_sentences: int = 6_000
+
+    def corpus(self) -> list[Line]:
+        """See `TrainingConfig.corpus`."""
+        rng = np.random.default_rng(self.seed)
+        return [*random_play(self.n_play, rng), *household_sentences(self.n_sentences, rng)]
+
+    def facts(self) -> Mapping[str, Any]:
+        """See `TrainingConfig.facts`."""
+        return {"training_ids": list(TRAINING_IDS)}
+
+
+@dataclass(frozen=True)
+class CoderConfig(TrainingConfig):
+    """The pocket coder.
+
+    Attributes:
+        n_lines: Prompts with bodies in the corpus.
+        n_bare: Bodies without prompts in the corpus.
+    """
+
+    name: ClassVar[str] = "pocket-coder"
+    context: ClassVar[int] = 2048
+    word: ClassVar[str | None] = WORD
+    longest_action: ClassVar[int | None] = 128
+    learns_prompts: ClassVar[bool] = False
+    last_rate: ClassVar[float] = 0.01
+    pool: ClassVar[int] = 16
+
+    n_lines: int = 12_000
+    n_bare: int = 84_000
+    vocab_size: int = 2560
+    n_batches: int = 2_600
+
+    def corpus(self) -> list[Line]:
+        """See `TrainingConfig.corpus`."""
+        rng = np.random.default_rng(self.seed)
+        return [*coding_lines(self.n_lines, rng), *bare_lines(self.n_bare, rng)]
+
+
+CONFIGS: Mapping[str, type[TrainingConfig]] = {kind.name: kind for kind in (PocketConfig, CoderConfig)}
+"""Configurations by the names of the models."""

@@ -1,0 +1,279 @@
+"""The datasci study: what is run, what made-up runs say, and one run of each kind from end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.datasci_published import published
+from benchmarks.studies.app import write_report
+from benchmarks.studies.arms import TUNING_SEEDS
+from benchmarks.studies.coding import CONTROLS, LEARNERS, CodingJob, coding_job, ending
+from benchmarks.studies.coding_findings import (
+    CLAIMS,
+    MEASURES,
+    TableFindings,
+    areas_of,
+    best_so_far,
+    interval_of,
+    measured,
+    paid,
+    verdicts,
+)
+from benchmarks.studies.coding_runs import fresh_scores
+from benchmarks.studies.datasci import ATTEMPTS, DATASCI, RATES, TABLES, chosen_rates, tuning_jobs
+from benchmarks.studies.errors import StudyError
+from benchmarks.studies.pieces import Pieces
+from benchmarks.studies.study import Options
+
+MADE = {"command": "made up", "cpu": "none", "versions": {}}
+ONE = Options(seeds=(0,), tasks=("balance-scale",))
+
+
+def _result(share: float, area: float, best: float, *, n: int = 640, rising: bool = False) -> dict[str, Any]:
+    """Attempts of which a share runs, around an AUC; with `rising` a third of the share runs at first."""
+    rng = np.random.default_rng(int(1000 * best))
+    shares = np.linspace(share / 3, share, n) if rising else np.full(n, share)
+    drawn = [
+        float(area + 0.02 * rng.standard_normal()) if number % 20 < 20 * one else None
+        for number, one in enumerate(shares)
+    ]
+    found = {
+        "code": "model = 1",
+        "area": best + 0.01,
+        "attempt": 3,
+        "fresh": {"mean": best, "std": 0.0, "splits": [best]},
+    }
+    return {
+        "areas": drawn,
+        "outcomes": {"ok": n},
+        "distinct": n,
+        "seconds": 1.0,
+        "largest_first_ratio_error": 1e-6,
+        "best": found,
+    }
+
+
+GOOD = {
+    "POAD": _result(0.95, 0.9, 0.99, rising=True),
+    "NTPO": _result(0.6, 0.8, 0.95, rising=True),
+    "untrained": _result(0.4, 0.8, 0.97),
+    "RandomCoder": _result(0.7, 0.8, 0.98),
+}
+
+
+def _fill(pieces: Pieces, options: Options) -> None:
+    for _ in range(2):  # the final runs are known once tuning is done
+        for job in DATASCI.jobs(options, pieces):
+            assert isinstance(job, CodingJob)
+            better = job.arguments.get("learning_rate") == RATES[1]
+            made = _result(0.9 if better else 0.3, 0.8, 0.9) if job.seed in TUNING_SEEDS else GOOD[job.method]
+            pieces.put(job, made, MADE)
+
+
+def _findings(runs: dict[str, dict[str, Any]]) -> TableFindings:
+    return TableFindings("wine", "default", {name: {0: runs[name]} if name in runs else {} for name in GOOD})
+
+
+# ---------------------------------------------------------------------- what is run
+
+
+def test_learners_are_tuned_alike_on_a_seed_that_nothing_is_reported_of() -> None:
+    jobs = tuning_jobs()
+    tried = {method: [job.arguments["learning_rate"] for job in jobs if job.method == method] for method in LEARNERS}
+    assert tried["POAD"] == tried["NTPO"] == list(RATES)
+    assert {job.seed for job in jobs} <= set(TUNING_SEEDS)
+    assert {job.attempts for job in jobs} == {jobs[0].attempts}
+
+
+def test_everybody_gets_the_same_number_of_evaluations(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path)
+    _fill(pieces, ONE)
+    final = [job for job in DATASCI.jobs(ONE, pieces) if isinstance(job, CodingJob) and job.seed == 0]
+    assert [job.method for job in final] == [*LEARNERS, *CONTROLS]
+    assert {job.attempts for job in final} == {ATTEMPTS}
+
+
+def test_without_tuning_only_controls_are_run(tmp_path: Path) -> None:
+    final = [job for job in DATASCI.jobs(ONE, Pieces(tmp_path)) if isinstance(job, CodingJob) and job.seed == 0]
+    assert [job.method for job in final] == list(CONTROLS)
+    assert chosen_rates(Pieces(tmp_path)) is None
+
+
+def test_the_rate_that_earned_most_is_taken(tmp_path: Path) -> None:
+    _fill(Pieces(tmp_path), ONE)
+    assert chosen_rates(Pieces(tmp_path)) == dict.fromkeys(LEARNERS, RATES[1])
+
+
+def test_a_piece_is_named_by_all_that_matters() -> None:
+    job = coding_job("POAD", "wine", 64, 0, rate=1e-3)
+    others = [
+        job._replace(seed=1),
+        job._replace(attempts=128),
+        job._replace(table="iris"),
+        coding_job("POAD", "wine", 64, 0, rate=2e-3),
+        coding_job("NTPO", "wine", 64, 0, rate=1e-3),
+    ]
+    assert len({one.name for one in (job, *others)}) == 6
+    assert json.loads(json.dumps(job.settings)) == job.settings
+    assert "pocket-coder" in job.settings["model"]
+
+
+def test_arrays_are_the_published_ones_where_figures_are() -> None:
+    assert {table: coding_job("untrained", table, 1, 0).env_kwargs["preprocessing"] for table in TABLES} == {
+        table: "published" if published(table) else "default" for table in TABLES
+    }
+
+
+@pytest.mark.parametrize("options", [Options(tasks=("no-such-table",)), Options(seeds=TUNING_SEEDS)])
+def test_unknown_tables_and_tuning_seeds_are_refused(tmp_path: Path, options: Options) -> None:
+    with pytest.raises(StudyError, match="Fix"):
+        list(DATASCI.jobs(options, Pieces(tmp_path)))
+
+
+# ---------------------------------------------------------------------- what runs say
+
+
+def test_measures_take_share_and_quality_apart() -> None:
+    found = {name: measured(one, [areas_of([0.5, None]), areas_of([1.0, None])]) for name, one in MEASURES.items()}
+    assert found == pytest.approx({"share": 0.5, "area": 0.75, "reward": (0.5 - 1 + 1.0 - 1) / 4})
+    assert paid([0.5, None]).tolist() == [0.5, -1.0]
+    assert np.isnan(measured(MEASURES["area"], [areas_of([None])]))
+
+
+def test_the_end_is_the_last_eighth() -> None:
+    assert list(ending([float(one) for one in range(16)])) == [14.0, 15.0]
+    assert list(ending([None])) == [None]
+
+
+def test_the_best_so_far_never_falls_and_begins_with_what_runs() -> None:
+    np.testing.assert_equal(best_so_far([None, 0.5, None, 0.4, 0.9]), [np.nan, 0.5, 0.5, 0.5, 0.9])
+
+
+def test_intervals_hold_the_mean_and_shrink_with_attempts() -> None:
+    rng = np.random.default_rng(0)
+    few, many = ([rng.normal(0.8, 0.1, n)] for n in (50, 5000))
+    wide, narrow = (interval_of(MEASURES["area"], one) for one in (few, many))
+    assert narrow.low is not None
+    assert narrow.high is not None
+    assert wide.low is not None
+    assert wide.high is not None
+    assert narrow.low < 0.8 < narrow.high
+    assert narrow.high - narrow.low == pytest.approx(2 * 1.96 * 0.1 / 5000**0.5, rel=0.2)
+    assert wide.high - wide.low > 5 * (narrow.high - narrow.low)
+
+
+def test_an_interval_over_seeds_knows_that_seeds_differ() -> None:
+    same, apart = ([np.full(100, value) for value in pair] for pair in ((0.8, 0.8), (0.7, 0.9)))
+    assert interval_of(MEASURES["area"], same)[1:] == pytest.approx((0.8, 0.8))
+    assert interval_of(MEASURES["area"], apart)[1:] == pytest.approx((0.7, 0.9))
+
+
+def test_of_code_that_never_runs_no_interval_is_made_up() -> None:
+    assert interval_of(MEASURES["area"], [areas_of([None] * 8)])[1:] == (None, None)
+
+
+def test_claims_are_judged_each_by_itself() -> None:
+    found = _findings(GOOD)
+    assert found.claims("POAD") == dict.fromkeys(CLAIMS, True)
+    assert found.claims("NTPO") == dict(zip(CLAIMS, (True, False, False, False), strict=True))
+
+
+def test_what_was_not_run_is_not_judged() -> None:
+    alone = _findings({"POAD": GOOD["POAD"]})
+    assert alone.claims("POAD") == dict(zip(CLAIMS, (None, True, None, None), strict=True))
+    assert set(alone.claims("NTPO").values()) == {None}
+
+
+def test_best_codes_are_compared_where_nothing_was_chosen() -> None:
+    lucky = {**GOOD["POAD"], "best": {"code": "", "area": 1.0, "attempt": 0, "fresh": {"mean": 0.5}}}
+    found = _findings({**GOOD, "POAD": lucky})
+    assert found.beats("POAD", "untrained", "paid") == (1, 1)
+    assert found.beats("POAD", "untrained", "fresh") == (0, 1)
+    assert found.claims("POAD")["best-of-N beaten"] is False
+
+
+def test_what_fails_is_said_first() -> None:
+    said = verdicts([_findings(GOOD)])
+    assert said[0].startswith("POAD, the first three together: on 1 tables")
+    assert said[-1].startswith("NTPO, reward rises: on 1 of 1") or "POAD" in said[-1]
+    assert any(one.startswith("NTPO, AUC rises: on 0 of 1 tables; not on wine") for one in said)
+
+
+# ---------------------------------------------------------------------- the report
+
+
+def test_the_report_has_numbers_pictures_and_what_is_missing(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path / "pieces")
+    _fill(pieces, ONE)
+    two = ONE._replace(seeds=(0, 1), tasks=("balance-scale", "wine"))
+    lines = write_report(DATASCI, two, pieces, tmp_path)
+    content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
+    table = content["tables"]["balance-scale"]
+    assert table["methods"]["POAD"]["claims"]["AUC rises"] is True
+    assert table["methods"]["untrained"]["end"]["share"]["value"] == pytest.approx(0.4)
+    assert table["published"]["POAD-Best (CodeLLaMA-7B)"] == 0.9651
+    assert "wine" not in content["tables"]
+    assert "balance-scale, POAD: 1 of 2 seeds" in content["missing"]
+    assert "wine, untrained: 0 of 2 seeds" in content["missing"]
+    assert any(line.startswith("Missing:") for line in lines)
+    with Image.open(tmp_path / "datasci.png") as picture:
+        assert picture.width > 200
+
+
+def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
+    write_report(DATASCI, ONE, Pieces(tmp_path / "pieces"), tmp_path)
+    content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
+    assert content["tables"] == {}
+    assert content["verdicts"] == []
+    assert "tuning is not complete, hence there are no runs of learners" in content["missing"]
+    assert not (tmp_path / "datasci.png").exists()
+
+
+# ---------------------------------------------------------------------- real runs
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("method", [*LEARNERS, *CONTROLS])
+def test_a_run_of_each_kind(method: str) -> None:
+    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
+    job = coding_job(method, "iris", 16, 0, rate=1e-3)._replace(fresh_splits=(5, 6))
+    if job.arguments:
+        small = {"n_steps": 1, "batch_size": 16, "n_epochs": 1, "n_critic_epochs": 1, "max_new_tokens": 24}
+        job = job._replace(arguments={**job.arguments, **small})
+    found = job.run()
+    assert len(found["areas"]) == 16
+    assert sum(found["outcomes"].values()) == 16
+    assert found["outcomes"].get("ok", 0) == sum(area is not None for area in found["areas"])
+    assert job.outcome(found)
+    if found["best"] is not None:
+        assert found["best"]["area"] == pytest.approx(
+            max(area for area in found["areas"] if area is not None), abs=1e-4
+        )
+
+
+def test_the_same_seed_gives_the_same_attempts() -> None:
+    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
+    job = coding_job("RandomCoder", "iris", 12, 3)._replace(fresh_splits=())
+    one, other = job.run(), job.run()
+    assert one["areas"] == other["areas"]
+    assert job._replace(seed=4).run()["areas"] != one["areas"]
+
+
+def test_fresh_halves_are_others_and_failing_code_is_said_to_fail() -> None:
+    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
+    job = coding_job("RandomCoder", "wine", 1, 0)._replace(fresh_splits=(5, 6, 7))
+    code = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+    found = fresh_scores(job, code)
+    assert len(found["splits"]) == 3
+    assert found["mean"] == pytest.approx(np.mean(found["splits"]), abs=1e-4)
+    assert fresh_scores(job, "model = no_such_name") == {"status": "runtime_error"}

@@ -1,0 +1,94 @@
+"""Jobs over processes: killed, shared, failing, out of time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from studies_users import LOG, job, run_failing, run_killed, run_logged
+
+from benchmarks.studies.errors import JobFailedError
+from benchmarks.studies.jobs import Job
+from benchmarks.studies.pieces import Pieces
+from benchmarks.studies.pool import work
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    path = tmp_path / "log"
+    monkeypatch.setenv(LOG, str(path))
+    return lambda: path.read_text().splitlines() if path.exists() else []
+
+
+def _pieces(folder: Path) -> list[Path]:
+    return sorted((folder / "pieces").glob("[!.]*.json"))
+
+
+def test_a_study_killed_at_work_goes_on_and_repeats_nothing(tmp_path: Path, log: Callable[[], list[str]]) -> None:
+    command = [sys.executable, str(HERE / "studies_users.py"), str(tmp_path / "pieces")]
+    paths = os.pathsep.join(map(str, (HERE.parents[1], HERE)))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen(command, env=environment)
+    end = time.monotonic() + 60
+    while len(_pieces(tmp_path)) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    time.sleep(0.5)  # workers end with their parent
+    before, begun = {path: path.stat().st_mtime_ns for path in _pieces(tmp_path)}, len(log())
+    time.sleep(0.4)
+    assert len(log()) == begun, "workers outlive their parent"
+    assert 3 <= len(before) < 12
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    assert len(_pieces(tmp_path)) == 12
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(log()) - begun == 12 - len(before)
+    assert all(Pieces(tmp_path / "pieces").find(job(seed)) is not None for seed in range(12))
+
+
+def test_two_studies_share_their_pieces_and_jobs_may_hang_on_others(
+    tmp_path: Path, log: Callable[[], list[str]]
+) -> None:
+    pieces = Pieces(tmp_path / "pieces")
+    first, second = [job(0), job(1), job(1)], [job(1), job(2)]
+
+    def listed() -> list[Job]:
+        return [*second, *([job(3)] if all(pieces.find(one) for one in second) else [])]
+
+    assert work(lambda: first, pieces, {}, run=run_logged) == (2, True)
+    assert work(listed, pieces, {}, run=run_logged) == (2, True)
+    assert sorted(log()) == sorted(job(seed).name for seed in range(4))
+
+
+def test_no_job_is_begun_when_time_is_up_and_the_rest_is_done_another_time(
+    tmp_path: Path, log: Callable[[], list[str]]
+) -> None:
+    pieces, listed = Pieces(tmp_path / "pieces"), [job(seed) for seed in range(4)]
+    assert work(lambda: listed, pieces, {}, seconds=0, run=run_logged) == (0, False)
+    done = work(lambda: listed, pieces, {}, seconds=0.1, run=run_logged)
+    assert done == (1, False)
+    assert work(lambda: listed, pieces, {}, run=run_logged) == (3, True)
+    assert len(log()) == 4
+
+
+def test_a_job_that_fails_is_named_and_what_was_done_is_kept(tmp_path: Path, log: Callable[[], list[str]]) -> None:
+    pieces = Pieces(tmp_path / "pieces")
+    with pytest.raises(
+        JobFailedError, match=r"Expected POAD on KeyToken-v0, 128 .* seed 1 .*RuntimeError: no luck"
+    ) as e:
+        work(lambda: [job(0), job(1), job(2)], pieces, {}, run=run_failing)
+    assert "run_failing" in e.value.trace
+    assert pieces.find(job(0)) is not None
+    assert pieces.find(job(1)) is None
+
+
+def test_a_worker_that_is_killed_is_told_from_one_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(JobFailedError, match="a process that trained was killed"):
+        work(lambda: [job(0)], Pieces(tmp_path), {}, run=run_killed)
