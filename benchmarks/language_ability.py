@@ -26,7 +26,7 @@ from benchmarks.language_changes import Change, Scores, changes
 from benchmarks.runner.errors import BenchmarkError
 from benchmarks.runner.files import write_bytes
 from lang_envs.cli.common import console
-from lang_envs.errors import MissingExtraError
+from lang_envs.errors import MissingExtraError, install_command
 
 __all__ = ["TASKS", "LanguageAbilityError", "Models", "compare", "language_ability", "markdown", "models_of"]
 
@@ -113,7 +113,7 @@ def _harness() -> ModuleType:
             raise
         raise MissingExtraError(
             "Expected the package of the extra 'lm-eval'; it is not installed. "
-            'Fix: pip install -c constraints.txt -e ".[lm-eval]" in the checkout, best in an environment of its own.'
+            f"Fix: {install_command('lm-eval')}, best in an environment of its own."
         ) from error
 
 

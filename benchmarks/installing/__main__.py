@@ -28,7 +28,12 @@ from benchmarks.environment import RESULTS, describe_machine
 from benchmarks.installing.wheel import ROOT, build, extras
 
 _USES = Path(__file__).with_name("uses.py")
-_CHECKOUTS = {"bench": ("benchmarks",), "openai": ("benchmarks",), "test": ("tests", "pyproject.toml")}
+_CHECKOUTS = {
+    "bench": ("benchmarks",),
+    "openai": ("benchmarks",),
+    "lm-eval": ("benchmarks",),
+    "test": ("tests", "pyproject.toml"),
+}
 """What an extra is for that is not in the wheel: it is copied to where the extra is used."""
 _NEEDS_LLM = re.compile(r"POAD|\bmodel\b|\baction\b")
 _NONE = "nothing"

@@ -21,6 +21,17 @@ from pathlib import Path
 _TOMATO = "Overcooked-TomatoSalad-v0"
 _TABLE = "x,y,ill\n" + "".join(f"{n},{n * n % 7},{'yes' if n % 3 else 'no'}\n" for n in range(40))
 _TYPED = 'import lang_envs\n\nreveal_type(lang_envs.ByteTokenizer().encode("tomato"))\n'
+_TASK = """
+task: quiz
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{q}}}}"
+doc_to_choice: ["{{{{right}}}}", "{{{{wrong}}}}"]
+doc_to_target: 0
+metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
+"""
 _SITE = "site_name: x\nplugins: [mkdocstrings]\ntheme: material\n"
 
 
@@ -163,6 +174,19 @@ def use_openai() -> None:
     refuses(AgentError, "APIConnectionError", lambda: agent.reply("What now?"))
 
 
+def use_lm_eval() -> None:
+    """A trained policy is compared with its base model, on a task of one question."""
+    from poad_sb3 import POAD
+
+    POAD("LLMPolicy", _TOMATO, n_steps=64, seed=0).learn(64).save("poad.zip")
+    write("tasks/quiz.json", json.dumps({"q": "I am in the kitchen. I", "right": "walk", "wrong": "eat the wall"}))
+    write("tasks/quiz.yaml", _TASK.format(data=Path("tasks/quiz.json").resolve()))
+    os.environ.update(dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1"))
+    of = ("--checkpoint", "poad.zip", "--include", "tasks", "--tasks", "quiz", "--out", "ability")
+    command("python", "-m", "benchmarks", "language-ability", *of)
+    assert Path("ability/language_ability.json").is_file()
+
+
 def use_wandb() -> None:
     """A training is logged, into a folder as there is no network."""
     from poad_sb3 import POAD
@@ -211,18 +235,23 @@ def use_docs() -> None:
 
 def use_test() -> None:
     """Tests of the checkout against the wheel, and what a checker learns of its types."""
-    command(
-        "pytest", "-n", "2", "tests/lang_envs/test_spaces.py", "tests/lang_envs/test_overcooked_rules.py", says="passed"
-    )
+    chosen = [f"tests/lang_envs/test_{name}.py" for name in ("spaces", "wrappers", "overcooked_rules")]
+    command("pytest", "-n", "2", *chosen, says="passed")
     command("mypy", "--strict", write("typed.py", _TYPED), says="Revealed type")
     command("ruff", "check", "typed.py", code=1, says="F821")
     command("pre-commit", "--version")
 
 
+USES = {
+    name.removeprefix("use_").replace("_", "-"): use for name, use in list(globals().items()) if name.startswith("use_")
+}
+"""What is done, by extra; `nothing` is the wheel alone."""
+
+
 def main(extra: str) -> None:
     """Do what an extra is for, quietly, then say which versions did it."""
     with contextlib.redirect_stdout(io.StringIO()):
-        globals()[f"use_{extra}"]()
+        USES[extra]()
     found = {one.metadata["Name"]: one.version for one in metadata.distributions()}
     sys.stdout.write(json.dumps(dict(sorted(found.items(), key=lambda pair: pair[0].lower()))) + "\n")
 
