@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs pocket pocket-coder all clean
+.PHONY: help demo test check format bench docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -60,6 +60,9 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel: $(VENV)/.dev ## build the wheel and try each extra of it in an empty environment (a network, many minutes)
+	$(RUN) -m benchmarks.installing
 
 pocket: $(VENV)/.demo ## retrain the pocket model
 	$(RUN) -m poad_sb3.pocket.train

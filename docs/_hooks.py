@@ -17,6 +17,7 @@ import _root  # noqa: F401 - what is imported below needs it
 from _bad import BAD_TABLES
 from _data import digest_table, exit_codes, preprocessing_table, source_table
 from _families import FAMILIES, make, rows_of
+from _installing import extras_table
 from _kitchen import kitchen_graph
 from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
@@ -238,6 +239,7 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "descriptions": _descriptions,
     "drawing": _drawing,
     "episode-fields": episode_fields,
+    "extras": extras_table,
     "families": _families,
     "farming": _farming,
     "ids": _ids,

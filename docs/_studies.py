@@ -143,6 +143,8 @@ def poad_results(_: str) -> str:
 
 
 def _generalised(content: Content) -> str:
+    if not content["success"]:
+        return f"{content['published_label'].capitalize()}:\n\n{_published_unseen(content)}"
     parts = [
         f"Trained on {code(content['trained_on'])} for {content['steps']:,} steps, {content['episodes']} episodes of "
         f"each unseen task and seed; seeds {', '.join(map(str, content['seeds']))}. Mean return, discounted 0.95 per "
@@ -185,6 +187,8 @@ def unseen_results(_: str) -> str:
 
 
 def _credited(content: Content) -> str:
+    if not content["tasks"]:
+        return "No episode has been recorded."
     rows = [
         (code(one["env"]), name, f"{one['returns_after_training'][name]:.3f}", f"{share:.3f}")
         for one in content["tasks"].values()

@@ -55,7 +55,7 @@ def _meminfo(root: Path) -> HostMemory | None:
 
 
 def _psutil() -> HostMemory | None:
-    """MacOS and Windows, where peft has brought psutil along."""
+    """MacOS and Windows."""
     try:
         import psutil
     except ImportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
     columns = list(dict.fromkeys(one.comparison.task.env_id for one in shown))
     with style():
         figure = Figure(figsize=(1 + _WIDTH * len(columns), 0.9 + _HEIGHT * len(rows)), layout="constrained")
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(textwrap.fill(title, 62 * len(columns)), fontsize=11)
         grid = figure.subplots(len(rows), len(columns), squeeze=False)
         for axes in grid.flat:
             axes.set_visible(False)

@@ -289,10 +289,14 @@ def test_the_page_shows_every_study(
     for study in ALL:
         assert f"<!-- generated: study {study.name} -->" in text
         assert "No results are committed yet" in pages.study_results(study.name)
+    for study in ALL:  # of nothing
+        _written(study, pieces, tmp_path, Options())
+        assert "Not run yet" in pages.study_results(study.name)
     _fill(CURVES.study(), pieces)
     _fill(GENERALISATION_STUDY, pieces)
-    for study in (CURVES.study(), GENERALISATION_STUDY, ALL[-1]):
-        _written(study, pieces, tmp_path)
+    for study in ALL:
+        _written(study, pieces, tmp_path, Options())
+        assert "Made by `python -m benchmarks study" in pages.study_results(study.name)
     curves = pages.study_results("curves")
     assert curves.startswith("**Where the order is not the paper's**")
     assert "| TWOSOME | 0.0005 | 3 | 0.000 | 0.540 [0.525, 0.555] |" in curves

@@ -1,0 +1,199 @@
+"""The archives hold what they should and nothing else. `make wheel` installs them too, which needs a network."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from email.message import Message
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lang_envs
+from benchmarks.environment import RESULTS
+from benchmarks.installing import __main__ as installing
+from benchmarks.installing import uses, wheel
+from benchmarks.installing.wheel import ROOT, Archives, build, extras, listed_files
+from lang_envs import errors
+
+PACKAGES = ("lang_envs/", "poad_sb3/")
+LIMIT = 20e6  # bytes: a pocket model or two, never a data set
+needs_git = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says which files are ours")
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
+    before = {path.name for path in ROOT.iterdir()}
+    built = build(tmp_path_factory.mktemp("archives"))
+    assert {path.name for path in ROOT.iterdir()} == before  # no build/, whose leftovers would get into wheels
+    return built
+
+
+@pytest.fixture(scope="module")
+def metadata(archives: Archives) -> Message:
+    with zipfile.ZipFile(archives.wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_string(archive.read(name).decode())
+
+
+def normal(requirement: str) -> str:
+    """Name of a requirement or distribution, as indices compare them."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
+
+
+# ---------------------------------------------------------------------- what is in them
+
+
+@needs_git
+def test_the_wheel_is_every_file_of_both_packages_as_it_is_here(archives: Archives) -> None:
+    ours = {name for name in listed_files() if name.startswith(PACKAGES)}
+    assert {"lang_envs/py.typed", "poad_sb3/py.typed", "poad_sb3/pocket/weights/model.safetensors"} <= ours
+    with zipfile.ZipFile(archives.wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        assert held == ours
+        assert [name for name in sorted(ours) if archive.read(name) != (ROOT / name).read_bytes()] == []
+        (licence,) = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+@needs_git
+def test_the_source_archive_is_what_the_wheel_is_built_from(archives: Archives) -> None:
+    with tarfile.open(archives.source) as archive:
+        held = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    ours = {name for name in listed_files() if name.startswith(PACKAGES)}
+    made = {"PKG-INFO", "setup.cfg"}
+    rest = {name for name in held - ours - made if not name.startswith("lang_envs.egg-info/")}
+    assert ours <= held
+    assert rest == {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"}
+
+
+@needs_git
+def test_archives_are_small(archives: Archives) -> None:
+    assert max(path.stat().st_size for path in archives) < LIMIT
+
+
+# ---------------------------------------------------------------------- what they say
+
+
+@needs_git
+def test_the_metadata_of_the_wheel(metadata: Message) -> None:
+    assert (metadata["Name"], metadata["Version"]) == ("lang-envs", lang_envs.__version__)
+    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("MIT", ">=3.11")
+    assert metadata.get_all("Provides-Extra") == extras()
+    needed = {normal(one) for one in metadata.get_all("Requires-Dist") if "extra ==" not in one}
+    assert needed == {"gymnasium", "numpy", "pillow"}
+    assert "# lang_envs and poad_sb3" in metadata.get_payload()
+
+
+@needs_git
+def test_the_commands_of_the_wheel_exist(archives: Archives) -> None:
+    with zipfile.ZipFile(archives.wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
+        commands = dict(re.findall(r"^([\w-]+) = (\S+)$", archive.read(name).decode(), re.MULTILINE))
+    assert set(commands) == {"lang-envs", "poad"}
+    for target in commands.values():
+        module, _, function = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+@needs_git
+def test_every_package_that_is_imported_is_declared(archives: Archives, metadata: Message) -> None:
+    declared = {normal(one) for one in metadata.get_all("Requires-Dist")}
+    homes = packages_distributions()
+    imported: dict[str, str] = {}
+    with zipfile.ZipFile(archives.wheel) as archive:
+        for file in (name for name in archive.namelist() if name.endswith(".py")):
+            for node in ast.walk(ast.parse(archive.read(file))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+                imported.update((name.partition(".")[0], file) for name in names)
+    others = set(imported) - set(sys.stdlib_module_names) - {"lang_envs", "poad_sb3"}
+    assert {"torch", "gymnasium", "typer"} <= others
+    undeclared = [one for one in others if not {normal(home) for home in homes.get(one, [one])} & declared]
+    assert {one: imported[one] for one in undeclared} == {}
+
+
+def test_the_fix_for_a_missing_extra_is_one_that_works_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert errors.install_command("llm") == 'pip install -c constraints.txt -e ".[llm]"'
+    monkeypatch.setattr(errors, "_BESIDE", tmp_path / "constraints.txt")
+    assert errors.install_command("cli,llm") == 'pip install "lang-envs[cli,llm]"'
+
+
+# ---------------------------------------------------------------------- the command that installs them
+
+
+def test_every_extra_is_used_and_was_measured() -> None:
+    wanted = {"nothing", *extras()}
+    assert {name.removeprefix("use_") for name in vars(uses) if name.startswith("use_")} == wanted
+    measured = json.loads((RESULTS / "installing.json").read_text(encoding="utf-8"))
+    assert set(measured["extras"]) == wanted
+
+
+def test_the_quick_start_is_prepared_with_and_without_a_language_model(tmp_path: Path) -> None:
+    installing.prepare(tmp_path, "test")
+    whole, environments = (
+        (tmp_path / f"{name}.py").read_text(encoding="utf-8") for name in ("quick_start", "quick_start_environments")
+    )
+    assert whole in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "poad_sb3" not in environments
+    exec(compile(environments, "quick start", "exec"), seen := {})
+    assert seen["info"]["admissible_actions"]
+    assert (tmp_path / "tests/benchmarks/test_installing.py").exists()
+
+
+def test_a_command_that_fails_is_told_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    command = [sys.executable, "-c", "import os, sys; sys.exit(os.environ.get('PYTHONPATH', 'no path'))"]
+    with pytest.raises(installing.FailedError, match=r"Expected .* to succeed; got no path$"):
+        installing._run(command, tmp_path)
+
+
+def test_a_tree_that_cannot_be_built_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a b"\nversion = "1"\n', encoding="utf-8")
+    monkeypatch.setattr(wheel, "ROOT", tmp_path)
+    monkeypatch.setattr(wheel, "listed_files", lambda: ["pyproject.toml"])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RuntimeError, match=r"(?s)Expected build_sdist of setuptools to succeed; got .*Fix: "):
+        build(tmp_path / "out")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Nothing is built nor installed; the extra `quant` fails."""
+
+    def try_extra(_wheel: Path, extra: str, _folder: Path) -> dict[str, Any]:
+        if extra == "quant":
+            raise installing.FailedError("Expected it to work; got [nothing]")
+        return {"install_seconds": 1.0, "use_seconds": 2.0, "megabytes": 3, "versions": {}}
+
+    monkeypatch.setattr(installing, "build", lambda _: Archives(Path(__file__), Path(__file__)))
+    monkeypatch.setattr(installing, "try_extra", try_extra)
+    return tmp_path / "out.json"
+
+
+def test_rows_are_added_to_those_of_before(fake: Path) -> None:
+    for extra in ("llm", "cli"):
+        installing.main(["--extras", extra, "--out", str(fake)])
+    assert list(json.loads(fake.read_text(encoding="utf-8"))["extras"]) == ["llm", "cli"]
+
+
+def test_a_failure_ends_the_command_and_leaves_the_file(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.write_text('{"extras": {}}', encoding="utf-8")
+    with pytest.raises(SystemExit, match="got failures of: quant"):
+        installing.main(["--out", str(fake)])
+    assert "quant: Expected it to work; got [nothing]" in capsys.readouterr().out
+    assert json.loads(fake.read_text(encoding="utf-8")) == {"extras": {}}
+
+
+def test_an_unknown_extra_is_refused(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        installing.main(["--extras", "gpu", "--out", str(fake)])
+    assert "invalid choice: 'gpu'" in capsys.readouterr().err
