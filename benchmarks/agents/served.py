@@ -156,7 +156,7 @@ class ServedAgent(TextAgent):
     def _usage(self, answer: ChatCompletion) -> Usage | None:
         """What the server tells; None if it tells nothing, or nonsense: no client looks at it."""
         try:
-            read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0  # type: ignore[union-attr]
+            read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0
         except AttributeError:
             return None
         if not all(isinstance(one, int) and one >= 0 for one in (read, written)):

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks.addresses import without_secrets
 from benchmarks.agents import AgentError, make_agent
+from benchmarks.runner.credit_picture import credit_picture
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError, ResultFileError
 from benchmarks.runner.files import write_picture
 from benchmarks.runner.lines import read_lines
@@ -23,6 +24,7 @@ from benchmarks.runner.plan import Plan, header_of
 from benchmarks.runner.players import Player, Workers
 from benchmarks.runner.report import improvements, markdown_tables, overview_table, write_report
 from benchmarks.runner.results import load
+from benchmarks.runner.rollouts import Rollout, RolloutStep, read_rollout
 from benchmarks.runner.session import measure, steps_file
 from benchmarks.runner.statistics import probability_of_improvement
 
@@ -137,13 +139,13 @@ def test_names_are_shown_as_they_are_and_never_run(tmp_path: Path) -> None:
     assert {"scores.png", "improvement.png"} <= written.keys()
 
 
-def test_a_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
-    greens = np.add.outer(np.arange(200), np.arange(300)) % 150
-    pixels = np.stack([greens // 3, 100 + greens, greens // 2], axis=-1).astype(np.uint8)
-    pixels[:12, :12] = red = (178, 24, 43)  # as in the legend of credit that is green nearly everywhere
-    with Image.open(write_picture(tmp_path / "some.png", Image.fromarray(pixels))) as picture:
-        shown = picture.convert("RGB").getpixel((6, 6))
-    assert np.abs(np.subtract(shown, red)).max() < 16
+def test_the_legend_of_credit_is_red_where_all_credit_is_green(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).uniform(0.0, 1.0, (20, 8)).tolist()
+    steps = [RolloutStep("You see it.", ("word",) * 8, 0.0, (), {}, {"POAD": row, "NTPO": row}) for row in rows]
+    drawn = credit_picture(Rollout("green", ("POAD", "NTPO"), steps))
+    with Image.open(write_picture(tmp_path / "credit.png", drawn)) as picture:
+        shown = np.asarray(picture.convert("RGB"), dtype=int)
+    assert np.abs(shown - np.asarray(drawn, dtype=int)).max() < 24  # the median cut had made brown of the red
 
 
 def test_a_legend_names_an_agent_that_begins_with_an_underscore(tmp_path: Path) -> None:
@@ -217,8 +219,6 @@ def test_a_file_with_other_line_ends_or_a_mark_is_read_and_gone_on_with(tmp_path
 
 
 def test_an_episode_that_is_cut_off_has_no_credit_to_show(tmp_path: Path) -> None:
-    from benchmarks.runner.rollouts import read_rollout
-
     path = tmp_path / "own.jsonl"
     measure(_plan("Marked", envs=(KITCHEN,), episodes=1, steps=True), path)
     lines = steps_file(path).read_bytes().split(b"\n")
