@@ -206,7 +206,8 @@ def _counted(usage: Usage) -> Usage:
             f"Expected a Usage of numbers, finite and not below 0; got {usage!r:.200}. "
             "Fix: Usage(requests=1, prompt_tokens=..., completion_tokens=..., cost=...)."
         )
-    return Usage(*map(int, usage[:3]), float(usage.cost))
+    tokens = int(usage.prompt_tokens), int(usage.completion_tokens)
+    return Usage(int(usage.requests), *tokens, float(usage.cost))
 
 
 def _family(infos: list[Mapping[str, Any]]) -> dict[str, Any]:
