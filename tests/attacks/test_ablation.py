@@ -170,7 +170,7 @@ def test_one_process_for_each_split_keeps_them_apart(own_arena: Arena, monkeypat
     assert own_arena.evaluate(MEMORY_OF_SPLITS.code, 2.0).scores == (CHANCE, CHANCE)
 
     def run_all_here(tasks: Sequence[Task], limits: Limits) -> list[Answer]:
-        return [Answer(End.EXIT, 0, *worker._run(task), n_bytes=1) for task in tasks]
+        return [Answer(End.EXIT, 0, *worker.run_task(task), n_bytes=1) for task in tasks]
 
     states = np.random.get_state()
     monkeypatch.setattr(own_arena.sandbox, "run", run_all_here)

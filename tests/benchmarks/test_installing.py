@@ -130,11 +130,12 @@ def test_the_fix_for_a_missing_extra_is_one_that_works_here(tmp_path: Path, monk
 # ---------------------------------------------------------------------- the command that installs them
 
 
-def test_every_extra_is_used_and_was_measured() -> None:
+def test_every_extra_has_a_use_and_nothing_else_was_measured() -> None:
     wanted = {"nothing", *extras()}
     assert set(uses.USES) == wanted
     measured = json.loads((RESULTS / "installing.json").read_text(encoding="utf-8"))
-    assert set(measured["extras"]) == wanted
+    assert measured["extras"]
+    assert set(measured["extras"]) <= wanted, "the page names those that are missing"
 
 
 def test_the_quick_start_is_prepared_with_and_without_a_language_model(tmp_path: Path) -> None:
