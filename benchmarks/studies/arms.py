@@ -31,12 +31,14 @@ class Task(NamedTuple):
         env_id: Its id.
         steps: Environment steps of a run.
         evaluation: Of the final runs; tuning runs are evaluated alike, without tests.
+        tuned_on: Whose tuning runs its rates are chosen by, for every method; None for its own.
     """
 
     name: str
     env_id: str
     steps: int
     evaluation: Evaluation
+    tuned_on: Task | None = None
 
     def job(self, algorithm: str, seed: int, *, tests: bool = True, **changes: Any) -> Job:  # noqa: ANN401 - of it
         """A run with the arguments written down for the pocket model, but for some changes."""
@@ -116,14 +118,15 @@ class Comparison(NamedTuple):
         wanted = len(self.arms) * len(RATES) * len(TUNING_SEEDS)
         if tried < wanted:
             raise NotTunedError(
-                f"Expected every method of {self.title} on {self.task.env_id} tried with all rates {list(RATES)} on "
+                f"Expected every method of {self.title} on {(self.task.tuned_on or self.task).env_id} tried with all rates {list(RATES)} on "
                 f"seeds {list(TUNING_SEEDS)}; got {tried} of {wanted} runs. Fix: python -m benchmarks study NAME tune."
             )
         mean = {name: {rate: float(np.mean(one)) for rate, one in rates.items()} for name, rates in areas.items()}
         return {name: max(RATES, key=rates.__getitem__) for name, rates in mean.items()}
 
     def _tuning(self, arm: Arm, rate: float, seed: int) -> Job:
-        return self.task.job(arm.algorithm, seed, tests=False, **arm.arguments, learning_rate=rate)
+        task = self.task.tuned_on or self.task
+        return task.job(arm.algorithm, seed, tests=False, **arm.arguments, learning_rate=rate)
 
 
 def area(piece: Piece) -> float:

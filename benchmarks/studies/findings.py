@@ -113,6 +113,7 @@ class Findings(NamedTuple):
             "evaluation": {"every": task.evaluation.every, "episodes": task.evaluation.episodes},
             "rates": list(RATES),
             "tuning_seeds": list(TUNING_SEEDS),
+            "tuned_on": (task.tuned_on or task).name,
             "tuning": {
                 name: {f"{rate:g}": [round(one, 4) for one in areas] for rate, areas in rates.items()}
                 for name, rates in self.tuning.items()
