@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.environment import RESULTS, describe_machine
 from benchmarks.our_loop import SETTINGS, Options, OurLoop
+from benchmarks.runner.files import write_bytes
 from benchmarks.synthetic import TaskSizes
 
 matplotlib.use("Agg")
@@ -133,27 +134,41 @@ def _panel(axis: Any, xs: list[int], ys: list[float], label: str) -> None:  # no
     axis.legend(frameon=False)
 
 
+def known() -> dict[str, dict[str, Any]]:
+    """What was measured before, by study."""
+    path = RESULTS / "scaling.json"
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text())["studies"] if path.exists() else {}
+    return {name: found[name] for name in STUDIES if name in found}
+
+
+def measured(name: str, runs: int) -> dict[str, Any]:
+    """A whole study."""
+    study, points = STUDIES[name], []
+    for value in study.values:
+        points.append(measure(study, value, runs))
+        print(f"{study.label} {value}: {points[-1].ms} ms", flush=True)
+    found = {
+        "exponent": round(exponent(points, lambda point: (point.value, point.ms)), 3),
+        "points": [point._asdict() for point in points],
+    }
+    if name == "written":
+        found["buffer_exponent"] = round(exponent(points, lambda point: (point.tokens, point.buffer_bytes)), 3)
+    return found
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="How the cost of an environment step grows.")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES), help="measured anew; all")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, dict[str, Any]] = {}
-    for name, study in STUDIES.items():
-        points = []
-        for value in study.values:
-            points.append(measure(study, value, options.runs))
-            print(f"{study.label} {value}: {points[-1].ms} ms", flush=True)
-        found[name] = {
-            "exponent": round(exponent(points, lambda point: (point.value, point.ms)), 3),
-            "points": [point._asdict() for point in points],
-        }
-        if name == "written":
-            grown = exponent(points, lambda point: (point.tokens, point.buffer_bytes))
-            found[name]["buffer_exponent"] = round(grown, 3)
-    (RESULTS / "scaling.json").write_text(json.dumps({**describe_machine(), "studies": found}, indent=1) + "\n")
-    draw(found)
+    for name in options.studies:
+        found = {**known(), name: measured(name, options.runs)}
+        content = {**describe_machine(), "studies": {one: found[one] for one in STUDIES if one in found}}
+        write_bytes(RESULTS / "scaling.json", (json.dumps(content, indent=1) + "\n").encode())
+    if set(known()) == set(STUDIES):
+        draw(known())
 
 
 if __name__ == "__main__":
