@@ -45,7 +45,7 @@ OUTCOMES = {
     "unknown data": {NAME, ATTRIBUTE},
     "table habits": {ATTRIBUTE},
     "returns nothing": {ATTRIBUTE},
-    "returns predictions": {ATTRIBUTE, "NotFittedError", TYPE},
+    "returns predictions": {ATTRIBUTE, "NotFittedError", TYPE, VALUE},
     "no probabilities": {ATTRIBUTE},
     "banned": {"must not be used here"},
     "syntax": {SYNTAX},
@@ -83,11 +83,10 @@ def test_sound_bodies_run_on_every_table(name):
     assert np.ptp(areas) > 0.25  # there is something to learn
 
 
-@pytest.mark.xfail(strict=False, reason="the corpus has changed since; not looked into yet")
 def test_the_grammar_is_rich():
     rng = np.random.default_rng(0)
-    bodies = [random_code(rng) for _ in range(1500)]
-    assert len(set(bodies)) > 1300
+    bodies = [random_code(rng) for _ in range(4000)]
+    assert len(set(bodies)) > 3500
     classes = Counter(name for body in bodies for name in set(re.findall(r"\b[A-Z]\w+(?=\()", body)))
     assert len(classes) > 55
     nested = ("ColumnTransformer", "FeatureUnion", "VotingClassifier", "StackingClassifier", "BaggingClassifier")
@@ -97,14 +96,13 @@ def test_the_grammar_is_rich():
         assert part in text
 
 
-@pytest.mark.xfail(strict=False, reason="the corpus has changed since; not looked into yet")
 @pytest.mark.parametrize("mistake", ALL_MISTAKES)
 def test_every_mistake_occurs_and_has_its_outcome(mistake):
     rng, table = np.random.default_rng(4), load("iris")
     found = 0
     while found < 3:
         spoiled = spoilt(random_code(rng), rng)
-        if spoiled.mistake != mistake:
+        if spoiled.mistake != mistake or "DummyClassifier" in spoiled.code:  # which looks at no columns
             continue
         evaluation = evaluated(spoiled.code, table)
         found += 1
@@ -120,16 +118,17 @@ def test_a_seed_gives_the_same_lines(lines):
     assert list(coding_lines(5, np.random.default_rng(4))) != lines[:5]
 
 
-@pytest.mark.xfail(strict=False, reason="the corpus has changed since; not looked into yet")
 def test_prompts_are_varied_and_most_of_them_tell_of_an_earlier_attempt(lines):
-    titles = Counter(re.search(r"# Predict (.*?) with", " ".join(line.prompt.split("\n# "))).group(1) for line in lines)
+    titles = Counter(re.search(r"Predict (.*?) with", " ".join(line.prompt.split("\n# "))).group(1) for line in lines)
     assert len(titles) > 100
     assert titles["the wine table"] >= 2
     told = [line for line in lines if "# Attempt" in line.prompt]
     assert 0.55 < len(told) / len(lines) < 0.77
     said = "\n".join(line.prompt for line in told)
-    for part in ("it failed. NameError", "it failed. SyntaxError", "it ran, with a score of", "was not finished"):
+    for part in ("it failed. NameError", "it failed. SyntaxError", "it ran, with a score of"):
         assert part in said
+    said = said.replace("\n# ", " ")
+    assert any(part in said for part in ("not finished", "more than 30 seconds", "more than 1024 MiB", "could answer"))
 
 
 def test_mended_bodies_follow_failures(lines):
