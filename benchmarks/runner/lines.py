@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -54,7 +55,7 @@ def file_name(text: str) -> str:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The whole lines of a file; what a killed process left behind the last of them is passed over.
+    """The whole lines of a file; what a killed process or an editor left behind the last of them is passed over.
 
     Raises:
         ResultFileError: If the file cannot be read, or a whole line is no JSON object.
@@ -69,7 +70,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 def _lines_of(path: Path, lines: Iterator[bytes]) -> Iterator[Line]:
     end = 0
     for number, text in enumerate(lines, start=1):
-        if not text.endswith(b"\n"):
+        if not text.endswith(b"\n") or not (text.strip() or any(map(bytes.strip, lines))):
             return
         end += len(text)
         try:
@@ -114,6 +115,9 @@ class LineFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not os.fstat(self._file).st_size:  # nothing was begun: a file would say that something was
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                self.path.unlink()
         os.close(self._file)  # and with it the lock
 
     def lines(self) -> Iterator[Line]:

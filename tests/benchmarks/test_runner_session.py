@@ -221,6 +221,23 @@ def test_a_damaged_line_is_named(undisturbed: Path) -> None:
         measure(_plan(), undisturbed)
 
 
+def test_blank_lines_at_the_end_do_no_harm(undisturbed: Path) -> None:
+    whole = undisturbed.read_bytes()
+    undisturbed.write_bytes(whole + b"\n \n")
+    assert measure(_plan(), undisturbed).played == 0
+    assert undisturbed.read_bytes() == whole
+    lines = whole.splitlines(keepends=True)
+    undisturbed.write_bytes(b"".join([*lines[:2], b"\n", *lines[2:]]))
+    with pytest.raises(ResultFileError, match="line 3 of"):
+        measure(_plan(), undisturbed)
+
+
+def test_what_did_not_begin_leaves_no_file(tmp_path: Path) -> None:
+    with LineFile(tmp_path / "x.jsonl"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_steps_that_are_missing_are_told(undisturbed: Path) -> None:
     data = steps_file(undisturbed).read_bytes()
     steps_file(undisturbed).write_bytes(data[: len(data) // 2])
