@@ -158,8 +158,9 @@ _POCKET_NUMBERS = {
     "min_advantage_std": 0.01,
 }
 """The constructors' defaults, tuned for POAD; written down, so that a run of a preset outlives a change of them."""
-_CODER_NUMBERS = {"n_steps": 32, "ent_coef": 0.0}
-"""What is otherwise with the pocket coder."""
+_CODER_NUMBERS = {"n_steps": 32, "ent_coef": 0.0, "learning_rate": 3e-3}
+_CODER_LORA = {"r": 16, "lora_alpha": 16, "target_modules": "all-linear"}
+"""What is otherwise with the pocket coder. With the defaults an update used a fifteenth of `target_kl`."""
 
 
 def _pocket(task: str) -> Preset:
@@ -177,9 +178,10 @@ def _pocket(task: str) -> Preset:
 
 def _pocket_coder() -> Preset:
     token = {**_POCKET_NUMBERS, **_CODER_NUMBERS, **_FREE, "gae_lambda_token": 1.0}
-    methods = {name: {**token, "policy_kwargs": {"model": "pocket-coder"}} for name in ("POAD", "NTPO")}
-    note = "Starting points for the embedded pocket coder, tried on one table with POAD; not tuned."
-    return Preset("pocket coder, datascicoding", note, n_envs=4, minibatches=dict.fromkeys(methods, 2), methods=methods)
+    policy = {"model": "pocket-coder", "lora": _CODER_LORA}
+    methods = {name: {**token, "policy_kwargs": policy} for name in ("POAD", "NTPO")}
+    note = "For the embedded pocket coder; of a few settings the one that learned fastest in trials of POAD on wine."
+    return Preset("pocket coder, datascicoding", note, n_envs=4, minibatches=dict.fromkeys(methods, 8), methods=methods)
 
 
 _paper = partial(_published, source="the paper's appendix (arXiv 2405.15821)", n_steps=32)

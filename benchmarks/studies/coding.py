@@ -18,7 +18,7 @@ _FORMAT = 1
 MODEL = "pocket-coder"
 N_ENVS = 16
 """Environments side by side. The preset has 4; decoding costs the same for all that decode together."""
-_N_STEPS, _MINIBATCHES = 8, 2
+_N_STEPS, _MINIBATCHES = 8, 8
 LEARNERS = ("POAD", "NTPO")
 CONTROLS = ("untrained", "RandomCoder")
 """Those that learn nothing: the same model as it ships, whose best code is that of best-of-N; and the grammar."""
