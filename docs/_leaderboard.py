@@ -36,7 +36,7 @@ def episode_fields(_: str) -> str:
 
 
 def leaderboard_families(_: str) -> str:
-    """Every agent over the tasks of a family, best first."""
+    """Every agent over the tasks of a family: those that have played most of them first, best first among equals."""
     ranked = []
     for name, family in FAMILIES.items():
         for entry in entries():
@@ -46,8 +46,8 @@ def leaderboard_families(_: str) -> str:
                 score, success = estimate(scored), estimate(_strata(tasks, "success"))
                 cells = (markdown_text(entry["agent"]["name"]), str(len(scored)))
                 cells += (shown(score, METRICS["discounted_return"]), shown(success, METRICS["success"]))
-                ranked.append((family.title, -score.value, cells))
-    rows = [(family, *cells) for family, _, cells in sorted(ranked, key=lambda one: (one[0], one[1]))]
+                ranked.append(((family.title, -len(scored), -score.value), cells))
+    rows = [(place[0], *cells) for place, cells in sorted(ranked)]
     return table(("family", "agent", "tasks", "IQM of scores, random 0, oracle 1", "IQM of success"), rows)
 
 
