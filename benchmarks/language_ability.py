@@ -13,6 +13,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.environment import describe_machine
-from benchmarks.language_changes import Change, Scores, changes
+from benchmarks.language_changes import Change, changes
 from benchmarks.runner.errors import BenchmarkError
 from benchmarks.runner.files import write_bytes
 from lang_envs.cli.common import console
@@ -144,7 +145,7 @@ def compare(
     """
     from stable_baselines3.common.utils import get_device
 
-    harness = _harness()
+    harness, place = _harness(), str(get_device(device))
     manager = import_module("lm_eval.tasks").TaskManager(include_path=None if include is None else str(include))
     unknown = [name for name in tasks if not manager.match_tasks([name])]
     if unknown or not tasks:
@@ -153,22 +154,19 @@ def compare(
             "Fix: see `lm-eval ls tasks`, or name the folder of your own with --include."
         )
 
-    def answers(arguments: Mapping[str, Any]) -> Scores:
-        found: Scores = harness.simple_evaluate(
-            model="hf",
-            model_args=dict(arguments),
-            tasks=list(tasks),
-            num_fewshot=few_shot,
-            batch_size=batch_size,
-            device=str(get_device(device)),
-            limit=limit,
-            task_manager=manager,
-            bootstrap_iters=1_000,
-        )
-        return found
-
+    answers = partial(
+        harness.simple_evaluate,
+        model="hf",
+        tasks=list(tasks),
+        num_fewshot=few_shot,
+        batch_size=batch_size,
+        device=place,
+        limit=limit,
+        task_manager=manager,
+        bootstrap_iters=1_000,
+    )
     try:
-        return list(changes(answers(models.before), answers(models.after)))
+        return list(changes(*(answers(model_args=dict(one)) for one in (models.before, models.after))))
     except (OSError, ConnectionError) as error:  # a model or a data set that is not here
         raise LanguageAbilityError(
             f"Expected the models and the questions of {', '.join(tasks)}; got {type(error).__name__}: "

@@ -9,6 +9,7 @@ bodies, and the time that an evaluation took. Writes results/pocket_coder.json a
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from scipy import stats
 from stable_baselines3.common.env_util import make_vec_env
 
 from benchmarks.environment import RESULTS, describe_machine
+from benchmarks.runner.files import write_bytes
 from lang_envs.datascicoding.evaluation import Status
 from poad_sb3 import POAD
 
@@ -58,22 +60,34 @@ class Attempt(NamedTuple):
 
 
 def attempts_on(table: str, n_attempts: int, *, model: str = "pocket-coder", seed: int = 0) -> Iterator[Attempt]:
-    """Attempts of the untrained model in whole episodes, some of them side by side."""
-    n_envs = min(8, n_attempts)
+    """Attempts of the untrained model in whole episodes, some of them side by side.
+
+    Raises:
+        ValueError: If there are to be none.
+    """
+    if n_attempts < 1:
+        raise ValueError(f"Expected at least one attempt; got {n_attempts}. Fix: --attempts 200.")
+    yield from itertools.islice(_attempts_on(table, min(8, n_attempts), model, seed), n_attempts)
+
+
+def _attempts_on(table: str, n_envs: int, model: str, seed: int) -> Iterator[Attempt]:
+    """Attempts without end."""
     vector = make_vec_env(f"DataSciCoding-{table}-v0", n_envs)
     kwargs = {"action_sampling": "free", "max_new_tokens": _MAX_NEW_TOKENS, "policy_kwargs": {"model": model}}
     agent = POAD("LLMPolicy", vector, seed=seed, **kwargs)
     env = agent.get_env()
     assert env is not None
     observation, firsts = env.reset(), [True] * n_envs
-    for _ in range(-(-n_attempts // n_envs)):
-        steps = agent.policy.act(observation)
-        observation, _, dones, infos = env.step(np.stack([step.env_action for step in steps]))
-        for step, first, info in zip(steps, firsts, infos, strict=True):
-            sizes = len(step.path.prompt), len(step.path.action)
-            yield Attempt(first, info["status"], info["auc_mean"], *sizes, info["wall_seconds"], info["code"])
-        firsts = dones.tolist()
-    env.close()
+    try:
+        while True:
+            steps = agent.policy.act(observation)
+            observation, _, dones, infos = env.step(np.stack([step.env_action for step in steps]))
+            for step, first, info in zip(steps, firsts, infos, strict=True):
+                sizes = len(step.path.prompt), len(step.path.action)
+                yield Attempt(first, info["status"], info["auc_mean"], *sizes, info["wall_seconds"], info["code"])
+            firsts = dones.tolist()
+    finally:
+        env.close()
 
 
 def summary_of(attempts: Sequence[Attempt]) -> dict[str, Any]:
@@ -134,7 +148,7 @@ def _table(found: Mapping[str, Mapping[str, Any]]) -> Table:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="What the pocket coder writes before it is trained.")
-    parser.add_argument("--attempts", type=int, default=400, help="on each table")
+    parser.add_argument("--attempts", type=int, default=200, help="on each table")
     parser.add_argument("--model", default="pocket-coder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
@@ -149,10 +163,7 @@ def main() -> None:
     settings = {"max_new_tokens": _MAX_NEW_TOKENS, "temperature": 1.0, "model": options.model, "seed": options.seed}
     seconds = round(time.perf_counter() - started, 1)
     result = {**describe_machine(), "settings": settings, "seconds": seconds, "tables": found}
-    options.out.mkdir(parents=True, exist_ok=True)
-    scratch = options.out / "pocket_coder.json.part"
-    scratch.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    scratch.replace(options.out / "pocket_coder.json")
+    write_bytes(options.out / "pocket_coder.json", (json.dumps(result, indent=1) + "\n").encode())
     plot(found, options.out / "pocket_coder.png")
 
 

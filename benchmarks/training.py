@@ -17,7 +17,7 @@ from benchmarks.evaluation import Summary, play, policy_agent, summarize
 from poad_sb3 import POAD
 from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
-__all__ = ["Curve", "plot_curves", "train"]
+__all__ = ["Curve", "FirstRatioWatch", "plot_curves", "train"]
 
 _EVALUATION_SEED = 10_000
 
@@ -31,7 +31,7 @@ class Curve(NamedTuple):
         summaries: What they found.
         train_seconds: Wall time without the evaluations.
         cpu_seconds: Processor time, likewise; on one thread, the wall time of a machine with nothing else to do.
-        first_ratio_error: The largest of all updates.
+        first_ratio_error: The largest of all updates; None if one of them was no number.
     """
 
     seed: int
@@ -39,36 +39,54 @@ class Curve(NamedTuple):
     summaries: list[Summary]
     train_seconds: float
     cpu_seconds: float
-    first_ratio_error: float
+    first_ratio_error: float | None
 
 
-class _Watch(BaseCallback):
-    """Evaluates at rollout boundaries and keeps the largest first-minibatch ratio error."""
+class FirstRatioWatch(BaseCallback):
+    """Keeps the largest first-minibatch ratio error of a training run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._largest = 0.0
+
+    @property
+    def largest_ratio_error(self) -> float | None:
+        """None if one of them was no number."""
+        return self._largest if np.isfinite(self._largest) else None
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self._note()
+
+    def _on_training_end(self) -> None:
+        self._note()
+
+    def _note(self) -> None:
+        logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
+        self._largest = float(np.maximum(self._largest, logged))  # unlike max() it keeps NaN
+
+
+class _Watch(FirstRatioWatch):
+    """Evaluates at rollout boundaries too."""
 
     def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int) -> None:
         super().__init__()
         self.env_id, self.env_kwargs, self.every, self.n_episodes = env_id, env_kwargs, every, n_episodes
         self.steps: list[int] = []
         self.summaries: list[Summary] = []
-        self.ratio_error = 0.0
         self.evaluation_seconds = self.evaluation_cpu_seconds = 0.0
 
     def _on_rollout_start(self) -> None:
-        self._note_ratio_error()
+        super()._on_rollout_start()
         if not self.steps or self.num_timesteps - self.steps[-1] >= self.every:
             self.evaluate()
 
-    def _on_step(self) -> bool:
-        return True
-
     def _on_training_end(self) -> None:
-        self._note_ratio_error()
+        super()._on_training_end()
         if not self.steps or self.num_timesteps > self.steps[-1]:
             self.evaluate()
-
-    def _note_ratio_error(self) -> None:
-        logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
-        self.ratio_error = max(self.ratio_error, float(logged))
 
     def evaluate(self) -> None:
         started, worked = time.perf_counter(), time.process_time()
@@ -116,7 +134,7 @@ def train(
     model.learn(steps, callback=watch, progress_bar=progress_bar)
     seconds = time.perf_counter() - started - watch.evaluation_seconds
     cpu = time.process_time() - worked - watch.evaluation_cpu_seconds
-    return model, Curve(seed, watch.steps, watch.summaries, seconds, cpu, watch.ratio_error)
+    return model, Curve(seed, watch.steps, watch.summaries, seconds, cpu, watch.largest_ratio_error)
 
 
 def plot_curves(curves: list[Curve], lines: dict[str, float], title: str, path: Path, label: str) -> None:

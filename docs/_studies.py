@@ -29,17 +29,20 @@ def _read(name: str) -> Content | None:
 
 def study_results(name: str) -> str:
     """All that a study found."""
-    study = next(one for one in ALL if one.name == name)
     content = _read(name)
     if content is None:
         return f"No results are committed yet; {code(f'python -m benchmarks study {name}')} makes them."
     parts = [_KINDS[name](content) if name in _KINDS else _compared(content), *_pictures(name)]
     if content.get("missing"):
         parts.append(f"Not run yet: {'; '.join(one.rstrip('.') for one in content['missing'])}.")
-    versions = ", ".join(f"{package} {version}" for package, version in content["versions"].items())
-    hardware = f"{content['cpu']}, {content['cores']} cores; Python {content['python']}, {versions}"
-    parts.append(f"Made by {code(f'python -m benchmarks study {study.name}')} on {hardware}.")
+    machines = content["measured_with"]
+    made = [f"{one['cpu']}, {one['cores']} cores; Python {one['python']}, {_versions(one)}" for one in machines]
+    parts.append(f"Made by {code(content['command'])}" + (f"; runs on {' and on '.join(made)}." if made else "."))
     return "\n\n".join(parts)
+
+
+def _versions(machine: Mapping[str, Any]) -> str:
+    return ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
 
 
 def _pictures(name: str, up: str = "") -> list[str]:
@@ -53,7 +56,7 @@ def _pictures(name: str, up: str = "") -> list[str]:
 
 def _compared(content: Content) -> str:
     parts = []
-    heads = {"differs": "Where the order is not the paper's", "agrees": "Where it is"}
+    heads = {"differs": "In another order than in the paper", "agrees": "In the paper's order"}
     for key, head in heads.items():
         if content[key]:
             parts.append(f"**{head}**\n\n" + "\n".join(f"* {one}" for one in content[key]))
@@ -67,7 +70,7 @@ def _methods(one: Content, content: Content) -> str:
     rows = [
         (
             name,
-            f"{found['learning_rate']:g}",
+            f"{found['learning_rate']:g}{'*' if found['at_edge_of_rates'] else ''}",
             str(len(found["seeds"])),
             f"{found['untrained']:.3f}",
             _interval(found["area"]),
@@ -82,6 +85,8 @@ def _methods(one: Content, content: Content) -> str:
     exact = content["references"].get(one["env"])
     levels = "" if exact is None else f" Random {exact['random']:.3f}, oracle {exact['oracle']:.3f}."
     told = f"{one['steps']:,} steps, {one['evaluation']['episodes']} episodes every {one['evaluation']['every']:,}."
+    if any(found["at_edge_of_rates"] for found in one["methods"].values()):
+        told += " *: the smallest or the largest rate that was tried."
     return f"**{one['env']}, {one['title']}.** {told}{levels}\n\n{table(head, rows)}"
 
 
@@ -226,6 +231,7 @@ def _coded(content: Content) -> str:
         f"{tuning['attempts']:,} attempts each).",
         *(_coded_table(name, one) for name, one in content["tables"].items()),
         f"{content['statistics'].capitalize()}.",
+        "\n".join(f"* {one}" for one in content["remarks"]),
     ]
     return "\n\n".join(parts)
 

@@ -12,7 +12,9 @@ from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Job
 from benchmarks.runner.records import key_of
 
-__all__ = ["Rollout", "RolloutStep", "read_rollout"]
+__all__ = ["CUT_OFF", "Rollout", "RolloutStep", "read_rollout"]
+
+CUT_OFF = " The episode was cut off by its time limit, and is credited as if it had ended there."
 
 
 class RolloutStep(NamedTuple):
@@ -110,5 +112,5 @@ def _rollout(header: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, A
         f"gamma {credit['gamma']:g}, lambda {credit['gae_lambda']:g} between actions; inside: 1 (POAD), gamma (NTPO)."
     )
     if steps[-1]["truncated"] and not steps[-1]["terminated"]:
-        remark += " The episode was cut off by its time limit, and is credited as if it had ended there."
+        remark += CUT_OFF
     return Rollout(f"{header['agent']['name']}, {job}", columns, rows, remark)

@@ -7,6 +7,8 @@ with replacement within every task, never across tasks, so that easy and hard ta
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,6 +27,7 @@ __all__ = [
     "learning_curve",
     "mean",
     "probability_of_improvement",
+    "rank_test",
 ]
 
 Floats = NDArray[np.float64]
@@ -35,6 +38,8 @@ Statistic = Callable[[Floats], Floats]
 
 LEVEL, RESAMPLES = 0.95, 5_000
 _SEED = 0
+_MOST_DIVISIONS = 20_000
+"""Of scores into two groups; where there are more, as many are drawn."""
 
 
 class Estimate(NamedTuple):
@@ -109,6 +114,31 @@ def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
         times_x, times_y = _counts(_draws(len(x), rng)), _counts(_draws(len(y), rng))
         drawn += ((times_x @ wins) * times_y).sum(axis=1) / (wins.size * len(first))
     return _with_interval(value, drawn, [*first, *second])
+
+
+def rank_test(first: Floats, second: Floats) -> float:
+    """How probable it is that seeds of one distribution differ at least as much in ranks as these two groups do.
+
+    The exact two-sided permutation test of Mann and Whitney's U, ties included: of all ways to divide the scores into
+    groups of these sizes, the share whose probability of improvement is as far from a half. Three seeds against three
+    cannot come below 0.1, four against four below 0.029.
+
+    Args:
+        first: Scores, `[a]`.
+        second: Scores, `[b]`.
+    """
+    both = np.concatenate([first, second])
+    wins = _wins(both, both)
+    n, n_first = len(both), len(first)
+    if math.comb(n, n_first) > _MOST_DIVISIONS:
+        chosen = np.random.default_rng(_SEED).permuted(np.tile(np.arange(n), (_MOST_DIVISIONS, 1)), axis=1)[:, :n_first]
+    else:
+        chosen = np.array(list(itertools.combinations(range(n), n_first)))
+    member = np.zeros((len(chosen), n))
+    np.put_along_axis(member, chosen, 1.0, axis=1)
+    apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
+    here = abs(float(_wins(first, second).mean()) - 0.5)
+    return float((apart >= here - 1e-9).mean())
 
 
 def _wins(x: Floats, y: Floats) -> Floats:

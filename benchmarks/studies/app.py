@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 
 from benchmarks.environment import describe_machine
 from benchmarks.runner.files import write_bytes
+from benchmarks.studies.arms import FINAL_SEEDS
 from benchmarks.studies.errors import StudyError
 from benchmarks.studies.jobs import Work
 from benchmarks.studies.pieces import STUDIES, Pieces
@@ -57,7 +59,9 @@ def run_study(
     ] = Action.RUN,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
     seeds: Annotated[str, typer.Option(metavar="N,N", help="Seeds of the reported runs.")] = "0,1,2",
-    tasks: Annotated[str, typer.Option(metavar="NAME,NAME", help="Tasks; all that the study has by default.")] = "",
+    tasks: Annotated[
+        str, typer.Option(metavar="NAME,NAME", help="Tasks that are run, all by default; the report is of all.")
+    ] = "",
     budget: Annotated[
         float | None, typer.Option(min=0, metavar="MINUTES", help="Begin no other run after this time.")
     ] = None,
@@ -67,10 +71,11 @@ def run_study(
     chosen = find_study(name)
     options = Options(_numbers(seeds), [one for one in tasks.split(",") if one], tuning_only=action is Action.TUNE)
     pieces = Pieces(out / "pieces")
+    list(chosen.jobs(options, pieces))  # what is wrong with the options is said before anything is done
     if action is not Action.REPORT:
         _work(chosen, options, pieces, workers, budget)
     if action is not Action.TUNE:
-        for line in write_report(chosen, options, pieces, out):
+        for line in write_report(chosen, options.seeds, pieces, out):
             console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -105,10 +110,21 @@ def _work(chosen: Study, options: Options, pieces: Pieces, workers: int, budget:
     console().print(f"{chosen.name}: {done.n_done} runs done.{more}", highlight=False)
 
 
-def write_report(chosen: Study, options: Options, pieces: Pieces, folder: Path) -> list[str]:
-    """Write NAME.json and the pictures. Returns what to say, the files at the end."""
-    report = chosen.report(options, pieces)
-    content = {"study": chosen.name, "told": chosen.told, **describe_machine(), **report.content}
+def write_report(chosen: Study, seeds: Sequence[int], pieces: Pieces, folder: Path) -> list[str]:
+    """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
+
+    Args:
+        chosen: The study.
+        seeds: That were asked for.
+        pieces: What there is.
+        folder: Where the files go.
+
+    Returns:
+        What to say, the files at the end.
+    """
+    report = chosen.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds}))), pieces)
+    about = {"study": chosen.name, "told": chosen.told, "command": f"python -m benchmarks study {chosen.name}"}
+    content = {**about, "measured_with": pieces.machines(), **report.content}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     written = [write_bytes(folder / f"{chosen.name}.json", f"{text}\n".encode())]
     written += [make(folder / f"{chosen.name}{ending}.png") for ending, make in report.pictures.items()]

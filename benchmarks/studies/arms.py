@@ -118,8 +118,9 @@ class Comparison(NamedTuple):
         wanted = len(self.arms) * len(RATES) * len(TUNING_SEEDS)
         if tried < wanted:
             raise NotTunedError(
-                f"Expected every method of {self.title} on {(self.task.tuned_on or self.task).env_id} tried with all rates {list(RATES)} on "
-                f"seeds {list(TUNING_SEEDS)}; got {tried} of {wanted} runs. Fix: python -m benchmarks study NAME tune."
+                f"Expected every method of {self.title} on {(self.task.tuned_on or self.task).env_id} tried with all "
+                f"rates {list(RATES)} on seeds {list(TUNING_SEEDS)}; got {tried} of {wanted} runs. "
+                "Fix: python -m benchmarks study NAME tune."
             )
         mean = {name: {rate: float(np.mean(one)) for rate, one in rates.items()} for name, rates in areas.items()}
         return {name: max(RATES, key=rates.__getitem__) for name, rates in mean.items()}
@@ -139,12 +140,11 @@ def check_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """The seeds themselves.
 
     Raises:
-        StudyError: If they are none, or rates are chosen on one of them.
+        StudyError: If they are none, repeated or negative, or rates are chosen on one of them.
     """
-    tuned = sorted(set(seeds) & set(TUNING_SEEDS))
-    if tuned or not seeds or len(set(seeds)) < len(seeds):
+    if set(seeds) & set(TUNING_SEEDS) or not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise StudyError(
-            f"Expected distinct seeds that nothing was tuned on; got {list(seeds)}. "
-            f"Fix: leave out {tuned or 'repetitions'}, such as {' '.join(map(str, FINAL_SEEDS))}."
+            f"Expected distinct seeds, 0 or more, none of those that rates are chosen on {list(TUNING_SEEDS)}; got "
+            f"{list(seeds) or 'none'}. Fix: --seeds {','.join(map(str, FINAL_SEEDS))}."
         )
     return seeds

@@ -40,7 +40,7 @@ METHODS = ("POAD", "NTPO", "TWOSOME", "ARCHER")
 
 _BY_CANDIDATES = {"action_sampling": "candidates"}
 SAME_POLICY: tuple[Arm, ...] = tuple(Arm(name, name, _BY_CANDIDATES) for name in METHODS)
-"""All act by TWOSOME's softmax over whole candidates, so that credit is the only difference."""
+"""All act by TWOSOME's softmax over whole candidates; what they differ in is credit, and TWOSOME in the loss of it."""
 OWN_POLICY: tuple[Arm, ...] = tuple(
     Arm(name, name, _BY_CANDIDATES if name == "TWOSOME" else {"action_sampling": "trie"}) for name in METHODS
 )

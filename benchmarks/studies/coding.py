@@ -24,6 +24,7 @@ CONTROLS = ("untrained", "RandomCoder")
 """Those that learn nothing: the same model as it ships, whose best code is that of best-of-N; and the grammar."""
 FRESH_SPLITS = tuple(range(5, 25))
 """Random states of halves that no reward was paid for."""
+_SAMPLING = ("action_sampling", "max_new_tokens")
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -35,7 +36,7 @@ class CodingJob(NamedTuple):
         table: Key of `DATASETS`.
         attempts: How many bodies are evaluated. One that was evaluated before counts, though it costs no time.
         seed: Of everything random.
-        arguments: Of the algorithm, all that matter; none for controls.
+        arguments: Of the algorithm, all that matter; of the untrained model what it is sampled by; none of the grammar.
         fresh_splits: Random states of the halves on which the best code is scored again; none leaves that out.
     """
 
@@ -60,7 +61,7 @@ class CodingJob(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """All that the result depends on, as JSON reads it back; the model by its checksum."""
         model = None if self.method == "RandomCoder" else _checksum()
-        told = {"format": _FORMAT, **self._asdict(), "env_kwargs": self.env_kwargs, "model": model}
+        told = {"format": _FORMAT, **self._asdict(), "env_kwargs": self.env_kwargs, "model": model, "n_envs": N_ENVS}
         read_back: dict[str, Any] = json.loads(json.dumps(told, sort_keys=True))
         return read_back
 
@@ -85,7 +86,7 @@ class CodingJob(NamedTuple):
         return f"at the end {len(ran) / len(areas):.0%} run, AUC {mean}; best {best}; {result['seconds']} s"
 
     def __str__(self) -> str:
-        rate = f", learning rate {self.arguments['learning_rate']}" if self.arguments else ""
+        rate = f", learning rate {self.arguments['learning_rate']}" if self.method in LEARNERS else ""
         return f"{self.method} on {self.table}, {self.attempts:,} attempts{rate}, seed {self.seed}"
 
 
@@ -104,8 +105,11 @@ def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float
         seed: Of everything random.
         rate: Learning rate, of a learner.
     """
-    if method in CONTROLS:
+    if method == "RandomCoder":
         return CodingJob(method, table, attempts, seed)
+    if method == "untrained":
+        sampled = preset("pocket/datascicoding", LEARNERS[0])
+        return CodingJob(method, table, attempts, seed, {name: sampled[name] for name in _SAMPLING})
     rollout = {"n_steps": _N_STEPS, "batch_size": _N_STEPS * N_ENVS // _MINIBATCHES}  # as large as the preset's
     arguments = {**preset("pocket/datascicoding", method), **rollout, "learning_rate": rate}
     return CodingJob(method, table, attempts, seed, arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.runner.statistics import LEVEL, Estimate
 from benchmarks.studies.coding import CONTROLS, LEARNERS, ending
+from benchmarks.studies.findings import largest
 from benchmarks.studies.pieces import Piece
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "MEASURES",
     "WANTED_SHARE",
     "TableFindings",
+    "Verdict",
     "areas_of",
     "best_so_far",
     "interval_of",
@@ -30,7 +33,16 @@ FAILED = -1.0
 """Reward of code that does not run, as published."""
 WANTED_SHARE = 0.9
 _RESAMPLES, _SEED = 1_000, 0
-CLAIMS = ("reward rises", "share above 0.9", "AUC rises", "best-of-N beaten")
+CLAIMS = ("reward rises", f"share above {WANTED_SHARE}", "AUC rises", "best-of-N beaten")
+
+
+class Verdict(StrEnum):
+    """What the runs say of a claim. Of one seed it holds of that seed: its interval is that of attempts."""
+
+    YES = "yes"
+    NO = "no"
+    UNSETTLED = "not settled"
+    UNKNOWN = "unknown"
 
 
 def areas_of(areas: Sequence[float | None]) -> Floats:
@@ -164,21 +176,24 @@ class TableFindings(NamedTuple):
         return found
 
     def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
-        """In how many of the common seeds the best code is better than the control's, and of how many; None of none."""
-        ours, theirs = self.bests(method, where), self.bests(control, where)
-        common = ours.keys() & theirs.keys()
-        return (sum(ours[seed] > theirs[seed] for seed in common), len(common)) if common else None
+        """In how many of the common seeds the best code is better than the control's, and of how many; None of none.
 
-    def claims(self, method: str) -> dict[str, bool | None]:
-        """What is claimed of a learner, by `CLAIMS`; None where it cannot be said yet."""
-        reward, area = self.rise(method, "reward"), self.rise(method, "area")
-        share = measured(_share, self.ends(method)) if self.runs[method] else None
+        A run without any code that runs there has lost, against whatever else.
+        """
+        ours, theirs = self.bests(method, where), self.bests(control, where)
+        common = self.runs[method].keys() & self.runs[control].keys()
+        won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
+        return (won, len(common)) if common else None
+
+    def claims(self, method: str) -> dict[str, Verdict]:
+        """What is claimed of a learner, by `CLAIMS`."""
+        share = interval_of(_share, self.ends(method)) if self.runs[method] else None
         best = self.beats(method, "untrained", "fresh")
         found = (
-            None if reward is None else _above_zero(reward),
-            None if share is None else share > WANTED_SHARE,
-            None if area is None else _above_zero(area),
-            None if best is None else 2 * best[0] > best[1],
+            _judged(self.rise(method, "reward"), 0.0),
+            _judged(share, WANTED_SHARE),
+            _judged(self.rise(method, "area"), 0.0),
+            Verdict.UNKNOWN if best is None else _counted(*best),
         )
         return dict(zip(CLAIMS, found, strict=True))
 
@@ -208,12 +223,24 @@ class TableFindings(NamedTuple):
             control: {where: self.beats(method, control, where) for where in ("paid", "fresh")} for control in CONTROLS
         }
         told["claims"] = self.claims(method)
-        told["largest_first_ratio_error"] = max(one["largest_first_ratio_error"] for one in runs.values())
+        told["largest_first_ratio_error"] = largest([one["largest_first_ratio_error"] for one in runs.values()])
         return told
 
 
-def _above_zero(one: Estimate) -> bool:
-    return one.low is not None and one.low > 0
+def _judged(one: Estimate | None, wanted: float) -> Verdict:
+    """Whether a value is above what is wanted: its whole interval, or none of it."""
+    if one is None:
+        return Verdict.UNKNOWN
+    if one.low is None or one.high is None:
+        return Verdict.NO  # nothing ran
+    if one.low > wanted:
+        return Verdict.YES
+    return Verdict.NO if one.value <= wanted else Verdict.UNSETTLED
+
+
+def _counted(won: int, of: int) -> Verdict:
+    """All seeds, or none: anything between is no answer."""
+    return {of: Verdict.YES, 0: Verdict.NO}.get(won, Verdict.UNSETTLED)
 
 
 def _rounded(one: Estimate) -> dict[str, float | None]:
@@ -228,16 +255,25 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
     lines: list[tuple[bool, str]] = []
     for method in LEARNERS:
         by_table = {one.table: one.claims(method) for one in found}
+        seeds = {one.table: len(one.runs[method]) for one in found}
         for claim in CLAIMS:
-            holds = [table for table, said in by_table.items() if said[claim] is True]
-            fails = [table for table, said in by_table.items() if said[claim] is False]
-            if not holds and not fails:
-                continue
-            told = f"{method}, {claim}: on {len(holds)} of {len(holds) + len(fails)} tables"
-            told += f"; yes on {', '.join(holds)}" if holds else ""
-            told += f"; not on {', '.join(fails)}" if fails else ""
-            lines.append((not fails, f"{told}."))
-        whole = [table for table, said in by_table.items() if all(said[claim] is True for claim in CLAIMS[:3])]
-        if any(said[claim] is not None for said in by_table.values() for claim in CLAIMS):
-            lines.append((len(whole) >= 3, f"{method}, the first three together: on {len(whole)} tables."))
+            told = {said: _named(by_table, seeds, claim, said) for said in Verdict if said is not Verdict.UNKNOWN}
+            if any(told.values()):
+                parts = "; ".join(f"{said} on {', '.join(names)}" for said, names in told.items() if names)
+                lines.append((not told[Verdict.NO] and not told[Verdict.UNSETTLED], f"{method}, {claim}: {parts}."))
+        known = [said for said in by_table.values() if set(said.values()) != {Verdict.UNKNOWN}]
+        whole = sum(all(said[claim] is Verdict.YES for claim in CLAIMS[:3]) for said in known)
+        if known:
+            lines.append((whole >= 3, f"{method}, the first three together: on {whole} of {len(known)} tables."))
     return [told for _, told in sorted(lines, key=lambda one: one[0])]
+
+
+def _named(
+    by_table: Mapping[str, Mapping[str, Verdict]], seeds: Mapping[str, int], claim: str, said: Verdict
+) -> list[str]:
+    """Tables of which this is said of a claim, with the number of seeds that say it."""
+    return [
+        f"{table} ({seeds[table]} seed{'' if seeds[table] == 1 else 's'})"
+        for table, claims in by_table.items()
+        if claims[claim] is said
+    ]

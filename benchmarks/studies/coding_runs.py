@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 
 import poad_sb3
 from benchmarks.runner.episodes import make_text_env
 from benchmarks.studies.coding import MODEL, N_ENVS, CodingJob
+from benchmarks.training import FirstRatioWatch
 from lang_envs.datascicoding.coder import RandomCoder
 from lang_envs.datascicoding.datasets import load
 from lang_envs.datascicoding.env import BANNED
@@ -114,8 +114,8 @@ def _by_grammar(job: CodingJob) -> Iterator[Tried]:
 
 def _as_it_ships(job: CodingJob) -> Iterator[Tried]:
     """The untrained model in whole episodes, sampled as in training."""
-    arguments: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 128, "policy_kwargs": {"model": MODEL}}
-    model = poad_sb3.POAD("LLMPolicy", make_envs(job.env_id, job.env_kwargs, N_ENVS), seed=job.seed, **arguments)
+    envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
+    model = poad_sb3.POAD("LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": MODEL}, **job.arguments)
     env = model.get_env()
     assert env is not None
     observation = env.reset()
@@ -125,33 +125,23 @@ def _as_it_ships(job: CodingJob) -> Iterator[Tried]:
         yield from map(_tried, infos)
 
 
-def _by_learning(job: CodingJob) -> tuple[list[Tried], float]:
+def _by_learning(job: CodingJob) -> tuple[list[Tried], float | None]:
     """Training: every environment step is an attempt. Also the largest ratio error of a first minibatch."""
     kind = getattr(poad_sb3, job.method)
     watch = _Watch()
     model = kind("LLMPolicy", make_envs(job.env_id, job.env_kwargs, N_ENVS), seed=job.seed, **job.arguments)
     model.learn(job.attempts, callback=watch)
-    return watch.tried[: job.attempts], watch.ratio_error
+    return watch.tried[: job.attempts], watch.largest_ratio_error
 
 
-class _Watch(BaseCallback):
+class _Watch(FirstRatioWatch):
     def __init__(self) -> None:
         super().__init__()
         self.tried: list[Tried] = []
-        self.ratio_error = 0.0
 
     def _on_step(self) -> bool:
         self.tried.extend(map(_tried, self.locals["infos"]))
         return True
-
-    def _on_rollout_start(self) -> None:
-        self._note_ratio_error()
-
-    def _on_training_end(self) -> None:
-        self._note_ratio_error()
-
-    def _note_ratio_error(self) -> None:
-        self.ratio_error = max(self.ratio_error, float(self.logger.name_to_value.get("train/first_ratio_error", 0.0)))
 
 
 def _tried(info: dict[str, Any]) -> Tried:

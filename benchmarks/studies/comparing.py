@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.files import write_picture
@@ -66,7 +66,6 @@ class Comparing(NamedTuple):
             **told,
             "references": _references(findings),
             "comparisons": [one.told(self.claims) for one in findings],
-            "measured_with": _measured(findings, pieces, options.seeds),
         }
         return Report(content, self._pictures(findings), _lines(told))
 
@@ -85,8 +84,8 @@ class Comparing(NamedTuple):
 def _lines(told: Mapping[str, Sequence[str]]) -> list[str]:
     """For the terminal; where the paper is contradicted stands first."""
     heads = {
-        "differs": "Not as in the paper:",
-        "agrees": "As in the paper:",
+        "differs": "In another order than in the paper:",
+        "agrees": "In the paper's order:",
         "orderings": "Orderings:",
         "missing": "Missing:",
     }
@@ -99,18 +98,4 @@ def _references(findings: Sequence[Findings]) -> dict[str, dict[str, float]]:
         exact = references_of(env_id)
         if exact is not None:
             found[env_id] = {"discount": discount_of(env_id), **{k: round(v, 4) for k, v in exact._asdict().items()}}
-    return found
-
-
-def _measured(findings: Sequence[Findings], pieces: Pieces, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Hardware and versions that the final runs were made with, each once: runs of several machines say so."""
-    found: list[dict[str, Any]] = []
-    for one in findings:
-        arms = {arm.name: arm for arm in one.comparison.arms}
-        for name, finding in one.methods.items():
-            for seed in seeds:
-                job = one.comparison.final_job(arms[name], finding.learning_rate, seed)
-                told = {key: value for key, value in (pieces.measured(job) or {}).items() if key != "command"}
-                if told and told not in found:
-                    found.append(told)
     return found

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
 from benchmarks.runner.credit_picture import credit_picture
 from benchmarks.runner.files import write_picture
-from benchmarks.runner.rollouts import Rollout, RolloutStep
-from benchmarks.studies.arms import Task
+from benchmarks.runner.rollouts import CUT_OFF, Rollout, RolloutStep
+from benchmarks.studies.arms import Task, check_seeds
 from benchmarks.studies.errors import StudyError
 from benchmarks.studies.jobs import Evaluation, Job
 from benchmarks.studies.pieces import Piece, Pieces
@@ -40,10 +40,14 @@ def _job(task: Task, method: str, script: Sequence[str] = ()) -> Job:
 
 
 def _tasks(options: Options) -> list[Task]:
+    if _SEED not in check_seeds(options.seeds):
+        raise StudyError(
+            f"Expected seed {_SEED}, the only one here; got {list(options.seeds)}. Fix: leave out --seeds."
+        )
     wrong = [name for name in options.tasks if name not in TASKS]
     if wrong:
         raise StudyError(f"Expected tasks among {', '.join(TASKS)}; got {', '.join(wrong)}. Fix: name some of these.")
-    return [TASKS[name] for name in options.tasks or TASKS]
+    return [task for name, task in TASKS.items() if not options.tasks or name in options.tasks]
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
@@ -86,7 +90,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
         pictures[f"_{task.name}_one_critic"] = partial(_draw, one_critic)
         pictures[f"_{task.name}_own_critics"] = partial(_draw, own_critics)
         shares = content["tasks"][task.name]["differs_within_actions"]
-        lines.append(f"{task.env_id}: mean spread of advantages inside an action, of all spread: {shares}")
+        lines.append(f"{task.env_id}: share of the variance of advantages that is inside actions: {shares}")
     lines += [f"Missing: {one}" for one in content["missing"]]
     return Report(content, pictures, lines)
 
@@ -114,6 +118,8 @@ def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> 
         f"{whose}; gamma {GAMMA:g}, lambda {GAE_LAMBDA:g} between actions; inside: 1 (POAD), gamma (NTPO), "
         "whole actions (TWOSOME)."
     )
+    if player["rollout"][-1]["truncated"] and not player["rollout"][-1]["terminated"]:
+        remark += CUT_OFF
     title = f"An episode of POAD on {task.env_id} after {player['steps'][-1]:,} steps, seed {_SEED}"
     return Rollout(title, columns, steps, remark[0].upper() + remark[1:])
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from benchmarks.studies.arms import Arm, Comparison
-from benchmarks.studies.catalogue import METHODS, OWN_POLICY, SAME_POLICY, TASKS, find_tasks
+from benchmarks.studies.catalogue import OWN_POLICY, SAME_POLICY, TASKS, find_tasks
 from benchmarks.studies.comparing import Comparing
 from benchmarks.studies.findings import Claim
 
@@ -25,7 +25,19 @@ _TUNED = (
     "All other arguments are those of the pocket presets, which were once tuned for POAD with its own policy: an "
     "advantage of POAD that equal budgets of this study do not remove."
 )
-_FEW = "Three seeds are few: bootstrap intervals of so few are too narrow, and no more than a lower bound of the doubt."
+_FEW = (
+    "Three seeds are few: bootstrap intervals of so few are too narrow, and no more than a lower bound of the doubt. "
+    "Whether a difference may be chance is judged by the exact test of ranks, which three seeds against three never "
+    "settle."
+)
+_LOSSES = (
+    "TWOSOME's loss is that of whole actions: one ratio, clip and entropy for each, where the others have them for "
+    "tokens."
+)
+_UNDISCOUNTED = (
+    "With gamma 1 the kitchen is another problem: farming of chop rewards is worth more there than with 0.95, while "
+    "the return that is shown stays the same."
+)
 _PAPER = "arXiv 2405.15821, LLaMA2-7B with LoRA on A100s, 3 seeds:"
 
 
@@ -36,10 +48,10 @@ def _two_first(names: Sequence[str]) -> list[list[str]]:
 
 
 PANELS = {
-    "one policy for all (candidates), credit alone differs": SAME_POLICY,
+    "one policy for all (candidates)": SAME_POLICY,
     "each method's own policy": OWN_POLICY,
 }
-"""The headline, where credit is the only difference; and each method with the policy that it comes with."""
+"""The headline, where POAD, NTPO and ARCHER differ in credit alone; and each method with the policy it comes with."""
 
 
 def _curves(names: Sequence[str]) -> list[Comparison]:
@@ -56,10 +68,10 @@ CURVES = Comparing(
     "POAD, NTPO, TWOSOME and ARCHER on the four embodied tasks",
     "POAD, NTPO, TWOSOME and ARCHER with the pocket model: interquartile means over seeds, 95 % intervals",
     _curves,
-    tuple(Claim("POAD", name) for name in METHODS if name in ("NTPO", "TWOSOME")),
+    (Claim("POAD", "NTPO"), Claim("POAD", "TWOSOME", strict=False)),
     f"{_PAPER} on every task POAD reaches at least TWOSOME's final return, faster and with smaller spread, and NTPO is "
     "below POAD.",
-    (_TUNED, _KITCHEN, _FEW),
+    (_TUNED, _LOSSES, _KITCHEN, _FEW),
 )
 
 
@@ -99,5 +111,5 @@ GAMMA = Comparing(
     lambda names: [Comparison("discount between actions", task, GAMMAS) for task in find_tasks(names, _FIRST)],
     (Claim("POAD, 0.95", "POAD, 1"), Claim("TWOSOME, 0.95", "TWOSOME, 1")),
     f"{_PAPER} without a discount between actions both POAD and TWOSOME are much worse.",
-    (_TUNED, _KITCHEN, _FEW),
+    (_TUNED, _LOSSES, _KITCHEN, _UNDISCOUNTED, _FEW),
 )

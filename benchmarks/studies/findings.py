@@ -14,22 +14,37 @@ from benchmarks.runner.statistics import (
     estimate,
     learning_curve,
     probability_of_improvement,
+    rank_test,
 )
 from benchmarks.studies.arms import RATES, TUNING_SEEDS, Comparison, area
 from benchmarks.studies.errors import NotTunedError
 from benchmarks.studies.pieces import Piece, Pieces
 
-__all__ = ["MEASURES", "Claim", "Finding", "Findings", "find", "says"]
+__all__ = ["MEASURES", "SETTLED", "Claim", "Finding", "Findings", "find", "largest", "says"]
 
 MEASURES = ("area", "final")
 """What methods are compared by: the mean height of the learning curve, and its last point."""
+SETTLED = 0.05
+"""A difference that equal methods show more rarely than this is more than chance."""
 
 
 class Claim(NamedTuple):
-    """The paper has the first method at least level with the second."""
+    """What the paper has: the first method above the second, or at least level with it.
+
+    Attributes:
+        better: The first.
+        worse: The second.
+        strict: Whether level is not enough.
+    """
 
     better: str
     worse: str
+    strict: bool = True
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Both."""
+        return frozenset((self.better, self.worse))
 
 
 class Finding(NamedTuple):
@@ -66,7 +81,7 @@ class Finding(NamedTuple):
             **{measure: _told(estimate([self.scores(measure)])) for measure in MEASURES},
             **{f"{measure}s": self.scores(measure).round(4).tolist() for measure in MEASURES},
             "final_success": round(float(np.mean([one["success"][-1] for one in self.runs.values()])), 4),
-            "largest_first_ratio_error": max(one["largest_first_ratio_error"] for one in self.runs.values()),
+            "largest_first_ratio_error": largest([one["largest_first_ratio_error"] for one in self.runs.values()]),
             "cpu_seconds": round(float(np.mean([one["cpu_seconds"] for one in self.runs.values()])), 1),
             "curve": {name: getattr(curve, name).round(4).tolist() for name in Curve._fields},
         }
@@ -102,6 +117,10 @@ class Findings(NamedTuple):
         scores = [[self.methods[name].scores(measure)] for name in (first, second)]
         return probability_of_improvement(*scores)
 
+    def chance(self, first: str, second: str, measure: str) -> float:
+        """How probable it is that equal methods differ by chance as much as these two do; see `rank_test`."""
+        return rank_test(*(self.methods[name].scores(measure) for name in (first, second)))
+
     def told(self, claims: Sequence[Claim]) -> dict[str, Any]:
         """As JSON."""
         task = self.comparison.task
@@ -125,7 +144,13 @@ class Findings(NamedTuple):
                 {
                     "first": first,
                     "second": second,
-                    **{measure: _told(self.improvement(first, second, measure)) for measure in MEASURES},
+                    **{
+                        measure: {
+                            **_told(self.improvement(first, second, measure)),
+                            "chance": round(self.chance(first, second, measure), 4),
+                        }
+                        for measure in MEASURES
+                    },
                 }
                 for first, second in _pairs(self, claims)
             ],
@@ -139,8 +164,14 @@ def _told(one: Estimate) -> dict[str, float | None]:
 def _pairs(found: Findings, claims: Sequence[Claim]) -> Iterator[tuple[str, str]]:
     """The first method against each other, and what is claimed."""
     names = [arm.name for arm in found.comparison.arms]
-    wanted = dict.fromkeys([*((names[0], name) for name in names[1:]), *claims])
+    wanted = dict.fromkeys([*((names[0], name) for name in names[1:]), *((one.better, one.worse) for one in claims)])
     yield from ((first, second) for first, second in wanted if {first, second} <= found.methods.keys())
+
+
+def largest(errors: Sequence[float | None]) -> float | None:
+    """The largest of the errors; None if one of them is no number."""
+    known = [one for one in errors if one is not None]
+    return max(known) if len(known) == len(errors) else None
 
 
 def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findings:
@@ -176,7 +207,7 @@ def says(findings: Sequence[Findings], claims: Sequence[Claim]) -> dict[str, lis
     told: dict[str, list[str]] = {"differs": [], "agrees": [], "orderings": [], "missing": []}
     for one in findings:
         for claim in claims:
-            for measure in MEASURES if set(claim) <= one.methods.keys() else ():
+            for measure in MEASURES if claim.methods <= one.methods.keys() else ():
                 holds, sentence = _compared(one, claim, measure)
                 told["agrees" if holds else "differs"].append(sentence)
         if len(one.methods) > 1:
@@ -189,16 +220,18 @@ _NAMES = {"area": "area under the curve", "final": "final return"}
 
 
 def _compared(one: Findings, claim: Claim, measure: str) -> tuple[bool, str]:
-    better, worse = (estimate([one.methods[name].scores(measure)]) for name in claim)
-    probability = one.improvement(*claim, measure)
-    holds = better.value >= worse.value
-    verdict = "above" if better.value > worse.value else "level with" if holds else "below"
-    clear = probability.low is not None and (probability.low > 0.5 if holds else (probability.high or 0.0) < 0.5)
-    doubt = "" if clear else ", which these seeds do not settle"
+    """Whether a claim holds of the values as they are, and a sentence that says how far to trust it."""
+    pair = claim.better, claim.worse
+    better, worse = (estimate([one.methods[name].scores(measure)]).value for name in pair)
+    holds = better > worse or (better == worse and not claim.strict)
+    verdict = "above" if better > worse else "level with" if better == worse else "below"
+    probability, chance = one.improvement(*pair, measure), one.chance(*pair, measure)
+    seeds = " and ".join(str(len(one.methods[name].runs)) for name in pair)
+    doubt = "" if chance < SETTLED else f", which {seeds} seeds do not settle (p {chance:.2f})"
     interval = "" if probability.low is None else f" [{probability.low:.2f}, {probability.high:.2f}]"
     return holds, (
-        f"{one.where}, {_NAMES[measure]}: {claim.better} ({better.value:.3f}) is {verdict} {claim.worse} "
-        f"({worse.value:.3f}); probability that it does better {probability.value:.2f}{interval}{doubt}."
+        f"{one.where}, {_NAMES[measure]}: {claim.better} ({better:.3f}) is {verdict} {claim.worse} ({worse:.3f}); "
+        f"probability that it does better {probability.value:.2f}{interval}{doubt}."
     )
 
 

@@ -12,7 +12,7 @@ from benchmarks.runner.files import write_picture
 from benchmarks.runner.results import references_of
 from benchmarks.runner.statistics import Estimate, estimate, mean
 from benchmarks.studies.arms import Arm, Comparison, check_seeds
-from benchmarks.studies.catalogue import OWN_POLICY, TASKS
+from benchmarks.studies.catalogue import OWN_POLICY, TASKS, find_tasks
 from benchmarks.studies.curves import PANELS
 from benchmarks.studies.findings import find
 from benchmarks.studies.jobs import Job
@@ -34,6 +34,7 @@ def _untrained_job(arm: Arm, seed: int) -> Job:
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
     """The untrained model; then the runs of `curves`, which are tested on the unseen tasks too."""
+    find_tasks(options.tasks, [_TASK.name])
     if not options.tuning_only:
         yield from (_untrained_job(arm, seed) for arm in _UNTRAINED.values() for seed in check_seeds(options.seeds))
     yield from _COMPARISON.jobs(pieces, check_seeds(options.seeds), final=not options.tuning_only)

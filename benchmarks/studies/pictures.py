@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -48,7 +47,9 @@ def _curves_panel(axes: Axes, one: Findings) -> None:
     curves = {arm.name: one.methods[arm.name].curve for arm in one.comparison.arms if arm.name in one.methods}
     references = references_of(env_id)
     lines = {"oracle": references.oracle, "random": references.random} if references else {}
-    lines["untrained"] = float(np.mean([curve.values[0] for curve in curves.values()]))
+    begins = {float(curve.values[0]) for curve in curves.values()}
+    if len(begins) == 1:  # methods with policies of their own begin at levels of their own
+        lines["untrained"] = begins.pop()
     draw_curves(axes, curves, references=lines)
     seeds = sorted({len(curve.by_seed) for curve in curves.values()})
     axes.set(

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.environment import RESULTS
 from benchmarks.runner.files import write_bytes
+from benchmarks.studies.errors import StudyError
 from benchmarks.studies.jobs import Work
 
 __all__ = ["PIECES", "STUDIES", "Piece", "Pieces"]
@@ -41,10 +42,10 @@ class Pieces:
         file = self._file(job)
         return None if file is None else file["result"]
 
-    def measured(self, job: Work) -> Mapping[str, Any] | None:
-        """With what it was measured: command, hardware, versions."""
-        file = self._file(job)
-        return None if file is None else file["measured"]
+    def machines(self) -> list[dict[str, Any]]:
+        """Hardware and versions of all pieces that were found, each once: those of several machines say so."""
+        told = [{k: v for k, v in one["measured"].items() if k != "command"} for one in self._known.values()]
+        return [one for number, one in enumerate(told) if one not in told[:number]]
 
     def _file(self, job: Work) -> dict[str, Any] | None:
         name = job.name
@@ -55,6 +56,16 @@ class Pieces:
                 return None
             self._known[name] = read
         return self._known[name]
+
+    def require_room(self) -> None:
+        """Raise StudyError if no piece can be written: better now than after the training."""
+        try:
+            write_bytes(self.folder / ".room", b"").unlink(missing_ok=True)
+        except OSError as error:
+            raise StudyError(
+                f"Expected a folder that pieces can be written to; got {self.folder} ({error.strerror}). "
+                "Fix: name another with --out."
+            ) from error
 
     def put(self, job: Work, result: Piece, measured: Mapping[str, Any]) -> Path:
         """Write a piece; it is there whole or not at all."""

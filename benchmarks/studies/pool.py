@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -60,25 +60,42 @@ def work(
         run: Does a job, and can be imported by its name; `Work.run` if None.
 
     Raises:
-        JobFailedError: If a job raises an error. Those that run beside it are finished first.
+        JobFailedError: The first of the errors that jobs have raised, when all that do not fail are done.
+        StudyError: If no piece can be written.
     """
+    pieces.require_room()
     end = None if seconds is None else time.monotonic() + seconds
     running: dict[Future[None], Work] = {}
+    failed: dict[str, JobFailedError] = {}
     n_done = 0
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start) as pool:
         while True:
-            names = {job.name for job in running.values()}
-            todo = [job for job in listed() if job.name not in names and pieces.find(job) is None]
+            todo = _left(listed(), pieces, {job.name for job in running.values()} | failed.keys())
             in_time = end is None or time.monotonic() < end
             for job in todo[: n_workers - len(running)] if in_time else ():
                 running[pool.submit(_do, run, job, pieces.folder, dict(measured))] = job
             if not running:
-                return Done(n_done, not todo)
+                break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
-                _result(future, job)
+                try:
+                    _result(future, job)
+                except JobFailedError as error:
+                    if isinstance(error.__cause__, BrokenProcessPool):  # nothing can be begun in it any more
+                        raise
+                    failed[job.name] = error
+                    continue
                 n_done += 1
                 watch(job)
+    if failed:
+        raise next(iter(failed.values()))
+    return Done(n_done, not todo)
+
+
+def _left(jobs: Iterable[Work], pieces: Pieces, others: Collection[str]) -> list[Work]:
+    """Jobs without pieces, each once, but for some."""
+    by_name = {job.name: job for job in jobs}
+    return [job for name, job in by_name.items() if name not in others and pieces.find(job) is None]
 
 
 def _result(future: Future[None], job: Work) -> None:

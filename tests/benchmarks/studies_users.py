@@ -15,6 +15,7 @@ from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.pool import work
 
 LOG = "STUDIES_TEST_LOG"
+MADE = {"command": "made up", "cpu": "none", "cores": 1, "python": "3", "versions": {"sand": "0.1"}}
 
 
 def job(seed: int = 0, **changes: Any) -> Job:
@@ -56,7 +57,7 @@ def run_killed(one: Job) -> dict[str, Any]:
 
 def fill(pieces: Pieces, jobs: list[Job], make: Callable[[Job], dict[str, Any]]) -> None:
     for one in jobs:
-        pieces.put(one, make(one), {"command": "made up", "cpu": "none", "versions": {}})
+        pieces.put(one, make(one), MADE)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks.runner.statistics import (
     learning_curve,
     mean,
     probability_of_improvement,
+    rank_test,
 )
 
 
@@ -123,3 +124,28 @@ def test_steps_that_do_not_rise_are_refused(pairs: list[tuple[float, float]]) ->
 def test_seeds_that_do_not_overlap_are_refused() -> None:
     with pytest.raises(ValueError, match="overlap"):
         learning_curve({0: [(0, 1.0), (1, 1.0)], 1: [(5, 1.0), (6, 1.0)]})
+
+
+# ---------------------------------------------------------------------- may it be chance?
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 5), (5, 5), (1, 4)])
+def test_without_ties_the_rank_test_is_that_of_scipy(sizes: tuple[int, int]) -> None:
+    first, second = (np.random.default_rng(sum(sizes)).normal(size=n) for n in sizes)
+    found = stats.mannwhitneyu(first, second + 0.8, method="exact").pvalue
+    assert rank_test(first, second + 0.8) == pytest.approx(found)
+    assert rank_test(second + 0.8, first) == pytest.approx(found)
+
+
+def test_equal_scores_settle_nothing() -> None:
+    assert rank_test(np.ones(5), np.ones(5)) == 1.0
+
+
+def test_three_seeds_against_three_cannot_settle_anything() -> None:
+    assert rank_test(np.arange(3.0), np.arange(3.0) + 10) == pytest.approx(0.1)
+
+
+def test_many_divisions_are_sampled() -> None:
+    first, second = (np.random.default_rng(n).normal(size=12) for n in (1, 2))
+    found = stats.permutation_test((first, second + 0.3), lambda x, y: (x[:, None] > y).mean() - 0.5, rng=0).pvalue
+    assert rank_test(first, second + 0.3) == pytest.approx(found, abs=0.02)

@@ -84,9 +84,9 @@ def test_of_equal_rates_the_smaller_is_taken(tmp_path: Path) -> None:
     assert set(FOOD.chosen_rates(Pieces(tmp_path)).values()) == {RATES[0]}
 
 
-@pytest.mark.parametrize("seeds", [(0, 101), (102,), (), (0, 0)], ids=str)
+@pytest.mark.parametrize("seeds", [(0, 101), (102,), (), (0, 0), (-1,)], ids=str)
 def test_seeds_that_were_tuned_on_are_no_final_seeds(seeds: Sequence[int], tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=r"Expected distinct seeds that nothing was tuned on; got \["):
+    with pytest.raises(StudyError, match="Expected distinct seeds, 0 or more"):
         list(CURVES.study().jobs(Options(seeds=seeds), Pieces(tmp_path)))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from studies_users import LOG, job, run_failing, run_killed, run_logged
 
-from benchmarks.studies.errors import JobFailedError
+from benchmarks.studies.errors import JobFailedError, StudyError
 from benchmarks.studies.jobs import Job
 from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.pool import work
@@ -87,6 +87,25 @@ def test_a_job_that_fails_is_named_and_what_was_done_is_kept(tmp_path: Path, log
     assert "run_failing" in e.value.trace
     assert pieces.find(job(0)) is not None
     assert pieces.find(job(1)) is None
+
+
+def test_a_job_that_fails_holds_up_no_other(tmp_path: Path, log: Callable[[], list[str]]) -> None:
+    pieces, listed = Pieces(tmp_path / "pieces"), [job(1), job(0), job(2)]
+    with pytest.raises(JobFailedError, match="no luck"):
+        work(lambda: listed, pieces, {}, run=run_failing)
+    assert sorted(log()) == sorted([job(0).name, job(2).name])
+
+
+def test_what_is_listed_twice_is_done_once(tmp_path: Path, log: Callable[[], list[str]]) -> None:
+    assert work(lambda: [job(0), job(0)], Pieces(tmp_path / "pieces"), {}, n_workers=2, run=run_logged) == (1, True)
+    assert log() == [job(0).name]
+
+
+def test_a_folder_that_takes_no_pieces_is_told_before_any_work(tmp_path: Path, log: Callable[[], list[str]]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StudyError, match="a folder that pieces can be written to"):
+        work(lambda: [job(0)], Pieces(tmp_path / "file" / "pieces"), {}, run=run_logged)
+    assert log() == []
 
 
 def test_a_worker_that_is_killed_is_told_from_one_that_fails(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 from PIL import Image
-from studies_users import fill, result
+from studies_users import MADE, fill, result
 from typer.testing import CliRunner
 
 from benchmarks.runner.app import app
@@ -55,7 +55,7 @@ def _fill(
 def _written(
     study: Study, pieces: Pieces, folder: Path, options: Options = OPTIONS
 ) -> tuple[dict[str, Any], list[str]]:
-    lines = write_report(study, options, pieces, folder)
+    lines = write_report(study, options.seeds, pieces, folder)
     return json.loads((folder / f"{study.name}.json").read_text(encoding="utf-8")), lines
 
 
@@ -70,13 +70,17 @@ def pieces(tmp_path: Path) -> Pieces:
 def test_what_contradicts_the_paper_is_said_first_and_plainly(pieces: Pieces, tmp_path: Path) -> None:
     _fill(CURVES.study(), pieces)
     content, lines = _written(CURVES.study(), pieces, tmp_path)
-    assert lines[0] == "Not as in the paper:"
+    assert lines[0] == "In another order than in the paper:"
     assert len(content["differs"]) == 4  # area and last return, both panels
-    told = "POAD (0.390) is below TWOSOME (0.540); probability that it does better 0.00 [0.00, 0.00]."
+    told = (
+        "POAD (0.390) is below TWOSOME (0.540); probability that it does better 0.00 [0.00, 0.00], which 3 and 3 seeds "
+        "do not settle (p 0.10)."
+    )
     assert content["differs"][0].endswith(told)
     assert lines[1].strip() == content["differs"][0]
     assert all("is above NTPO" in one for one in content["agrees"])
-    assert content["missing"] == []
+    assert content["missing"]
+    assert not any("FoodPreparation" in one for one in content["missing"])
 
 
 def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> None:
@@ -92,8 +96,8 @@ def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> 
     assert {name: len(rates) for name, rates in panel["tuning"].items()} == dict.fromkeys(HEIGHTS, 3)
     assert [one["second"] for one in panel["improvement"]] == ["NTPO", "TWOSOME", "ARCHER"]
     assert content["references"]["VirtualHome-FoodPreparation-v0"]["discount"] == 0.95
-    assert content["measured_with"] == [{"cpu": "none", "versions": {}}]
-    assert {"command", "cpu", "cores", "python", "versions"} <= content.keys()
+    assert content["measured_with"] == [{name: value for name, value in MADE.items() if name != "command"}]
+    assert content["command"] == "python -m benchmarks study curves"
 
 
 def test_a_difference_that_may_be_chance_is_called_so(pieces: Pieces, tmp_path: Path) -> None:
@@ -105,7 +109,36 @@ def test_a_difference_that_may_be_chance_is_called_so(pieces: Pieces, tmp_path: 
     content, _ = _written(CURVES.study(), pieces, tmp_path)
     about_ntpo = [one for one in content["agrees"] if "NTPO" in one]
     assert about_ntpo
-    assert all(one.endswith("which these seeds do not settle.") for one in about_ntpo)
+    assert all(re.search(r"which 3 and 3 seeds do not settle \(p 0\.\d\d\)\.$", one) for one in about_ntpo)
+
+
+def test_five_seeds_that_all_do_better_settle_it(pieces: Pieces, tmp_path: Path) -> None:
+    options = OPTIONS._replace(seeds=(0, 1, 2, 3, 4))
+    _fill(CURVES.study(), pieces, options)
+    content, _ = _written(CURVES.study(), pieces, tmp_path, options)
+    assert content["seeds"] == [0, 1, 2, 3, 4]
+    assert not any("do not settle" in one for one in (*content["differs"], *content["agrees"]))
+    assert content["comparisons"][0]["improvement"][0]["area"]["chance"] == round(2 / 252, 4)
+
+
+def test_level_is_enough_against_twosome_and_not_against_ntpo(pieces: Pieces, tmp_path: Path) -> None:
+    for _ in range(2):
+        fill(pieces, list(CURVES.study().jobs(OPTIONS, pieces)), lambda _: result())
+    content, _ = _written(CURVES.study(), pieces, tmp_path)
+    assert all("is level with NTPO" in one for one in content["differs"])
+    assert all("is level with TWOSOME" in one for one in content["agrees"])
+    assert len(content["differs"]) == len(content["agrees"]) == 4
+    assert all("do not settle (p 1.00)" in one for one in (*content["differs"], *content["agrees"]))
+
+
+def test_a_report_after_a_part_is_of_everything(pieces: Pieces, tmp_path: Path) -> None:
+    _fill(CURVES.study(), pieces)
+    command = ("curves", "report", "--tasks", "food-preparation", "--seeds", "1", "--out", str(tmp_path))
+    assert _study(*command).exit_code == 0
+    content = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
+    assert content["seeds"] == [0, 1, 2]
+    assert {one["task"] for one in content["comparisons"]} > {"food-preparation"}
+    assert any("TomatoSalad" in one for one in content["missing"])
 
 
 def test_a_report_of_a_part_says_what_is_missing(pieces: Pieces, tmp_path: Path) -> None:
@@ -177,7 +210,7 @@ def test_credit_draws_one_critic_and_own_critics(pieces: Pieces, tmp_path: Path)
     for _ in range(2):
         fill(pieces, list(CREDIT.jobs(options, pieces)), lambda _: result(rollout=_episode(rule)))
     content, _ = _written(CREDIT, pieces, tmp_path, options)
-    assert content["missing"] == []
+    assert content["missing"] == [f"KeyToken-v0: {name}" for name in rule]
     shares = content["tasks"]["tomato-salad"]["differs_within_actions"]
     assert shares == {"POAD": 1.0, "NTPO": 1.0, "TWOSOME": 0.0}
     assert content["tasks"]["tomato-salad"]["episode"][0]["advantages"] == rule
@@ -259,7 +292,11 @@ def test_the_same_job_finds_the_same_and_records_its_episode() -> None:
         (("curve",), "Expected a study; got 'curve'"),
         (("curves", "report", "--tasks", "pizza"), "Expected tasks among"),
         (("curves", "report", "--seeds", "0,x"), "Expected seeds as whole numbers"),
-        (("curves", "report", "--seeds", "101"), "nothing was tuned on; got [101]"),
+        (("curves", "report", "--seeds", "101"), "Expected distinct seeds, 0 or more, none of those"),
+        (("curves", "report", "--seeds=-1"), "0 or more"),
+        (("curves", "report", "--seeds", ""), "got none"),
+        (("generalisation", "report", "--tasks", "pizza"), "Expected tasks among food-preparation"),
+        (("credit", "report", "--seeds", "1"), "Expected seed 0, the only one here"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
@@ -298,8 +335,9 @@ def test_the_page_shows_every_study(
         _written(study, pieces, tmp_path, Options())
         assert "Made by `python -m benchmarks study" in pages.study_results(study.name)
     curves = pages.study_results("curves")
-    assert curves.startswith("**Where the order is not the paper's**")
-    assert "| TWOSOME | 0.0005 | 3 | 0.000 | 0.540 [0.525, 0.555] |" in curves
+    assert curves.startswith("**In another order than in the paper**")
+    assert "runs on none, 1 cores; Python 3, sand 0.1." in curves
+    assert "| TWOSOME | 0.0005* | 3 | 0.000 | 0.540 [0.525, 0.555] |" in curves
     assert "0.520 [0.500, 0.540], 100 %" in pages.study_results("generalisation")
     assert "1 h 43 min" in pages.study_results("wall-time")
     assert "| TWOSOME |" in pages.same_policy_results("VirtualHome-FoodPreparation-v0")

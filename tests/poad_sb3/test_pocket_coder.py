@@ -233,7 +233,7 @@ def test_training_is_deterministic(tmp_path):
 
 
 def test_about_half_of_what_it_writes_runs_with_a_spread_of_scores():
-    """Measured on 400 attempts for each table: benchmarks/results/pocket_coder.json."""
+    """Measured on 200 attempts for each table: benchmarks/results/pocket_coder.json."""
     summary = summary_of(list(attempts_on("iris", 48)))
     assert 0.25 < summary["running"]["share"] < 0.8
     assert len(summary["outcomes"]) >= 3
