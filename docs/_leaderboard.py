@@ -52,18 +52,15 @@ def leaderboard_families(_: str) -> str:
 
 
 def leaderboard_tasks(family: str) -> str:
-    """Every agent on every task of a family."""
+    """Every agent on every task of a family, the best first."""
     known, rows = entries(), []
     names = [name for name in _COLUMNS if any(name in task["scores"] for task in _tasks(known, family))]
     for row in rows_of(family):
-        for entry in known:
-            task = entry["tasks"].get(row.id)
-            if task is not None:
-                numbers = [_cell(task, name) for name in names]
-                played = f"{task['episodes']} x {len(task['seeds'])}"
-                rows.append(
-                    (f"[{row.id}](environments/{row.id}.md)", markdown_text(entry["agent"]["name"]), played, *numbers)
-                )
+        found = [(entry["agent"]["name"], entry["tasks"][row.id]) for entry in known if row.id in entry["tasks"]]
+        for agent, task in sorted(found, key=lambda one: -float(np.mean(one[1]["scores"]["discounted_return"]))):
+            played = f"{task['episodes']} x {len(task['seeds'])}"
+            numbers = [_cell(task, name) for name in names]
+            rows.append((f"[{row.id}](environments/{row.id}.md)", markdown_text(agent), played, *numbers))
     head = ("task", "agent", "episodes x seeds", *(METRICS[name].title for name in names))
     commands = dict.fromkeys(code(task["command"].partition(" --env ")[0]) for task in _tasks(known, family))
     return f"{table(head, rows)}\n\nCommands begin with {', '.join(commands)}; whole in the files."

@@ -9,7 +9,6 @@ from typing import Any
 from _tables import code, percent, table
 
 from benchmarks.environment import RESULTS
-from benchmarks.studies.registry import ALL
 
 __all__ = ["STUDY_PICTURES", "poad_results", "same_policy_results", "study_results", "unseen_results"]
 

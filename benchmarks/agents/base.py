@@ -79,10 +79,12 @@ class Agent(ABC):
         name: For tables, such as "openai:gpt-x".
         settings: Everything that identifies the agent in a results line: model, temperature, template, checksum of a
             checkpoint. No secrets.
+        incidental: Names of settings that do not change what it does, such as a timeout: a run may go on with others.
     """
 
     name: str
     settings: dict[str, JSON]
+    incidental: frozenset[str] = frozenset()
 
     # An agent without memory has nothing to do in the methods that are empty here.
     def begin(self, env: LangEnv[Any], seed: int) -> None:  # noqa: B027

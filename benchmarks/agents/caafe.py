@@ -119,6 +119,7 @@ class CaafeAgent(Agent):
             "replies": replies,
         }
         self.settings = {**own, **{f"writer.{name}": value for name, value in writer.settings.items()}}
+        self.incidental = frozenset(f"writer.{name}" for name in writer.incidental)
         self._writer, self._classifier, self._min_gain, self._replies = writer, classifier, min_gain, replies
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:

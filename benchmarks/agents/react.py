@@ -54,6 +54,7 @@ class ReactAgent(Agent):
             raise AgentError(f"Expected budget in characters, 0 or more; got {budget}.")
         self.name = f"react:{inner.name}"
         self.settings = {"inner": inner.name, "budget": budget, "instructions": instructions, **inner.settings}
+        self.incidental = inner.incidental
         self._inner, self._budget, self._instructions = inner, budget, instructions
         self._steps: list[Step] = []
         self._now = Step("", "", "")

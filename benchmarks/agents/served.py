@@ -49,6 +49,8 @@ class ServedAgent(TextAgent):
         AgentError: Without a model or a key, or for numbers out of range.
     """
 
+    incidental = frozenset({"base_url", "timeout", "retries", "price_in", "price_out"})
+
     def __init__(
         self,
         model: str,
@@ -74,6 +76,11 @@ class ServedAgent(TextAgent):
         if not 0 < timeout < float("inf"):
             raise AgentError(f"Expected timeout in seconds, above 0; got {timeout!r}. Fix: timeout=60.")
         base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        if base_url is not None and not base_url.startswith(("http://", "https://")):
+            raise AgentError(
+                f"Expected base_url to begin with http:// or https://; got {without_secrets(base_url)!r}. "
+                "Fix: base_url=http://127.0.0.1:8000/v1."
+            )
         key = os.environ.get(api_key_env)
         if not key and base_url is None:
             raise AgentError(

@@ -88,9 +88,9 @@ def run(
     where: Annotated[
         Workers, typer.Option("--in", help="Where: processes to compute, threads to wait for a server.")
     ] = Workers.PROCESSES,
-    steps: Annotated[bool, typer.Option("--steps", help="Record every step too, in FILE.steps.jsonl.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Record every step too, in NAME.steps.jsonl.")] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Results file; runs/benchmarks/AGENT.jsonl by default.")
+        Path | None, typer.Option(metavar="FILE", help="Results file; runs/benchmarks/AGENT.TASK.jsonl by default.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Name of the agent in tables, instead of its own.")] = None,
     leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
@@ -111,7 +111,8 @@ def run(
         )
         for env_id in env:
             require_parts(resolve(env_id), settings)
-        path = out or Path("runs/benchmarks") / f"{file_name(label or agent)}.jsonl"
+        name = f"{label or agent}.{env[0]}" if len(env) == 1 else label or agent
+        path = out or Path("runs/benchmarks") / f"{file_name(name)}.jsonl"
         _measure(plan, path, workers, where)
         if leaderboard:
             _submit([path])
@@ -136,7 +137,7 @@ def _measure(plan: Plan, path: Path, n_workers: int, workers: Workers) -> None:
             progress.update(task, completed=found, total=total)
 
         done = measure(plan, path, n_workers=n_workers, workers=workers, watch=watch)
-    console().print(overview_table(load([path])))
+    console().print(overview_table(load([path]), console().width))
     told = f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there."
     console().print(told, markup=False, highlight=False, soft_wrap=True)
 
@@ -158,7 +159,7 @@ def report(
 
     try:
         written = write_report(files, out or files[0].with_suffix(""), rollout)
-        console().print(overview_table(load(files)))
+        console().print(overview_table(load(files), console().width))
     except _REFUSALS as error:
         fail(str(error))
     for path in written:
@@ -169,19 +170,22 @@ def report(
 def submit(
     files: Files,
     replace: Annotated[bool, typer.Option("--replace", help="Replace what is there of the same agent.")] = False,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the leaderboard; the committed one by default.")
+    ] = None,
 ) -> None:
     """Add the results of agents to the leaderboard, which the site's page is made from."""
     try:
-        _submit(files, replace=replace)
+        _submit(files, replace=replace, into=into)
     except _REFUSALS as error:
         fail(str(error))
 
 
-def _submit(files: Sequence[Path], *, replace: bool = False) -> None:
+def _submit(files: Sequence[Path], *, replace: bool = False, into: Path | None = None) -> None:
     from benchmarks.runner.leaderboard import add
     from benchmarks.runner.results import load
 
-    for path in add(load(files), replace=replace):
+    for path in add(load(files), replace=replace, folder=into):
         console().print(f"On the leaderboard: {path}", markup=False, highlight=False, soft_wrap=True)
 
 

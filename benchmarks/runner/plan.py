@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ _LARGEST_SEED = _SEEDS // EPISODES_PER_SEED - 1
 _PLACE = "{seed}"
 _MEASURED_WITH = ("command", "cpu", "cores")
 """Of the header, what another session may have otherwise."""
+_OF_AGENT = ("agent.settings", "agent.arguments")
 
 
 class Job(NamedTuple):
@@ -59,10 +60,12 @@ class Identity(NamedTuple):
     Attributes:
         name: For tables.
         settings: Whatever makes it this agent and no other.
+        incidental: Names of those that may change before it goes on.
     """
 
     name: str
     settings: Mapping[str, Any]
+    incidental: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,8 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
         agent["settings_by_seed"] = {str(seed): dict(one.settings) for seed, one in identities.items()}
     else:
         agent["settings"] = dict(first.settings)
+    if first.incidental:
+        agent["incidental"] = sorted(first.incidental)
     header = {
         "format": FORMAT,
         "agent": agent,
@@ -180,22 +185,32 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
         ResultFileError: If anything else does.
     """
     have, want = dict(_flat(recorded)), dict(_flat(asked))
-    found = [
-        f"{key}: expected {have.get(key, 'nothing')!r}, got {want.get(key, 'nothing')!r}"
-        for key in sorted(have.keys() | want.keys())
-        if have.get(key) != want.get(key) and key not in _MEASURED_WITH
-    ]
-    if found:
+    ignored = {
+        *_MEASURED_WITH,
+        "agent.incidental",
+        *(f"{where}.{name}" for where in _OF_AGENT for name in _incidental(asked)),
+    }
+    differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key) and key not in ignored]
+    settings, arguments = _OF_AGENT
+    told = [key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)]
+    if told:
+        found = [f"{key}: expected {have.get(key, 'nothing')!r}, got {want.get(key, 'nothing')!r}" for key in told]
         raise ResultFileError(
             f"{path} holds another measurement. {'; '.join(found)}. "
-            "Fix: give the command it was begun with, or another file with --out."
+            "Fix: go on with what it was begun with (for the source of an agent: as it was), or take another file with "
+            "--out."
         )
 
 
+def _incidental(header: Mapping[str, Any]) -> Sequence[str]:
+    found: Sequence[str] = header["agent"].get("incidental", ())
+    return found
+
+
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings by dotted names; lists are leaves."""
+    """Leaves of nested mappings by dotted names; lists are leaves, and what is empty has none."""
     for key, inner in value.items():
-        if isinstance(inner, Mapping) and inner:
+        if isinstance(inner, Mapping):
             yield from _flat(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", inner

@@ -70,7 +70,7 @@ class Player:
     def identity(self, seed: int) -> Identity:
         """What the agent of a seed says of itself."""
         agent = self._agent_of(seed)
-        return Identity(agent.name, agent.settings)
+        return Identity(agent.name, agent.settings, agent.incidental)
 
     def play(self, job: Job) -> Played:
         """Play an episode.

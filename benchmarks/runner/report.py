@@ -40,6 +40,9 @@ __all__ = [
 
 _MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
+_WIDE, _LEAST = 110, 14
+"""Letters of a terminal that has room for all of these, and of a name."""
+_PICTURES = ("scores.png", "improvement.png", "credit.png", "credit.html")
 _DETAILS = tuple(name for name in METRICS if name not in (*_MAIN, "discounted_return"))
 
 
@@ -140,16 +143,22 @@ def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
 # ---------------------------------------------------------------------- the terminal
 
 
-def overview_table(cells: Sequence[Cell]) -> Table:
-    """Means of every agent on every task, with intervals where the width of a terminal allows."""
+def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
+    """Means of every agent on every task, with intervals where the width of a terminal allows.
+
+    Args:
+        cells: What agents did.
+        width: Letters of a line; in a narrow terminal there are fewer columns.
+    """
+    names = _IN_TERMINAL if width >= _WIDE else _IN_TERMINAL[:2]
     table = Table(box=None)
-    table.add_column("task", style="cyan", overflow="fold")  # names may take several lines, and numbers stay whole
-    table.add_column("agent", overflow="fold")
-    for title in ("episodes", *(METRICS[name].title for name in _IN_TERMINAL)):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("task", style="cyan", overflow="fold", min_width=_LEAST)  # long names take several lines
+    table.add_column("agent", overflow="fold", min_width=_LEAST)
+    for title in ("episodes", *(METRICS[name].title for name in names)):
+        table.add_column(title, justify="right", no_wrap=width >= _WIDE)
     for task, own in _by_task(cells).items():
         for number, cell in enumerate(own):
-            found = _estimates(cell, _IN_TERMINAL)
+            found = _estimates(cell, names)
             numbers = [
                 shown(
                     one if name in ("discounted_return", "success") else Estimate(one.value, None, None), METRICS[name]
@@ -286,6 +295,9 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
         written.append(write_picture(folder / "credit.png", credit_picture(found)))
         written.append(write_bytes(folder / "credit.html", credit_html(found).encode(errors="backslashreplace")))
     text = _markdown(cells, found, [path.name for path in written])
+    for name in _PICTURES:  # of an earlier report, about other results
+        if folder / name not in written:
+            (folder / name).unlink(missing_ok=True)
     return [write_bytes(folder / "report.md", text.encode()), *written]
 
 

@@ -116,6 +116,10 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
     first = _head(file, header)
     if first is None:
         return []
+    if next(_after_head(file), None) is None:  # nothing was played, so that nothing ties it to its first command
+        file.cut(0)
+        file.append([header])
+        return []
     require_same(first.record, header, file.path)
     end = first.end
     found: list[dict[str, Any]] = []
@@ -138,6 +142,10 @@ def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence
         ResultFileError: If some of them are missing, or of another measurement.
     """
     first = _head(file, header)
+    if first is not None and not episodes:
+        file.cut(0)
+        file.append([header])
+        return
     lines = iter(()) if first is None else _after_head(file)
     if first is not None:
         require_same(first.record, header, file.path)

@@ -48,12 +48,14 @@ OWN_POLICY: tuple[Arm, ...] = tuple(
 
 
 def find_tasks(names: Sequence[str], known: Sequence[str]) -> list[Task]:
-    """Tasks by name, in the order of the study; all that it has if none is named.
+    """Tasks by name or id, in the order of the study; all that it has if none is named.
 
     Raises:
         StudyError: For a name that the study does not have.
     """
-    wrong = [name for name in names if name not in known]
+    ids = {TASKS[name].env_id: name for name in known}
+    wanted = {ids.get(name, name) for name in names}
+    wrong = [name for name in names if ids.get(name, name) not in known]
     if wrong:
         raise StudyError(f"Expected tasks among {', '.join(known)}; got {', '.join(wrong)}. Fix: name some of these.")
-    return [TASKS[name] for name in known if not names or name in names]
+    return [TASKS[name] for name in known if not names or name in wanted]

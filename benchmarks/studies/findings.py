@@ -158,7 +158,7 @@ class Findings(NamedTuple):
 
 
 def _told(one: Estimate) -> dict[str, float | None]:
-    return {name: None if value is None else round(value, 4) for name, value in one._asdict().items()}
+    return {name: None if value is None else round(value, 6) for name, value in one._asdict().items()}
 
 
 def _pairs(found: Findings, claims: Sequence[Claim]) -> Iterator[tuple[str, str]]:
@@ -227,11 +227,14 @@ def _compared(one: Findings, claim: Claim, measure: str) -> tuple[bool, str]:
     verdict = "above" if better > worse else "level with" if better == worse else "below"
     probability, chance = one.improvement(*pair, measure), one.chance(*pair, measure)
     seeds = " and ".join(str(len(one.methods[name].runs)) for name in pair)
+    apart = ""
+    if (better - worse) * (probability.value - 0.5) < 0:
+        apart = ", so that means and pairs of seeds disagree"
     doubt = "" if chance < SETTLED else f", which {seeds} seeds do not settle (p {chance:.2f})"
     interval = "" if probability.low is None else f" [{probability.low:.2f}, {probability.high:.2f}]"
     return holds, (
         f"{one.where}, {_NAMES[measure]}: {claim.better} ({better:.3f}) is {verdict} {claim.worse} ({worse:.3f}); "
-        f"probability that it does better {probability.value:.2f}{interval}{doubt}."
+        f"probability that it does better {probability.value:.2f}{interval}{apart}{doubt}."
     )
 
 

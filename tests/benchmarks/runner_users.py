@@ -19,6 +19,8 @@ def first_word(text: str) -> str:
 class Valued(Agent):
     """Says a listed action, and has values, costs and a note; slowly, if asked to."""
 
+    incidental = frozenset({"seconds"})
+
     def __init__(self, *, seconds: float = 0.0, temper: str = "calm") -> None:
         self.name, self.settings = "valued", {"temper": temper}
         self._seconds = seconds

@@ -52,7 +52,7 @@ def test_a_callable_of_three_lines_gets_onto_the_leaderboard_by_one_command(
     assert result.exit_code == 0, result.output
     assert "4 episodes played" in result.stdout
     assert [entry["agent"]["name"] for entry in leaderboard.entries(tmp_path / "board")] == ["greedy"]
-    assert len(list(read_lines(Path("runs/benchmarks/greedy.jsonl")))) == 1 + 4
+    assert len(list(read_lines(Path("runs/benchmarks/greedy.KeyToken-v0.jsonl")))) == 1 + 4
 
 
 def test_the_same_command_plays_nothing_again_and_reports() -> None:

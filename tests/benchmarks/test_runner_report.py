@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from benchmarks.runner import leaderboard
 from benchmarks.runner.errors import ResultFileError
@@ -101,6 +102,19 @@ def test_a_report_is_whole(files: list[Path], tmp_path: Path) -> None:
                 picture.load()
                 assert min(picture.size) > 100
     assert not list(tmp_path.glob("report/.*"))
+    write_report(files[:1], tmp_path / "report")  # of one agent: nothing of the others stays
+    assert not (tmp_path / "report" / "improvement.png").exists()
+
+
+def test_names_can_be_read_in_a_narrow_terminal(files: list[Path]) -> None:
+    for width in (80, 120):
+        console = Console(width=width, record=True)
+        console.print(overview_table(load(files), width))
+        lines = console.export_text().splitlines()
+        assert max(map(len, lines)) <= width
+        assert any("oracle" in line for line in lines)
+        assert "Overcooked-Tom" in "".join(lines)
+        assert any("0.921" in line for line in lines)
 
 
 def test_agents_costs_are_shown_where_there_are_any(files: list[Path]) -> None:

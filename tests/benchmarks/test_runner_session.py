@@ -128,7 +128,7 @@ def test_times_are_apart(undisturbed: Path) -> None:
     assert session["from_episode"] == 0
     assert len(episodes) == 6
     assert all(one["seconds"] > 0 for one in episodes)
-    assert b"seconds" not in undisturbed.read_bytes()
+    assert b'"seconds":' not in undisturbed.read_bytes()
 
 
 # ---------------------------------------------------------------------- going on
@@ -180,6 +180,24 @@ def test_another_measurement_does_not_go_into_the_file(changes: dict[str, Any], 
     with pytest.raises(ResultFileError, match=f"(?s)holds another measurement.*{told}.*Fix: "):
         measure(_plan(**changes), undisturbed)
     assert undisturbed.read_bytes() == before
+
+
+def test_what_is_incidental_to_an_agent_may_change(undisturbed: Path) -> None:
+    before = undisturbed.read_bytes()
+    assert measure(_plan(agent_settings={"seconds": 0.001}), undisturbed).found == 6
+    assert undisturbed.read_bytes() == before
+    with pytest.raises(ResultFileError) as refused:
+        measure(_plan(agent_settings={"temper": "wild"}), undisturbed)
+    assert str(refused.value).count("temper") == 1
+
+
+def test_a_file_without_episodes_is_begun_anew_by_anything(undisturbed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "begun.jsonl"
+    for file in (Path, steps_file):
+        file(path).write_bytes(file(undisturbed).read_bytes().splitlines(keepends=True)[0])
+    assert measure(_plan(episodes=1, agent_settings={"temper": "wild"}), path).played == 2
+    assert _records(path)[0]["agent"]["settings"]["temper"] == "wild"
+    assert len(_records(steps_file(path))) > 2
 
 
 def test_other_versions_are_another_measurement_and_other_hardware_is_not(

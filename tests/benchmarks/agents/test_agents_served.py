@@ -231,6 +231,7 @@ def test_a_server_of_ones_own_needs_no_key(server: ChatStandIn, monkeypatch: pyt
         ({"retries": -1}, "retries of at least 0"),
         ({"price_out": -2.0}, "price_out of at least 0"),
         ({"timeout": 0}, "timeout in seconds, above 0; got 0"),
+        ({"base_url": "localhost:8000/v1"}, "begin with http:// or https://; got 'localhost:8000/v1'"),
         ({"extra": 3}, "Expected extra of 'openai'"),
         ({"model": "x"}, "got 'model'. Known: base_url"),
     ],
