@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from studies_users import job, result
 from benchmarks.studies import jobs
 from benchmarks.studies.jobs import Evaluation
 from benchmarks.studies.pieces import Pieces
+from poad_sb3.presets import preset
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"algorithm": "NTPO"},
@@ -81,3 +83,31 @@ def test_what_is_not_finite_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         Pieces(tmp_path).put(job(), result(float("nan")), {})
     assert not list(tmp_path.iterdir())
+
+
+SILENT = {
+    "gamma_token": 1.0, "normalize_advantage": True, "credit_level": "token", "bootstrap": "state", "paper_mode": False,
+    "candidate_normalization": "word", "max_new_tokens": 128, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "stop": (),
+    "smdp_discount": False, "normalize_value": False, "kl_coef": 0.0, "critic_trunk": "frozen", "critic_arch": (1024, 512),
+    "critic_lr_schedule": None, "lora": {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}, "prompt": "auto",
+    "dtype": "float32", "quantization": None, "_EVALUATION_SEED": 10_000,
+}  # fmt: skip
+
+
+def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
+    """One that changes makes the committed pieces those of another method: raise `_FORMAT` in jobs.py with it."""
+    from benchmarks import training
+    from poad_sb3 import POAD
+    from poad_sb3.policies import LLMPolicy
+
+    signatures = [inspect.signature(one.__init__).parameters for one in (LLMPolicy, POAD)]
+    defaults = {name: one.default for parameters in signatures for name, one in parameters.items()}
+    defaults["_EVALUATION_SEED"] = training._EVALUATION_SEED
+    assert {name: defaults[name] for name in SILENT} == SILENT
+    named = {*preset("pocket/virtualhome", "POAD"), "action_sampling"}
+    nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model"}
+    of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing"}
+    speed = {"max_tokens_per_forward"}
+    others = {"self", "policy", "env", "observation_space", "action_space", "lr_schedule"}
+    known = {*SILENT, *named, *nothing_to_learning, *of_loading, *speed, *others}
+    assert defaults.keys() <= known, f"say here what {sorted(defaults.keys() - known)} is to studies"
