@@ -54,15 +54,19 @@ def _pictures(name: str, up: str = "") -> list[str]:
 
 
 def _compared(content: Content) -> str:
-    parts = []
-    heads = {"differs": "In another order than in the paper", "agrees": "In the paper's order"}
-    for key, head in heads.items():
-        if content[key]:
-            parts.append(f"**{head}**\n\n" + "\n".join(f"* {one}" for one in content[key]))
+    parts = _orders(content)
     parts.append(f"Published: {content['published']}")
     parts += [_methods(one, content) for one in content["comparisons"] if one["methods"]]
     parts.append("\n".join(f"* {one}" for one in content["remarks"]))
     return "\n\n".join(parts)
+
+
+def _orders(content: Content) -> list[str]:
+    """Where the order is not the paper's, and where it is."""
+    heads = {"differs": "In another order than in the paper", "agrees": "In the paper's order"}
+    return [
+        f"**{head}**\n\n" + "\n".join(f"* {one}" for one in content[key]) for key, head in heads.items() if content[key]
+    ]
 
 
 def _methods(one: Content, content: Content) -> str:
@@ -150,6 +154,7 @@ def _generalised(content: Content) -> str:
     if not content["success"]:
         return f"{content['published_label'].capitalize()}:\n\n{_published_unseen(content)}"
     parts = [
+        *_orders(content),
         f"Trained on {code(content['trained_on'])} for {content['steps']:,} steps, {content['episodes']} episodes of "
         f"each unseen task and seed; seeds {', '.join(map(str, content['seeds']))}. Mean return, discounted 0.95 per "
         "step, with its interval over seeds, and success.",

@@ -12,7 +12,7 @@ from benchmarks.runner.files import write_picture
 from benchmarks.runner.results import references_of
 from benchmarks.runner.statistics import LEVEL, RESAMPLES
 from benchmarks.studies.arms import Comparison, check_seeds
-from benchmarks.studies.findings import Claim, Findings, find, says
+from benchmarks.studies.findings import Claim, Findings, find, says, told_lines
 from benchmarks.studies.jobs import Job
 from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.study import Options, Report, Study
@@ -67,7 +67,7 @@ class Comparing(NamedTuple):
             "references": _references(findings),
             "comparisons": [one.told(self.claims) for one in findings],
         }
-        return Report(content, self._pictures(findings), _lines(told))
+        return Report(content, self._pictures(findings), told_lines(told))
 
     def _pictures(self, findings: Sequence[Findings]) -> Mapping[str, Callable[[Path], Path]]:
         if not any(one.methods for one in findings):
@@ -79,17 +79,6 @@ class Comparing(NamedTuple):
             "": lambda path: write_picture(path, curves_figure(findings, self.title)),
             "_areas": lambda path: write_picture(path, areas()),
         }
-
-
-def _lines(told: Mapping[str, Sequence[str]]) -> list[str]:
-    """For the terminal; where the paper is contradicted stands first."""
-    heads = {
-        "differs": "In another order than in the paper:",
-        "agrees": "In the paper's order:",
-        "orderings": "Orderings:",
-        "missing": "Missing:",
-    }
-    return [line for key, head in heads.items() if told[key] for line in (head, *(f"  {one}" for one in told[key]))]
 
 
 def _references(findings: Sequence[Findings]) -> dict[str, dict[str, float]]:

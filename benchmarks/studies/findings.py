@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from benchmarks.studies.arms import RATES, TUNING_SEEDS, Comparison, area
 from benchmarks.studies.errors import NotTunedError
 from benchmarks.studies.pieces import Piece, Pieces
 
-__all__ = ["MEASURES", "SETTLED", "Claim", "Finding", "Findings", "find", "largest", "says"]
+__all__ = ["MEASURES", "SETTLED", "Claim", "Finding", "Findings", "compared", "find", "largest", "says", "told_lines"]
 
 MEASURES = ("area", "final")
 """What methods are compared by: the mean height of the learning curve, and its last point."""
@@ -220,20 +220,29 @@ _NAMES = {"area": "area under the curve", "final": "final return"}
 
 
 def _compared(one: Findings, claim: Claim, measure: str) -> tuple[bool, str]:
-    """Whether a claim holds of the values as they are, and a sentence that says how far to trust it."""
-    pair = claim.better, claim.worse
-    better, worse = (estimate([one.methods[name].scores(measure)]).value for name in pair)
+    scores = {name: one.methods[name].scores(measure) for name in claim.methods}
+    return compared(f"{one.where}, {_NAMES[measure]}", claim, scores)
+
+
+def compared(where: str, claim: Claim, scores: Mapping[str, Floats]) -> tuple[bool, str]:
+    """Whether a claim holds of the values as they are, and a sentence that says how far to trust it.
+
+    Args:
+        where: What is compared, for the sentence.
+        claim: What should hold.
+        scores: By method, `[n_seeds]` each.
+    """
+    first, second = (scores[name] for name in (claim.better, claim.worse))
+    better, worse = estimate([first]).value, estimate([second]).value
     holds = better > worse or (better == worse and not claim.strict)
     verdict = "above" if better > worse else "level with" if better == worse else "below"
-    probability, chance = one.improvement(*pair, measure), one.chance(*pair, measure)
-    seeds = " and ".join(str(len(one.methods[name].runs)) for name in pair)
-    apart = ""
-    if (better - worse) * (probability.value - 0.5) < 0:
-        apart = ", so that means and pairs of seeds disagree"
-    doubt = "" if chance < SETTLED else f", which {seeds} seeds do not settle (p {chance:.2f})"
+    probability, chance = probability_of_improvement([first], [second]), rank_test(first, second)
     interval = "" if probability.low is None else f" [{probability.low:.2f}, {probability.high:.2f}]"
+    opposed = (better - worse) * (probability.value - 0.5) < 0
+    apart = ", so that means and pairs of seeds disagree" if opposed else ""
+    doubt = "" if chance < SETTLED else f", which {len(first)} and {len(second)} seeds do not settle (p {chance:.2f})"
     return holds, (
-        f"{one.where}, {_NAMES[measure]}: {claim.better} ({better:.3f}) is {verdict} {claim.worse} ({worse:.3f}); "
+        f"{where}: {claim.better} ({better:.3f}) is {verdict} {claim.worse} ({worse:.3f}); "
         f"probability that it does better {probability.value:.2f}{interval}{apart}{doubt}."
     )
 
@@ -245,3 +254,14 @@ def _ordered(one: Findings, measure: str) -> str:
         interval = "" if value.low is None else f" [{value.low:.3f}, {value.high:.3f}]"
         parts.append(f"{name} {value.value:.3f}{interval}")
     return " > ".join(parts)
+
+
+def told_lines(told: Mapping[str, Sequence[str]]) -> list[str]:
+    """For the terminal; where the paper is contradicted stands first."""
+    heads = {
+        "differs": "In another order than in the paper:",
+        "agrees": "In the paper's order:",
+        "orderings": "Orderings:",
+        "missing": "Missing:",
+    }
+    return [line for key, head in heads.items() if told.get(key) for line in (head, *(f"  {one}" for one in told[key]))]

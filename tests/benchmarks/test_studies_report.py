@@ -186,6 +186,9 @@ def test_generalisation_has_before_after_and_published(pieces: Pieces, tmp_path:
     ]
     assert content["discounted_return"]["POAD"]["VirtualHome-Cheese-v0"] == [0.52, 0.5, 0.54]
     assert content["published"]["POAD"]["VirtualHome-Cheese-v0"] == [0.7553, 1.0]
+    assert len(content["differs"]) == len(content["agrees"]) == 1
+    assert "6 published tasks: POAD (0.520) is below TWOSOME (0.720)" in content["differs"][0]
+    assert "POAD (0.520) is above NTPO (0.320)" in content["agrees"][0]
     assert "LLaMA2-7B" in content["published_label"]
     assert (tmp_path / "generalisation.png").exists()
 
