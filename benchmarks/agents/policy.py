@@ -24,6 +24,7 @@ __all__ = ["PolicyAgent", "ZeroShotAgent", "checkpoint", "untrained", "zero_shot
 _REMEMBERED = 4_096
 """Actions in their situations whose values are kept: small tasks come back to the same ones."""
 _ZERO_SHOT = ("candidates", "trie", "free")
+_MAX_NEW_TOKENS = 128
 
 
 class PolicyAgent(Agent):
@@ -35,6 +36,7 @@ class PolicyAgent(Agent):
         settings: What identifies it.
         deterministic: The most probable action instead of a sample.
         whole_values: Whether the critic knows whole actions only: then every token of one has the value before it.
+        writer: How it acts where nothing is listed; None for the policy's own way.
     """
 
     def __init__(
@@ -45,12 +47,13 @@ class PolicyAgent(Agent):
         *,
         deterministic: bool,
         whole_values: bool = False,
+        writer: Chooser | None = None,
     ) -> None:
         from poad_sb3.rows import Memo, ScoreCache
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
-        self._deterministic, self._whole_values = deterministic, whole_values
+        self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
         self._scores = ScoreCache(policy.adapter_parameters())
         self._read = Memo(self._read_path, _REMEMBERED)  # nobody changes the weights here
         needs = policy.lm.prompter.template.needs
@@ -65,7 +68,9 @@ class PolicyAgent(Agent):
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
         self._see(observation)
-        chosen = self._choose(self.policy.chooser, observation, info["admissible_actions"], info)
+        actions = info["admissible_actions"]
+        chooser = self._writer if self._writer is not None and actions is None else self.policy.chooser
+        chosen = self._choose(chooser, observation, actions, info)
         return Decision(chosen.text, self._usage(chosen), self._credit(chosen))
 
     def _see(self, observation: str) -> None:
@@ -137,8 +142,8 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
         ranks: bool,
         deterministic: bool,
     ) -> None:
-        super().__init__(name, policy, settings, deterministic=deterministic)
-        self._writer, self._ranks = writer, ranks
+        super().__init__(name, policy, settings, deterministic=deterministic, writer=writer)
+        self._written_by, self._ranks = writer, ranks
         self._info: Mapping[str, Any] = {}
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
@@ -151,7 +156,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
 
     def reply(self, prompt: str) -> Reply:
         """See `TextAgent.reply`."""
-        chosen = self._choose(self._writer, prompt, None, self._info)
+        chosen = self._choose(self._written_by, prompt, None, self._info)
         return Reply(chosen.text, self._usage(chosen))
 
     def _values(self, path: TokenPath) -> tuple[float, ...]:
@@ -216,8 +221,9 @@ def untrained(
     """A fresh POAD: what training begins from. Its critic expects 0 everywhere.
 
     Args:
-        model: `"pocket"`, a folder, or an id of the Hugging Face hub.
-        acting: `"trie"`, `"candidates"` or `"free"`; see `poad_sb3.choosers.ActionSampling`.
+        model: `"pocket"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
+        acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.choosers.ActionSampling`; where nothing is listed it
+            writes freely in any case.
         deterministic: The most probable action instead of a sample.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
@@ -229,11 +235,16 @@ def untrained(
         PoadError: If the model cannot be loaded.
         ValueError: For an unknown way to act.
     """
+    from poad_sb3.choosers import FreeChooser
+    from poad_sb3.generation import Limits
+    from poad_sb3.sampling import TokenSampling
+
     model = model or "pocket"
     of_model = {"model": model, "revision": revision, "dtype": dtype, "quantization": quantization, "prompt": prompt}
     policy = _fresh(device, action_sampling=acting, **of_model)
     settings: dict[str, JSON] = {**of_model, "acting": acting, "fingerprint": policy.lm.fingerprint}
-    return PolicyAgent(f"untrained:{model}", policy, settings, deterministic=deterministic)
+    writer = FreeChooser(policy.lm, Limits(_MAX_NEW_TOKENS), TokenSampling())
+    return PolicyAgent(f"untrained:{model}", policy, settings, deterministic=deterministic, writer=writer)
 
 
 def zero_shot(
@@ -245,7 +256,7 @@ def zero_shot(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    max_new_tokens: int = 128,
+    max_new_tokens: int = _MAX_NEW_TOKENS,
     stop: Sequence[str] = (),
     prompt: Any = "auto",  # noqa: ANN401 - a PromptSpec
     dtype: str = "float32",

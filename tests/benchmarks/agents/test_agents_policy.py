@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -101,6 +102,11 @@ def test_an_untrained_agent_is_a_fresh_poad() -> None:
     assert step.decision.credit is not None
     assert set(step.decision.credit.values) == {0.0}
     assert agent.name == "untrained:pocket"
+    env = gym.make("KeyToken-v0")
+    agent.begin(env.unwrapped, 0)
+    written = agent.act("Say something.", {"admissible_actions": None})
+    assert written.credit is not None
+    assert len(written.credit.values) == written.usage.completion_tokens > 0
     assert make_agent(f"untrained:{POCKET_FOLDER}", device="cpu").settings["model"] == str(POCKET_FOLDER)
 
 
