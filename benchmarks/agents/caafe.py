@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision, Usage
 from benchmarks.agents.texts import TextAgent
 from lang_envs import LangEnv
-from lang_envs.datascicoding.extraction import CodeSyntaxError, extract
+from lang_envs.datascicoding.extraction import CodeSyntaxError, extract, parsed
 
 __all__ = ["CLASSIFIERS", "CaafeAgent", "Features", "body", "caafe", "features_of"]
 
@@ -222,13 +222,13 @@ def features_of(reply: str) -> str:
     Raises:
         CodeSyntaxError: If there is none that returns something.
     """
-    tree = ast.parse(extract(reply).source)
+    tree = parsed(extract(reply).source)
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _FUNCTION]
     if defined:
         arguments = defined[-1].args
         if len(arguments.posonlyargs) + len(arguments.args) != 1:
             raise CodeSyntaxError(defined[-1].lineno, f"{_FUNCTION} must take x alone")
-        return ast.unparse(ast.Module([*tree.body, *ast.parse(f"return {_FUNCTION}(x)").body], []))
+        return ast.unparse(ast.Module([*tree.body, *parsed(f"return {_FUNCTION}(x)").body], []))
     if not isinstance(tree.body[-1], ast.Return) or tree.body[-1].value is None:
         raise CodeSyntaxError(None, f"no function {_FUNCTION}")
     return ast.unparse(tree)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from lang_envs.datascicoding.nesting import first_too_deep
 from lang_envs.errors import LangEnvsError
 
-__all__ = ["MAX_CODE_BYTES", "AgentCode", "CodeSyntaxError", "banned_use", "extract"]
+__all__ = ["MAX_CODE_BYTES", "AgentCode", "CodeSyntaxError", "banned_use", "extract", "parsed"]
 
 MAX_CODE_BYTES = 8192
 """Longest text that is parsed, in bytes of UTF-8."""
@@ -32,12 +32,12 @@ _NAMES_OF_PYTHON = frozenset({"", "python", "python3", "py", "py3", "ipython"})
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[\w+-]*+)[^`]*+")
 _DEFINITION = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{_FUNCTION}\b", re.MULTILINE)
 _BLANK_START = re.compile(r"\A(?:[ \t\f]*\n)+")
-_warning_filters = threading.RLock()  # `catch_warnings` in two threads at once may leave the wrong filters behind
+_parsing = threading.RLock()  # see `parsed`
 if hasattr(os, "register_at_fork"):  # a child would inherit a lock that nobody opens, and filters that nobody restores
     os.register_at_fork(
-        before=_warning_filters.acquire,
-        after_in_parent=_warning_filters.release,
-        after_in_child=_warning_filters.release,
+        before=_parsing.acquire,
+        after_in_parent=_parsing.release,
+        after_in_child=_parsing.release,
     )
 
 
@@ -255,13 +255,22 @@ def _layouts(text: str) -> Iterator[tuple[str, str]]:
             yield _HEADER, indent + first
 
 
+def parsed(source: str) -> ast.Module:
+    """`ast.parse` without its warnings, by one thread at a time.
+
+    `catch_warnings` in two threads at once may leave the wrong filters behind, and CPython 3.11 counts the depth of all
+    threads' trees together: where two parse at once, one of them may end in a SystemError ("recursion depth mismatch").
+    """
+    with _parsing, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
 def _parse(header: str, text: str) -> list[ast.stmt]:
     """The statements of a text, with its own line numbers."""
     offset = header.count("\n")
     try:
-        with _warning_filters, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = ast.parse(header + text)
+        module = parsed(header + text)
     except SyntaxError as error:
         line = None if error.lineno is None else max(error.lineno - offset, 1)
         raise CodeSyntaxError(line, error.msg, text) from None
@@ -278,7 +287,7 @@ def _parse(header: str, text: str) -> list[ast.stmt]:
 
 def _module(statements: list[ast.stmt]) -> ast.Module:
     """The module of a body's statements, or of those of a module that defines the function itself."""
-    module = ast.parse(_TEMPLATE)
+    module = parsed(_TEMPLATE)
     numpy_import, function = module.body
     assert isinstance(function, ast.FunctionDef)
     [return_model] = function.body

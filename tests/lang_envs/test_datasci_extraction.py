@@ -12,6 +12,7 @@ import textwrap
 import time
 import traceback
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -415,3 +416,22 @@ sys.exit(f"a child ended with {status}" if status else 0)
 def test_a_fork_during_a_parse_can_parse():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_one_thread_parses_at_a_time(monkeypatch):
+    """CPython 3.11 counts the depth of the trees of all threads together, and may end in a SystemError."""
+    parse, inside, most = ast.parse, [], []
+
+    def watched(source, *arguments, **keywords):
+        inside.append(source)
+        most.append(len(inside))
+        time.sleep(0.002)
+        inside.pop()
+        return parse(source, *arguments, **keywords)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(extract, [BODY] * 16))
+    assert len(found) == 16
+    assert len(most) >= 2 * 16  # the body, and what it is put into
+    assert set(most) == {1}
