@@ -7,6 +7,10 @@ import shutil
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])  # a busy one is no failure
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
