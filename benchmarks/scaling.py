@@ -29,6 +29,7 @@ from benchmarks.synthetic import TaskSizes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 _OPTIONS = Options(vocabulary=2_000)
 
@@ -130,6 +131,8 @@ def _panel(axis: Any, xs: list[int], ys: list[float], label: str) -> None:  # no
     axis.plot(xs, [ys[0] * x / xs[0] for x in xs], "--", color="#999999", label="linear")
     axis.set(xscale="log", yscale="log", ylabel=label)
     axis.set_xticks(xs, [f"{x:,}" for x in xs])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.minorticks_off()
     axis.legend(frameon=False)
 

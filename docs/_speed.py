@@ -49,8 +49,6 @@ def throughput_table(_: str) -> str:
 
 def scaling_sentence(_: str) -> str:
     """Growth exponents."""
-    if not (RESULTS / "scaling.json").exists():
-        return "Its results are not committed yet."
     studies = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["studies"]
     names = {
         "prompt": "tokens of the prompt",
@@ -62,4 +60,7 @@ def scaling_sentence(_: str) -> str:
     parts = [f"{label}: {studies[name]['exponent']:.2f}" for name, label in names.items()]
     buffer = studies["written"]["buffer_exponent"]
     times = f"Exponents of the time of a step, 1 being linear: {'; '.join(parts)}."
-    return f"{times} Of the buffer's memory in tokens: {buffer:.2f}."
+    first, *_, last = studies["prompt"]["points"]
+    longer, slower = last["value"] / first["value"], last["ms"] / first["ms"]
+    prompts = f"{longer:.0f} times the prompt take {slower:.1f} times as long: attention grows with the square"
+    return f"{times} Of the buffer's memory in tokens: {buffer:.2f}. A prompt is the worst case ({prompts})."

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from benchmarks.environment import RESULTS, describe_machine
 from benchmarks.installing.wheel import ROOT, build, extras
+from benchmarks.runner.files import write_bytes
 
 _USES = Path(__file__).with_name("uses.py")
 _CHECKOUTS = {
@@ -137,9 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(_table(rows))
     if failures:
         sys.exit(f"Expected every installation to do what it is for; got failures of: {', '.join(failures)}.")
-    whole = options.out.with_suffix(".part")
-    whole.write_text(json.dumps({**describe_machine(), **sizes, "extras": rows}, indent=1) + "\n", encoding="utf-8")
-    whole.replace(options.out)
+    result = {**describe_machine(), **sizes, "extras": rows}
+    write_bytes(options.out, (json.dumps(result, indent=1) + "\n").encode())
 
 
 def _table(rows: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, NamedTuple
 
-from benchmarks.agents.base import Agent
+from benchmarks.agents.base import Agent, AgentError
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
@@ -82,8 +82,8 @@ class Player:
         try:
             return self._play(job, started)
         except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
-            # As text: what an agent raises need not survive the way between processes.
-            whole = "".join(traceback.format_exception(error))
+            # As text: what an agent raises need not survive the way between processes. An AgentError says it all.
+            whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
             raise AgentFailedError(
                 f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
                 "Fix: what is said there. The episodes before it are kept, and the same command goes on.",

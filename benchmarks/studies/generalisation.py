@@ -74,11 +74,9 @@ def _verdicts(runs: Mapping[str, Mapping[int, Piece]]) -> dict[str, list[str]]:
     told: dict[str, list[str]] = {"differs": [], "agrees": []}
     tasks = list(next(iter(GENERALISATION.values())))
     scores = {
-        agent: np.array(
-            [np.mean([one["tests"][env_id]["discounted_return"] for env_id in tasks]) for one in run.values()]
-        )
-        for agent, run in runs.items()
-        if run
+        agent: np.array([_mean_return(piece, tasks) for piece in by_seed.values()])
+        for agent, by_seed in runs.items()
+        if by_seed
     }
     for claim in _CLAIMS:
         if claim.methods <= scores.keys():

@@ -97,6 +97,14 @@ def test_an_agent_that_fails_is_shown_with_its_trace(tmp_path: Path, monkeypatch
     assert "KeyToken-v0, seed 0, episode 0" in result.stderr.splitlines()[-1]
 
 
+def test_an_agent_that_says_what_it_needs_is_shown_without_one(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("\n")
+    result = _call("run", "--agent", f"scripted:{tmp_path / 'short.txt'}", *SMALL)
+    assert result.exit_code == 3
+    assert "Traceback" not in result.stderr
+    assert "Expected KeyToken-v0, seed 0, episode 0 to be played to its end; got AgentError" in result.stderr
+
+
 def test_measuring_needs_no_torch(tmp_path: Path) -> None:
     """The extras bench and cli are enough for agents without a language model."""
     call = f"""
