@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -33,6 +34,20 @@ def write_picture(path: Path, picture: Figure | Image.Image) -> Path:
     if hasattr(picture, "savefig"):
         picture.savefig(buffer, format="png", dpi=150)
     else:
-        # A third of the size, and looks the same. Not by the median cut: rare colours, as of a legend, become others.
-        picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(buffer, format="png", optimize=True)
+        _with_few_colors(picture).save(buffer, format="png", optimize=True)
     return write_bytes(path, buffer.getvalue())
+
+
+def _with_few_colors(image: Image.Image) -> Image.Image:
+    """A third of the size: the 256 most frequent colours, those of areas, stay, and edges of letters take the nearest.
+
+    The cuts of `Image.quantize` mix colours instead, and a pale red would become grey; its palettes are met roughly.
+    """
+    red, green, blue = np.moveaxis(np.asarray(image.convert("RGB"), dtype=np.int32), 2, 0)
+    packed, places, counts = np.unique(red << 16 | green << 8 | blue, return_inverse=True, return_counts=True)
+    colors = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=1)
+    kept = colors[np.argsort(-counts)[:256]]
+    nearest = np.abs(colors[:, None] - kept).sum(axis=2).argmin(axis=1).astype(np.uint8)
+    few = Image.fromarray(nearest[places].reshape(red.shape))
+    few.putpalette(kept.astype(np.uint8).tobytes())
+    return few

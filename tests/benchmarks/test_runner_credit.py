@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks.runner.credit import credit_of_episode
 from benchmarks.runner.credit_page import credit_html
 from benchmarks.runner.credit_picture import credit_picture, is_dark, shade
+from benchmarks.runner.files import write_picture
 from benchmarks.runner.rollouts import Rollout, RolloutStep
 
 REWARDS = [0.0, -0.1, 1.0]
@@ -91,6 +95,16 @@ def test_the_picture_has_the_colours_of_its_tokens_and_grows_with_the_actions() 
     assert large.height > small.height
     colours = {tuple(one) for one in np.asarray(small).reshape(-1, 3)}
     assert {shade(value, 1.0) for value in (0.5, -1.0, 0.0, 0.25)} <= colours
+
+
+def test_a_pale_advantage_is_not_grey_in_the_file(tmp_path: Path) -> None:
+    values = [-0.04 * place for place in range(1, 26)]
+    step = RolloutStep("Where?", ["a"] * 25, 0.0, [0.0] * 25, {}, {"POAD": values})
+    path = write_picture(tmp_path / "credit.png", credit_picture(Rollout("", ("POAD",), [step] * 4)))
+    with Image.open(path) as image:
+        assert image.mode == "P"
+        colours = {tuple(one) for one in np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0).tolist()}
+    assert {(255, 255, 255), *(shade(value, 1.0) for value in values)} <= colours
 
 
 def test_of_a_long_episode_the_end_is_drawn() -> None:
