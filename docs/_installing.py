@@ -32,7 +32,4 @@ def extras_table(_: str) -> str:
     )
     machine = f"Python {measured['python']}; {measured['cpu']}, {measured['cores']} cores."
     told = f"{sizes[0].upper()}{sizes[1:]}. {machine}"
-    missing = [f"`{extra}`" for extra in uses.USES if extra not in measured["extras"]]
-    if missing:
-        told += f" **Not measured yet:** {', '.join(missing)}."
     return f"{told}\n\n" + table(("extra", "what it did", "MB", "packages", "s, install", "s, use"), rows)

@@ -79,12 +79,12 @@ def _methods(one: Content, content: Content) -> str:
             _interval(found["area"]),
             _interval(found["final"]),
             percent(found["final_success"]) if found["final_success"] else "0 %",
-            _probability(one["improvement"], name),
+            *([_probability(one["improvement"], name)] if one["improvement"] else []),
         )
         for name, found in one["methods"].items()
     ]
-    first = next(iter(one["methods"]))
-    head = ("", "rate", "seeds", "untrained", "area", "last return", "last success", f"{first} better")
+    head = ["", "rate", "seeds", "untrained", "area", "last return", "last success"]
+    head += [f"{pair['first']} better" for pair in one["improvement"][:1]]
     exact = content["references"].get(one["env"])
     levels = "" if exact is None else f" Random {exact['random']:.3f}, oracle {exact['oracle']:.3f}."
     told = f"{one['steps']:,} steps, {one['evaluation']['episodes']} episodes every {one['evaluation']['every']:,}."

@@ -133,7 +133,7 @@ class LanguageModel(nn.Module):
         if as_it_was is not None:
             frozen = partial(self.hidden_states, frozen=True)
             trained = [one for one in self.network.parameters() if one.requires_grad]
-            check_frozen(frozen, as_it_was, trained, self.source.name, probe_row(self.base))
+            check_frozen(frozen, as_it_was, trained, self.source.name, self.base)
         if gradient_checkpointing:
             self._enable_checkpointing()
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision, Usage
-from benchmarks.agents.texts import TextAgent
+from benchmarks.agents.texts import TextAgent, require_text_alone
 from lang_envs import LangEnv
 from lang_envs.datascicoding.extraction import CodeSyntaxError, extract, parsed
 
@@ -107,6 +107,7 @@ class CaafeAgent(Agent):
                 f"Expected an agent that answers texts with texts to write features; got {writer.name!r}. "
                 "Fix: openai:MODEL, hf:MODEL, or a str -> str callable."
             )
+        require_text_alone(writer)
         if classifier not in CLASSIFIERS:
             raise AgentError(f"Expected classifier to be one of {list(CLASSIFIERS)}; got {classifier!r}.")
         if replies < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import inspect
@@ -93,7 +94,7 @@ def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]
     if inspect.isclass(made) or not callable(made) or _arguments(made)[0] == 0:
         raise AgentError(f"Expected {name!r} to make an Agent or a callable; it made {type(made).__name__}.")
     agent = agent_of(made, name, {})
-    agent.settings = {**settings, **_source(factory)}
+    agent.settings = {**settings, **_source(factory, made)}
     return agent
 
 
@@ -104,7 +105,7 @@ def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: obj
         AgentError: If its settings cannot be written down, and read as the same again.
     """
     agent.name = getattr(agent, "name", name)
-    agent.settings = {**settings, **getattr(agent, "settings", {}), **_source(source)}
+    agent.settings = {**settings, **getattr(agent, "settings", {}), **_source(source, agent)}
     try:
         json.dumps(agent.settings, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -134,14 +135,19 @@ def _require_known(name: str, settings: Mapping[str, Any], known: list[str]) -> 
             raise AgentError(f"Expected settings of {name!r}; got {given!r}. Known: {listed}.")
 
 
-def _source(target: object) -> dict[str, JSON]:
-    """A digest of the text of a function or class: the same name may be other code tomorrow."""
-    described = target if inspect.isroutine(target) or inspect.isclass(target) else type(target)
-    try:
-        text = inspect.getsource(described)
-    except (OSError, TypeError):
+def _source(*targets: object) -> dict[str, JSON]:
+    """A digest of the files (in a notebook the cells) that functions or classes are from.
+
+    The same name may be other code tomorrow, and what it does may be in a prompt or a helper beside it.
+    """
+    texts: dict[str, None] = {}
+    for target in targets:
+        described = target if inspect.isroutine(target) or inspect.isclass(target) else type(target)
+        with contextlib.suppress(OSError, TypeError):
+            texts["".join(inspect.findsource(described)[0])] = None
+    if not texts:
         return {}
-    return {"source_sha256": hashlib.sha256(text.encode()).hexdigest()[:16]}
+    return {"source_sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]}
 
 
 class _Callable(Agent):

@@ -132,8 +132,8 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
     episodes = _recorded(file, lines) if path.suffix == ".jsonl" else [lines]
     if not 0 <= episode < len(episodes) or not episodes[episode]:
         raise AgentError(
-            f"Expected actions of episode {episode} in {file!r}; it holds {len(episodes)} episodes"
-            f"{'' if lines else ' without an action'}. Fix: episode=0."
+            f"Expected actions of episode {episode} in {file!r}; it holds "
+            + (f"{len(episodes)} episodes. Fix: episode=0." if any(episodes) else "none. Fix: an action on each line.")
         )
     digest = hashlib.sha256("\0".join(episodes[episode]).encode(errors="backslashreplace")).hexdigest()[:16]
     settings: dict[str, JSON] = {"file": path.name, "episode": episode, "sha256": digest}

@@ -145,6 +145,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
         super().__init__(name, policy, settings, deterministic=deterministic, writer=writer)
         self._written_by, self._ranks = writer, ranks
         self._info: Mapping[str, Any] = {}
+        self.needs_info = self._context.is_wanted
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import Agent, AgentError, Decision
-from benchmarks.agents.texts import Reply, TextAgent, shown, understood
+from benchmarks.agents.texts import Reply, TextAgent, require_text_alone, shown, understood
 from lang_envs import LangEnv
 
 __all__ = ["ReactAgent", "Step", "react"]
@@ -47,11 +47,16 @@ class ReactAgent(Agent):
         inner: Who answers.
         budget: Characters of the steps that are shown; the oldest are left out first.
         instructions: What an agent that writes texts is told first.
+
+    Raises:
+        AgentError: For a budget below 0, or an inner agent whose prompts show more than the text.
     """
 
     def __init__(self, inner: Agent, *, budget: int = 4_000, instructions: str = INSTRUCTIONS) -> None:
         if budget < 0:
             raise AgentError(f"Expected budget in characters, 0 or more; got {budget}.")
+        if isinstance(inner, TextAgent):
+            require_text_alone(inner)
         self.name = f"react:{inner.name}"
         self.settings = {"inner": inner.name, "budget": budget, "instructions": instructions, **inner.settings}
         self.incidental = inner.incidental
@@ -71,8 +76,8 @@ class ReactAgent(Agent):
             self._now = Step(observation, "", decision.text)
             return decision
         actions = info["admissible_actions"]
-        prompt = f"{self._instructions}\n\n{self._with_history(f'Observation: {shown(observation, actions)}')}"
-        reply = self._inner.reply(prompt)
+        asked = shown(observation, actions if self._inner.show_actions else None)
+        reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {asked}')}")
         thought, said = _parsed(reply)
         action = understood(said if actions is None else said.strip(), actions)
         self._now = Step(observation, thought, action)

@@ -43,7 +43,7 @@ class ServedAgent(TextAgent):
         retries: How often a failed request is repeated.
         price_in: Of a million tokens read, in any currency.
         price_out: Of a million tokens written.
-        extra: Other fields of the request, such as `{"max_completion_tokens": 512}`.
+        extra: Other fields of the request, such as `{"max_completion_tokens": 512}` with `max_tokens=None`.
 
     Raises:
         AgentError: Without a model or a key, or for numbers out of range.

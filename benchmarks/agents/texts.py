@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.agents.base import Agent, Decision, Usage
+from benchmarks.agents.base import Agent, AgentError, Decision, Usage
 
-__all__ = ["Reply", "TextAgent", "decided", "shown", "understood"]
+__all__ = ["Reply", "TextAgent", "decided", "require_text_alone", "shown", "understood"]
 
 _ASKED = "Answer with one of these actions, word for word, and nothing else:"
 _FENCED = re.compile(r"(`{3,})[\w+-]*\n(.*?)\n?\1", re.DOTALL)
@@ -39,9 +39,11 @@ class TextAgent(Agent):
 
     Attributes:
         show_actions: Whether the actions stand below the observation.
+        needs_info: Whether it reads `info` or the history besides, which agents around it do not hand on.
     """
 
     show_actions: bool = True
+    needs_info: bool = False
 
     @abstractmethod
     def reply(self, prompt: str) -> Reply:
@@ -51,6 +53,19 @@ class TextAgent(Agent):
         """See `Agent.act`."""
         actions = info["admissible_actions"]
         return decided(self.reply(shown(observation, actions if self.show_actions else None)), actions)
+
+
+def require_text_alone(inner: TextAgent) -> None:
+    """Refuse to be around an agent that reads more than the text it is given.
+
+    Raises:
+        AgentError: If it does.
+    """
+    if inner.needs_info:
+        raise AgentError(
+            f"Expected an agent whose prompts show the text that it is given; those of {inner.name!r} show fields of "
+            "`info` or the history too. Fix: another prompt=..., or the agent without what is around it."
+        )
 
 
 def shown(observation: str, actions: Sequence[str] | None) -> str:

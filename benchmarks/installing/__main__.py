@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(_table(rows))
     if failures:
         sys.exit(f"Expected every installation to do what it is for; got failures of: {', '.join(failures)}.")
-    result = {**describe_machine(), **sizes, "extras": rows}
+    result = {**describe_machine(), **sizes, "extras": {one: rows[one] for one in (_NONE, *extras()) if one in rows}}
     write_bytes(options.out, (json.dumps(result, indent=1) + "\n").encode())
 
 

@@ -11,6 +11,7 @@ from benchmarks.environment import RESULTS
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.files import write_bytes
 from benchmarks.runner.lines import file_name
+from benchmarks.runner.plan import without_incidental
 from benchmarks.runner.results import METRICS, Cell, normalised
 
 __all__ = ["FOLDER", "add", "entries"]
@@ -40,6 +41,11 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = N
     for cell in cells:
         _check(cell)
         by_agent.setdefault(cell.agent, []).append(cell)
+    files = {file_name(agent) for agent in by_agent}
+    if len(files) < len(by_agent):
+        raise ResultFileError(
+            f"Expected agents whose names make files of their own; got {sorted(by_agent)}. Fix: another --label."
+        )
     drafts = {
         folder / f"{file_name(agent)}.json": _entry(folder / f"{file_name(agent)}.json", own, replace=replace)
         for agent, own in by_agent.items()
@@ -73,7 +79,7 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
     tasks: dict[str, Any] = {}
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))
-        if known["agent"] == agent:
+        if _is_same(known["agent"], agent):
             tasks = known["tasks"]
         elif not replace:
             _require_same_agent(known["agent"], agent, path.name)
@@ -88,11 +94,15 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
 
 
 def _require_same_agent(known: Mapping[str, Any], agent: Mapping[str, Any], where: str) -> None:
-    if known != agent:
+    if not _is_same(known, agent):
         raise ResultFileError(
             f"Expected one agent by the name {known['name']!r}: {dict(known)}; got {dict(agent)} in {where}. "
             "Fix: run one of them with another --label, or pass --replace to `submit`."
         )
+
+
+def _is_same(known: Mapping[str, Any], agent: Mapping[str, Any]) -> bool:
+    return without_incidental({"agent": known}) == without_incidental({"agent": agent})
 
 
 def _task(cell: Cell) -> dict[str, Any]:

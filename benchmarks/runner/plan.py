@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from benchmarks.environment import describe_machine
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
 
-__all__ = ["EPISODES_PER_SEED", "FORMAT", "Identity", "Job", "Plan", "header_of", "require_same"]
+__all__ = ["EPISODES_PER_SEED", "FORMAT", "Identity", "Job", "Plan", "header_of", "require_same", "without_incidental"]
 
 FORMAT = 1
 """Version of the layout of results files."""
@@ -184,13 +184,9 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
     Raises:
         ResultFileError: If anything else does.
     """
-    have, want = dict(_flat(recorded)), dict(_flat(asked))
-    ignored = {
-        *_MEASURED_WITH,
-        "agent.incidental",
-        *(f"{where}.{name}" for where in _OF_AGENT for name in _incidental(asked)),
-    }
-    differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key) and key not in ignored]
+    have, want = dict(_flat(without_incidental(recorded))), dict(_flat(without_incidental(asked)))
+    differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key)]
+    differ = [key for key in differ if key not in _MEASURED_WITH]
     settings, arguments = _OF_AGENT
     told = [key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)]
     if told:
@@ -202,9 +198,19 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
         )
 
 
-def _incidental(header: Mapping[str, Any]) -> Sequence[str]:
-    found: Sequence[str] = header["agent"].get("incidental", ())
-    return found
+def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:
+    """A header whose agent is described by what matters; of an agent within another, arguments have no prefix."""
+    agent = dict(header["agent"])
+    names = set(agent.pop("incidental", ()))
+    names |= {name.rpartition(".")[2] for name in names}
+
+    def essential(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name not in names}
+
+    agent |= {part: essential(agent[part]) for part in ("settings", "arguments") if part in agent}
+    if "settings_by_seed" in agent:
+        agent["settings_by_seed"] = {seed: essential(one) for seed, one in agent["settings_by_seed"].items()}
+    return {**header, "agent": agent}
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

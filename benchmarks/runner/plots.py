@@ -161,10 +161,11 @@ def draw_curves(
     *,
     references: Mapping[str, float] | None = None,
     each_seed: bool = True,
+    names: Sequence[str] | None = None,
 ) -> None:
-    """Draw learning curves with intervals into axes; see `plot_curves`."""
-    for number, (name, curve) in enumerate(curves.items()):
-        color, n_seeds = PALETTE[number % len(PALETTE)], len(curve.by_seed)
+    """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given."""
+    for name, curve in curves.items():
+        color, n_seeds = PALETTE[list(names or curves).index(name) % len(PALETTE)], len(curve.by_seed)
         told = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
         axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=told)
         axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)

@@ -14,7 +14,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from benchmarks.environment import describe_machine
 from benchmarks.runner.files import write_bytes
 from benchmarks.studies.arms import FINAL_SEEDS
-from benchmarks.studies.errors import StudyError
+from benchmarks.studies.errors import JobFailedError, StudyError
 from benchmarks.studies.jobs import Work
 from benchmarks.studies.pieces import STUDIES, Pieces
 from benchmarks.studies.study import Options, Study
@@ -72,11 +72,17 @@ def run_study(
     options = Options(_numbers(seeds), [one for one in tasks.split(",") if one], tuning_only=action is Action.TUNE)
     pieces = Pieces(out / "pieces")
     list(chosen.jobs(options, pieces))  # what is wrong with the options is said before anything is done
+    failed: JobFailedError | None = None
     if action is not Action.REPORT:
-        _work(chosen, options, pieces, workers, budget)
+        try:
+            _work(chosen, options, pieces, workers, budget)
+        except JobFailedError as error:
+            failed = error
     if action is not Action.TUNE:
         for line in write_report(chosen, options.seeds, pieces, out):
             console().print(line, markup=False, highlight=False, soft_wrap=True)
+    if failed is not None:
+        raise failed
 
 
 def _numbers(text: str) -> tuple[int, ...]:

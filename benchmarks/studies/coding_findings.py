@@ -261,8 +261,9 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
             if any(told.values()):
                 parts = "; ".join(f"{said} on {', '.join(names)}" for said, names in told.items() if names)
                 lines.append((not told[Verdict.NO] and not told[Verdict.UNSETTLED], f"{method}, {claim}: {parts}."))
-        known = [said for said in by_table.values() if set(said.values()) != {Verdict.UNKNOWN}]
-        whole = sum(all(said[claim] is Verdict.YES for claim in CLAIMS[:3]) for said in known)
+        firsts = [{said[claim] for claim in CLAIMS[:3]} for said in by_table.values()]
+        known = [said for said in firsts if Verdict.UNKNOWN not in said or said & {Verdict.NO, Verdict.UNSETTLED}]
+        whole = sum(said == {Verdict.YES} for said in known)
         if known:
             lines.append((whole >= 3, f"{method}, the first three together: on {whole} of {len(known)} tables."))
     return [told for _, told in sorted(lines, key=lambda one: one[0])]

@@ -26,7 +26,7 @@ _TUNED = (
     "advantage of POAD that equal budgets of this study do not remove."
 )
 _FEW = (
-    "Three seeds are few: bootstrap intervals of so few are too narrow, and no more than a lower bound of the doubt. "
+    "Bootstrap intervals of a few seeds are too narrow, and no more than a lower bound of the doubt. "
     "Whether a difference may be chance is judged by the exact test of ranks, which three seeds against three never "
     "settle."
 )

@@ -50,7 +50,7 @@ def _curves_panel(axes: Axes, one: Findings) -> None:
     begins = {float(curve.values[0]) for curve in curves.values()}
     if len(begins) == 1:  # methods with policies of their own begin at levels of their own
         lines["untrained"] = begins.pop()
-    draw_curves(axes, curves, references=lines)
+    draw_curves(axes, curves, references=lines, names=[arm.name for arm in one.comparison.arms])
     seeds = sorted({len(curve.by_seed) for curve in curves.values()})
     axes.set(
         title=f"{env_id}, {' to '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}\n{one.comparison.title}",
@@ -88,9 +88,10 @@ def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figu
 
 
 def _dots_panel(axes: Axes, one: Findings, measure: str) -> None:
-    names = [arm.name for arm in one.comparison.arms if arm.name in one.methods]
+    colors = {arm.name: PALETTE[number % len(PALETTE)] for number, arm in enumerate(one.comparison.arms)}
+    names = [name for name in colors if name in one.methods]
     for row, name in enumerate(names):
-        scores, color = one.methods[name].scores(measure), PALETTE[row % len(PALETTE)]
+        scores, color = one.methods[name].scores(measure), colors[name]
         axes.plot(scores, [row] * len(scores), "o", color=color, markersize=4, alpha=0.45, linewidth=0)
         value = estimate([scores])
         axes.plot([value.value], [row], "|", color=color, markersize=15, markeredgewidth=2.2)

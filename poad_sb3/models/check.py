@@ -135,7 +135,7 @@ def check_frozen(
     as_it_was: Tensor,
     trained: Sequence[Tensor],
     name: str,
-    probe: TokenRow,
+    base: Any,  # noqa: ANN401 - as above
 ) -> None:
     """Compare the model with its adapter taken off, whatever was trained, with the model as it was.
 
@@ -144,7 +144,7 @@ def check_frozen(
         as_it_was: `plain_hidden` of the base.
         trained: What training will change; changed here, and put back.
         name: The model's name, for the message.
-        probe: `probe_row` of the base.
+        base: The transformers model. What rounds, as 8 bits do, is compared roughly: passes differ in shape.
 
     Raises:
         ModelError: If they differ, as with trained biases or adapters that begin with a part of the base.
@@ -155,11 +155,11 @@ def check_frozen(
             one.add_(0.5 * one.abs().mean() + 0.01)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # what is asked here
-            difference = _relative(frozen([probe]), as_it_was)
+            difference = _relative(frozen([probe_row(base)]), as_it_was)
     finally:
         for one, before in zip(trained, kept, strict=True):
             one.copy_(before)
-    if not difference < (_EXACT if as_it_was.dtype == torch.float32 else _ROUNDED):
+    if not difference < (_EXACT if is_exact(base) else _ROUNDED):
         raise ModelError(
             f"Expected an adapter that can be taken off, so that the critic reads {name} as it was; without it hidden "
             f"states differ by {difference:.2g}. Fix: lora with bias='none' and the usual init_lora_weights, or "

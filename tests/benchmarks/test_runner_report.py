@@ -245,6 +245,24 @@ def test_what_is_there_is_replaced_only_if_that_is_asked_for(files: list[Path], 
     assert len(leaderboard.entries(tmp_path)[0]["tasks"]) == 2
 
 
+def test_an_agent_with_other_incidental_settings_is_the_same(files: list[Path], tmp_path: Path) -> None:
+    valued = load(files[2:])
+    leaderboard.add(valued, folder=tmp_path)
+    measure(Plan("runner_users:Valued", (KEYS,), 2, 1, agent_settings={"seconds": 0.001}), tmp_path / "more.jsonl")
+    leaderboard.add(load([tmp_path / "more.jsonl"]), folder=tmp_path)
+    (entry,) = leaderboard.entries(tmp_path)
+    assert list(entry["tasks"]) == [KEYS, KITCHEN]
+
+
+def test_agents_whose_files_would_be_one_are_refused(files: list[Path], tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    for path, label in zip(paths, ("my agent", "my-agent"), strict=True):
+        measure(Plan("random", (KEYS,), 2, 1, label=label), path)
+    with pytest.raises(ResultFileError, match=r"files of their own; got \['my agent', 'my-agent'\]\. Fix: another --l"):
+        leaderboard.add(load(paths), folder=tmp_path / "board")
+    assert not (tmp_path / "board").exists()
+
+
 def test_another_agent_does_not_take_a_name(files: list[Path], tmp_path: Path) -> None:
     leaderboard.add(load(files[:1]), folder=tmp_path)
     measure(Plan("oracle", (KEYS,), 2, 1, label="random"), tmp_path / "liar.jsonl")

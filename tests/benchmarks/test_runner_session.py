@@ -191,6 +191,21 @@ def test_what_is_incidental_to_an_agent_may_change(undisturbed: Path) -> None:
     assert str(refused.value).count("temper") == 1
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {"incidental": ["writer.url"], "settings": {"writer.url": "a", "k": 1}, "arguments": {"url": "a", "k": 1}},
+        {"incidental": ["url"], "settings_by_seed": {"0": {"url": "a", "k": 1}}, "arguments": {"url": "a", "k": 1}},
+    ],
+)
+def test_what_is_incidental_is_so_in_other_agents_and_by_seed(agent: dict[str, Any]) -> None:
+    told = plan_module.without_incidental({"agent": agent, "format": 1})
+    assert told["format"] == 1
+    assert "url" not in json.dumps(told)
+    assert json.dumps(told).count('"k": 1') == 2
+    assert agent["incidental"]
+
+
 def test_a_file_without_episodes_is_begun_anew_by_anything(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "begun.jsonl"
     for file in (Path, steps_file):

@@ -266,6 +266,13 @@ def test_what_fails_is_said_first() -> None:
     assert holds == sorted(holds)
 
 
+def test_a_table_whose_controls_are_missing_counts_for_nothing_yet() -> None:
+    whole, begun = _findings(GOOD), _findings({"POAD": GOOD["POAD"]})._replace(table="iris")
+    assert "POAD, the first three together: on 1 of 1 tables." in verdicts([whole, begun])
+    failed = _findings({"POAD": _result(0.5, 0.9, 0.99, rising=True)})._replace(table="iris")
+    assert "POAD, the first three together: on 1 of 2 tables." in verdicts([whole, failed])
+
+
 # ---------------------------------------------------------------------- the report
 
 

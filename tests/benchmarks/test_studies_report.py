@@ -16,15 +16,19 @@ from studies_users import MADE, fill, result
 from typer.testing import CliRunner
 
 from benchmarks.runner.app import app
+from benchmarks.runner.plots import PALETTE
+from benchmarks.studies import app as studies_app
 from benchmarks.studies import arms, credit, registry
 from benchmarks.studies.app import write_report
 from benchmarks.studies.arms import FINAL_SEEDS, Arm, Comparison, Task
 from benchmarks.studies.comparing import Comparing
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES
-from benchmarks.studies.findings import Claim
+from benchmarks.studies.errors import JobFailedError
+from benchmarks.studies.findings import Claim, find
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
 from benchmarks.studies.jobs import Evaluation, Job
+from benchmarks.studies.pictures import curves_figure, dots_figure
 from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.registry import ALL
 from benchmarks.studies.study import Options, Study
@@ -252,6 +256,26 @@ TINY = Comparing(
 
 def _study(*arguments: str):
     return CliRunner().invoke(app, ["study", *arguments], env={"COLUMNS": "200"})
+
+
+def test_a_run_that_fails_does_not_keep_the_report_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise JobFailedError("Expected luck.", "a trace")
+
+    monkeypatch.setattr(studies_app, "_work", fail)
+    result = _study("curves", "--out", str(tmp_path))
+    assert result.exit_code == 3
+    assert "a trace\nbenchmarks: Expected luck." in result.stderr
+    assert (tmp_path / "curves.json").exists()
+
+
+def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> None:
+    """The legend is one for all panels."""
+    _fill(CURVES.study(), pieces, keep=lambda job: job.algorithm == "TWOSOME" or job.seed > 100)
+    panel = find(CURVES.comparisons(("food-preparation",))[0], pieces, (0, 1, 2))
+    assert list(panel.methods) == ["TWOSOME"]
+    for figure in (curves_figure([panel], "one"), dots_figure([panel], "area", "area")):
+        assert {line.get_color() for line in figure.axes[0].get_lines()} <= {PALETTE[2], "0.35"}
 
 
 def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from poad_sb3 import POAD, CheckpointError, ModelError
 from poad_sb3.generation import Limits, generate
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.models.adapters import adapt
+from poad_sb3.models.check import check_frozen, plain_hidden
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.rollouts import CreditLevel
 from poad_sb3.sampling import TokenSampling
@@ -466,6 +467,21 @@ def test_an_adapter_that_cannot_be_taken_off_is_refused(folder_of: Callable[[str
     LanguageModel(folder, lora=lora, critic_trunk="live")
     before = LanguageModel(folder, lora={"use_dora": True})
     assert all("lora_B" not in name or not value.any() for name, value in before.named_parameters()), "put back"
+
+
+def test_what_rounds_is_compared_roughly_with_what_it_was(
+    folder_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of 8 bits give other last digits to a pass of another shape, 0.0004 with bitsandbytes on a CPU."""
+    base = LanguageModel(folder_of("qwen2"), lora=None).base
+    was = plain_hidden(base)
+    now = was * 1.0004
+    with pytest.raises(ModelError, match=r"states differ by 0\.0004"):
+        check_frozen(lambda _: now, was, [], "qwen", base)
+    monkeypatch.setattr(base, "hf_quantizer", object(), raising=False)
+    check_frozen(lambda _: now, was, [], "qwen", base)
+    with pytest.raises(ModelError, match=r"states differ by 0\.1"):
+        check_frozen(lambda _: was * 1.1, was, [], "qwen", base)
 
 
 def test_a_larger_top_k_than_the_vocabulary_restricts_nothing(folder_of: Callable[[str], str]) -> None:

@@ -71,7 +71,7 @@ def test_an_episode_that_outlasts_its_script_is_an_error(tmp_path: Path) -> None
     ("name", "content", "message"),
     [
         ("none.txt", None, "cannot be read"),
-        ("empty.txt", "\n", "without an action"),
+        ("empty.txt", "\n", "it holds none. Fix: an action on each line"),
         ("bad.jsonl", "walk\n", "in line 1 .* got 'walk'"),
         ("bad.jsonl", '{"reward": 1}\n', "KeyError"),
         ("bad.jsonl", '{"action": 3}\n', "the action is 3"),

@@ -11,6 +11,8 @@ import pytest
 from _playing import play, texts
 
 from benchmarks.agents import Agent, AgentError, make_agent
+from benchmarks.agents.caafe import CaafeAgent
+from benchmarks.agents.react import ReactAgent
 
 FOOD, CODING = "VirtualHome-FoodPreparation-v0", "DataSciCoding-iris-v0"
 Say = Callable[[str], str]
@@ -69,6 +71,21 @@ def test_earlier_steps_of_this_episode_stand_before_the_observation(around: Call
     assert f"\n\n{past[0]}\n{past[1]}\nObservation: {steps[2].observation}\n\nAnswer with one" in seen[2]
     play(FOOD, agent, most=1)
     assert seen[3] == seen[0]
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_the_list_is_shown_as_the_inner_agent_is_told(around: Callable[..., Agent], *, show: bool) -> None:
+    seen: list[str] = []
+    (step,) = play(FOOD, around(lambda text: seen.append(text) or "jump", show_actions=show), most=1)
+    assert (f"- {step.actions[0]}" in seen[0]) is show
+
+
+def test_prompts_that_show_more_than_the_text_are_refused(around: Callable[..., Agent]) -> None:
+    inner = make_agent("hf:pocket", device="cpu", prompt={"kind": "completion", "history": 2})
+    with pytest.raises(AgentError, match=r"those of 'hf:pocket' show fields .* Fix: another prompt"):
+        ReactAgent(inner)
+    with pytest.raises(AgentError, match="show fields"):
+        CaafeAgent(inner)
 
 
 def test_the_oldest_steps_are_left_out_beyond_the_budget(around: Callable[..., Agent]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import sys
 from pathlib import Path
@@ -70,6 +71,21 @@ def test_a_function_of_three_lines_from_text_to_text_is_an_agent() -> None:
     assert agent.name == "agents_of_a_user:first"
     assert not any(step.info["invalid_action"] for step in steps)
     assert len(agent.settings["source_sha256"]) == 16
+
+
+@pytest.mark.parametrize("name", ["first", "Own", "made"])
+def test_another_text_of_the_file_is_another_agent(name: str) -> None:
+    """A prompt or a helper beside the function may be what changes."""
+    path = Path("agents_of_a_user.py")
+    before = MODULE + "\ndef made():\n    return Own()\n"
+
+    def digest(text: str) -> object:
+        path.write_text(text, encoding="utf-8")
+        sys.modules.pop("agents_of_a_user", None)
+        importlib.invalidate_caches()
+        return make_agent(f"agents_of_a_user:{name}").settings["source_sha256"]
+
+    assert digest(before) == digest(before) != digest(f"{before}\nPROMPT = 'Please!'\n")
 
 
 def test_the_actions_stand_below_the_observation_unless_that_is_switched_off() -> None:
