@@ -235,7 +235,7 @@ def use_docs() -> None:
 
 def use_test() -> None:
     """Tests of the checkout against the wheel, and what a checker learns of its types."""
-    chosen = [f"tests/lang_envs/test_{name}.py" for name in ("spaces", "wrappers", "overcooked_rules")]
+    chosen = [f"tests/lang_envs/test_{name}.py" for name in ("core", "overcooked_env", "virtualhome_golden")]
     command("pytest", "-n", "2", *chosen, says="passed")
     command("mypy", "--strict", write("typed.py", _TYPED), says="Revealed type")
     command("ruff", "check", "typed.py", code=1, says="F821")
