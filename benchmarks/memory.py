@@ -16,6 +16,7 @@ through it in slices. Writes results/memory.json.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import itertools
@@ -225,6 +226,7 @@ def _one(shape: ModelShape, settings: TrainingSettings) -> Measured:
 
 def main() -> None:
     """Command line."""
+    argparse.ArgumentParser(description="Memory of a training pass, estimated and measured.").parse_args()
     table = Table(
         "model", "trained", "checkpointing", "estimate, MB", "peak, MB", "estimate / peak", "/ saved", "/ rss"
     )

@@ -13,6 +13,7 @@ Writes results/theory.json and results/theory.png; POAD trained on KeyToken is i
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from typing import Any
@@ -171,6 +172,7 @@ def _by_length(axes: Axes, label: str) -> None:
 
 def main() -> None:
     """Command line."""
+    argparse.ArgumentParser(description="Exact backups of KeyToken, by the discount inside the action.").parse_args()
     part = exact_part()
     (RESULTS / "theory.json").write_text(json.dumps({"exact": part}, indent=1) + "\n", encoding="utf-8")
     plot_exact(part)

@@ -265,7 +265,7 @@ def summary(costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int]) -
 
 def show(console: Console, results: Sequence[dict[str, Any]]) -> None:
     """A table on the terminal."""
-    heads = "rollout ms", "update ms", "steps/s", "positions", "over fewest", "peak MiB", "times ours", "our peak"
+    heads = "rollout ms", "update ms", "steps/s", "positions", "/ plain count", "peak MiB", "times ours", "our peak"
     table = Table("workload", "vocabulary", "loop", *heads)
     for result in results:
         for name, row in result["loops"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import inspect
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.agents.arguments import hints_of, require_types
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
@@ -76,8 +78,9 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
             f"Expected a callable of a text, or of an observation and info; {name!r} needs {needed} arguments. "
             "Fix: def agent(text): return ..."
         )
-    extra = [_SHOW] if needed == 1 else []
+    extra = {_SHOW: bool} if needed == 1 else {}
     _require_known(name, settings, [*keywords - {_CHANCE}, *extra])
+    require_types(name, settings, hints_of(target) | extra)
     return (_TextCallable if needed == 1 else _InfoCallable)(target, name, settings, draws=_CHANCE in keywords)
 
 
@@ -85,6 +88,7 @@ def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]
     parameters = inspect.signature(factory).parameters.values()
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
         _require_known(name, settings, [one.name for one in parameters if one.kind is not one.VAR_POSITIONAL])
+    require_types(name, settings, hints_of(factory))
     try:
         made = factory(**settings)
     except TypeError as error:
@@ -141,13 +145,20 @@ def _source(*targets: object) -> dict[str, JSON]:
     The same name may be other code tomorrow, and what it does may be in a prompt or a helper beside it.
     """
     texts: dict[str, None] = {}
-    for target in targets:
+    for target in map(_unwrapped, targets):
         described = target if inspect.isroutine(target) or inspect.isclass(target) else type(target)
         with contextlib.suppress(OSError, TypeError):
             texts["".join(inspect.findsource(described)[0])] = None
     if not texts:
         return {}
     return {"source_sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]}
+
+
+def _unwrapped(target: object) -> object:
+    """What is inside of partial functions, caches and decorators."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    return inspect.unwrap(target) if callable(target) else target
 
 
 class _Callable(Agent):
@@ -172,7 +183,7 @@ class _Callable(Agent):
 class _TextCallable(_Callable, TextAgent):
     def __init__(self, call: Callable[..., str], name: str, settings: Mapping[str, Any], *, draws: bool) -> None:
         super().__init__(call, name, settings, draws=draws)
-        self.show_actions = bool(settings.get(_SHOW, True))
+        self.show_actions = settings.get(_SHOW, True)
 
     def reply(self, prompt: str) -> Reply:
         return Reply(self._said(prompt))

@@ -20,6 +20,7 @@ Action: the action"""
 _ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
 _THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
 _INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+_ASKED = "The action must be one of these, word for word:"
 _GAP = "(earlier steps are left out)"
 
 
@@ -76,7 +77,7 @@ class ReactAgent(Agent):
             self._now = Step(observation, "", decision.text)
             return decision
         actions = info["admissible_actions"]
-        asked = shown(observation, actions if self._inner.show_actions else None)
+        asked = shown(observation, actions if self._inner.show_actions else None, _ASKED)
         reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {asked}')}")
         thought, said = _parsed(reply)
         action = understood(said if actions is None else said.strip(), actions)
@@ -110,7 +111,7 @@ class ReactAgent(Agent):
             if left < 0:
                 break
             kept.append(text)
-        gap = [_GAP] if kept and len(kept) < len(self._steps) else []
+        gap = [_GAP] if len(kept) < len(self._steps) else []
         return "\n".join([*gap, *reversed(kept), now])
 
 

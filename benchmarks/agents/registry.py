@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import types
-import typing
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
+from benchmarks.agents.arguments import hints_of, require_types
 from benchmarks.agents.base import Agent, AgentError
 from benchmarks.agents.callables import agent_of, load
 from lang_envs import MissingExtraError
@@ -122,36 +121,12 @@ def _factory(kind: Kind) -> Callable[..., Agent]:
 
 def _checked(name: str, factory: Callable[..., Agent], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, each known and of the type that the factory says."""
-    try:
-        signature = inspect.signature(factory, eval_str=True)
-    except NameError:  # another package's annotation of a type that it imports for checkers only
-        signature = inspect.signature(factory)
-    parameters = signature.parameters.values()
-    typed = (one.replace(annotation=Any) if one.annotation is one.empty else one for one in parameters)
-    known = {one.name: one.annotation for one in typed if one.kind is one.KEYWORD_ONLY}
+    parameters = inspect.signature(factory).parameters.values()
+    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters)  # to what it wraps, which checks them itself
-    for setting, value in settings.items():
+    for setting in settings:
         if setting not in known and not passes_on:
             listed = ", ".join(known) or "it has none"
             raise AgentError(f"Expected settings of {name!r}; got {setting!r}. Known: {listed}.")
-        if setting in known and not _fits(value, known[setting]):
-            raise AgentError(
-                f"Expected {setting} of {name!r} to be {_told(known[setting])}; got {value!r}, "
-                f"which is {type(value).__name__}."
-            )
+    require_types(name, {key: value for key, value in settings.items() if key in known}, hints_of(factory))
     return dict(settings)
-
-
-def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - an annotation
-    """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
-    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # says nothing, or nothing known here
-        return True
-    if isinstance(value, bool):
-        return bool in kinds_of
-    return isinstance(value, tuple(kinds_of)) or (isinstance(value, int) and float in kinds_of)
-
-
-def _told(hint: Any) -> str:  # noqa: ANN401 - an annotation
-    return str(getattr(hint, "__name__", hint)) if isinstance(hint, type) else str(hint)

@@ -68,11 +68,11 @@ def require_text_alone(inner: TextAgent) -> None:
         )
 
 
-def shown(observation: str, actions: Sequence[str] | None) -> str:
-    """An observation with the admissible actions below it; alone where any text is one."""
+def shown(observation: str, actions: Sequence[str] | None, asked: str = _ASKED) -> str:
+    """An observation, what is asked, and the admissible actions; alone where any text is one."""
     if actions is None:
         return observation
-    return "\n".join([observation, "", _ASKED, *(f"- {action}" for action in actions)])
+    return "\n".join([observation, "", asked, *(f"- {action}" for action in actions)])
 
 
 def decided(reply: Reply, actions: Sequence[str] | None) -> Decision:

@@ -109,6 +109,8 @@ def run(
             steps=steps,
             label=label,
         )
+        if leaderboard and settings:
+            fail("Expected tasks as registered for the leaderboard; got --env-set. Fix: leave one of the two out.")
         for env_id in env:
             require_parts(resolve(env_id), settings)
         name = f"{label or agent}.{env[0]}" if len(env) == 1 else label or agent

@@ -38,16 +38,24 @@ def write_picture(path: Path, picture: Figure | Image.Image) -> Path:
     return write_bytes(path, buffer.getvalue())
 
 
+_FREQUENT, _FAR = 192, 64
+"""Colours of a palette: the most frequent ones, and those that are farthest from all before them."""
+
+
 def _with_few_colors(image: Image.Image) -> Image.Image:
-    """A third of the size: the 256 most frequent colours, those of areas, stay, and edges of letters take the nearest.
+    """A third of the size: colours of areas stay as they are, and edges of letters take the nearest of the palette.
 
     The cuts of `Image.quantize` mix colours instead, and a pale red would become grey; its palettes are met roughly.
     """
     red, green, blue = np.moveaxis(np.asarray(image.convert("RGB"), dtype=np.int32), 2, 0)
     packed, places, counts = np.unique(red << 16 | green << 8 | blue, return_inverse=True, return_counts=True)
     colors = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=1)
-    kept = colors[np.argsort(-counts)[:256]]
-    nearest = np.abs(colors[:, None] - kept).sum(axis=2).argmin(axis=1).astype(np.uint8)
-    few = Image.fromarray(nearest[places].reshape(red.shape))
+    kept = colors[np.argsort(-counts)[:_FREQUENT]]
+    distances = np.abs(colors[:, None] - kept).sum(axis=2)
+    for _ in range(_FAR):  # rare ones, as of a legend
+        far = colors[distances.min(axis=1).argmax()]
+        kept = np.vstack([kept, far])
+        distances = np.column_stack([distances, np.abs(colors - far).sum(axis=1)])
+    few = Image.fromarray(distances.argmin(axis=1).astype(np.uint8)[places].reshape(red.shape))
     few.putpalette(kept.astype(np.uint8).tobytes())
     return few

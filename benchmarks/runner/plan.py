@@ -190,12 +190,16 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
     settings, arguments = _OF_AGENT
     told = [key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)]
     if told:
-        found = [f"{key}: expected {have.get(key, 'nothing')!r}, got {want.get(key, 'nothing')!r}" for key in told]
+        found = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in told]
         raise ResultFileError(
             f"{path} holds another measurement. {'; '.join(found)}. "
-            "Fix: go on with what it was begun with (for the source of an agent: as it was), or take another file with "
-            "--out."
+            "Fix: go on with what it was begun with, or take another file with --out."
         )
+
+
+def _difference(key: str, have: object, want: object) -> str:
+    changed = "the file that the agent is in has changed (any edit counts), " if key.endswith("source_sha256") else ""
+    return f"{changed}{key}: expected {have!r}, got {want!r}"
 
 
 def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def run_study(
     options = Options(_numbers(seeds), [one for one in tasks.split(",") if one], tuning_only=action is Action.TUNE)
     pieces = Pieces(out / "pieces")
     list(chosen.jobs(options, pieces))  # what is wrong with the options is said before anything is done
+    if action is Action.REPORT and not any(pieces.folder.glob("*.json")):
+        raise StudyError(f"Expected pieces in {pieces.folder}; got none. Fix: copy {STUDIES / 'pieces'} there.")
     failed: JobFailedError | None = None
     if action is not Action.REPORT:
         try:

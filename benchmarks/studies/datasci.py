@@ -108,7 +108,7 @@ def _missing(options: Options, found: Sequence[TableFindings], tuned: bool) -> l
     lines = [] if tuned else ["tuning is not complete, hence there are no runs of learners"]
     for one in found:
         lines += [
-            f"{one.table}, {method}: {len(runs)} of {len(options.seeds)} seeds"
+            f"{one.table}, {method}: {len(options.seeds) - len(runs)} of {len(options.seeds)} seeds"
             for method, runs in one.runs.items()
             if len(runs) < len(options.seeds)
         ]

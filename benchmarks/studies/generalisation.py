@@ -94,7 +94,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
     verdicts = _verdicts(runs)
     returns, success = _table(runs, "discounted_return"), _table(runs, "success")
     missing = [
-        f"{agent}: {len(by_seed)} of {len(options.seeds)} seeds"
+        f"{agent}: {len(options.seeds) - len(by_seed)} of {len(options.seeds)} seeds"
         for agent, by_seed in runs.items()
         if len(by_seed) < len(options.seeds)
     ]

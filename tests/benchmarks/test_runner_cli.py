@@ -88,6 +88,13 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: tuple[str, ...], tol
     assert result.stderr.count("\n") == 1
 
 
+def test_what_the_leaderboard_will_not_take_is_refused_before_it_is_played() -> None:
+    result = _call("run", "--agent", "random", *SMALL, "--env-set", "max_steps=3", "--leaderboard")
+    assert result.exit_code == 1
+    assert "Expected tasks as registered for the leaderboard" in result.stderr
+    assert not Path("runs").exists()
+
+
 def test_an_agent_that_fails_is_shown_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_bad_agents.py").write_text("def shy(text):\n    raise KeyError('nothing to say')\n")
     monkeypatch.syspath_prepend(str(tmp_path))

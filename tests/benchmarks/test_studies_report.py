@@ -313,6 +313,13 @@ def test_the_same_job_finds_the_same_and_records_its_episode() -> None:
         assert seen["advantages"]["POAD"] == pytest.approx(own["advantages"]["POAD"], abs=1e-5)
 
 
+def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
+    result = _study("curves", "report", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert f"Expected pieces in {tmp_path / 'pieces'}; got none." in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

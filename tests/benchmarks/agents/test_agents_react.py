@@ -68,7 +68,7 @@ def test_earlier_steps_of_this_episode_stand_before_the_observation(around: Call
     steps = play(FOOD, agent, most=3)
     past = [f"Observation: {step.observation}\nThought: number {n}\nAction: jump" for n, step in enumerate(steps, 1)]
     assert seen[0].count("Observation: ") == 1
-    assert f"\n\n{past[0]}\n{past[1]}\nObservation: {steps[2].observation}\n\nAnswer with one" in seen[2]
+    assert f"\n\n{past[0]}\n{past[1]}\nObservation: {steps[2].observation}\n\nThe action must be one" in seen[2]
     play(FOOD, agent, most=1)
     assert seen[3] == seen[0]
 
@@ -78,6 +78,7 @@ def test_the_list_is_shown_as_the_inner_agent_is_told(around: Callable[..., Agen
     seen: list[str] = []
     (step,) = play(FOOD, around(lambda text: seen.append(text) or "jump", show_actions=show), most=1)
     assert (f"- {step.actions[0]}" in seen[0]) is show
+    assert "nothing else:" not in seen[0]  # of an action alone, that is
 
 
 def test_prompts_that_show_more_than_the_text_are_refused(around: Callable[..., Agent]) -> None:
@@ -100,6 +101,7 @@ def test_the_oldest_steps_are_left_out_beyond_the_budget(around: Callable[..., A
     alone = around(lambda prompt: seen.append(prompt) or "jump", budget=0)
     play(FOOD, alone, most=2)
     assert "Action: jump" not in seen[-1]
+    assert "(earlier steps are left out)" in seen[-1]
 
 
 def test_code_of_several_lines_is_an_action(around: Callable[..., Agent]) -> None:

@@ -56,6 +56,21 @@ def broken(): return 7
 '''
 
 
+WRAPPED = """
+import functools
+
+def made():
+    return Own()
+
+@functools.wraps(first)
+def wrapped(text):
+    return first(text)
+
+cached = functools.lru_cache(first)
+part = functools.partial(chosen, place=0)
+"""
+
+
 @pytest.fixture(autouse=True)
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's module, in the folder where the command is run."""
@@ -73,11 +88,11 @@ def test_a_function_of_three_lines_from_text_to_text_is_an_agent() -> None:
     assert len(agent.settings["source_sha256"]) == 16
 
 
-@pytest.mark.parametrize("name", ["first", "Own", "made"])
+@pytest.mark.parametrize("name", ["first", "Own", "made", "wrapped", "cached", "part"])
 def test_another_text_of_the_file_is_another_agent(name: str) -> None:
     """A prompt or a helper beside the function may be what changes."""
     path = Path("agents_of_a_user.py")
-    before = MODULE + "\ndef made():\n    return Own()\n"
+    before = MODULE + WRAPPED
 
     def digest(text: str) -> object:
         path.write_text(text, encoding="utf-8")
@@ -86,6 +101,18 @@ def test_another_text_of_the_file_is_another_agent(name: str) -> None:
         return make_agent(f"agents_of_a_user:{name}").settings["source_sha256"]
 
     assert digest(before) == digest(before) != digest(f"{before}\nPROMPT = 'Please!'\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value", "told"),
+    [("first", "show_actions", "no", "bool; got 'no'"), ("typed", "place", "x", "int; got 'x'"),
+     ("Typed", "tries", 1.5, "int; got 1.5")],
+)  # fmt: skip
+def test_settings_of_the_wrong_type_are_refused(name: str, setting: str, value: object, told: str) -> None:
+    typed = "\ndef typed(text, *, place: int = 0): ...\nclass Typed(Own):\n    def __init__(self, tries: int): ...\n"
+    Path("agents_of_a_user.py").write_text(MODULE + typed, encoding="utf-8")
+    with pytest.raises(AgentError, match=f"Expected {setting} of 'agents_of_a_user:{name}' to be {told}"):
+        make_agent(f"agents_of_a_user:{name}", **{setting: value})
 
 
 def test_the_actions_stand_below_the_observation_unless_that_is_switched_off() -> None:

@@ -1,0 +1,51 @@
+"""Settings from the command line against the annotations of what takes them."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.agents.base import AgentError
+
+__all__ = ["hints_of", "require_types"]
+
+
+def hints_of(target: Callable[..., object]) -> dict[str, Any]:
+    """Annotations of the parameters of a callable; `Any` where there is none."""
+    try:
+        signature = inspect.signature(target, eval_str=True)
+    except Exception:  # an annotation may be any expression, and name what is imported for checkers only
+        signature = inspect.signature(target)
+    return {one.name: Any if one.annotation is one.empty else one.annotation for one in signature.parameters.values()}
+
+
+def require_types(name: str, settings: Mapping[str, object], hints: Mapping[str, Any]) -> None:
+    """Refuse values of the wrong type.
+
+    Raises:
+        AgentError: For the first of them.
+    """
+    for setting, value in settings.items():
+        hint = hints.get(setting, Any)
+        if not _fits(value, hint):
+            raise AgentError(
+                f"Expected {setting} of {name!r} to be {_told(hint)}; got {value!r}, which is {type(value).__name__}."
+            )
+
+
+def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
+    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # says nothing, or nothing known here
+        return True
+    if isinstance(value, bool):
+        return bool in kinds_of
+    return isinstance(value, tuple(kinds_of)) or (isinstance(value, int) and float in kinds_of)
+
+
+def _told(hint: Any) -> str:  # noqa: ANN401 - an annotation
+    return str(getattr(hint, "__name__", hint)) if isinstance(hint, type) else str(hint)
