@@ -18,7 +18,7 @@ def extras_table(_: str) -> str:
     rows = [
         (
             f"`{extra}`" if extra != "nothing" else "none",
-            vars(uses)[f"use_{extra}"].__doc__,
+            uses.USES[extra].__doc__,
             f"{row['megabytes']:,}",
             str(len(row["versions"])),
             f"{row['install_seconds']:.0f}",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["curves_figure", "dots_figure", "scores_figure"]
 
 _WIDTH, _HEIGHT = 4.6, 3.3
+_IN_A_ROW = 4  # names of the legend, below each column
 
 
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
@@ -51,9 +52,10 @@ def _curves_panel(axes: Axes, one: Findings) -> None:
     if len(begins) == 1:  # methods with policies of their own begin at levels of their own
         lines["untrained"] = begins.pop()
     draw_curves(axes, curves, references=lines, names=[arm.name for arm in one.comparison.arms])
-    seeds = sorted({len(curve.by_seed) for curve in curves.values()})
+    seeds = [len(curve.by_seed) for curve in curves.values()]
+    told = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
     axes.set(
-        title=f"{env_id}, {' to '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}\n{one.comparison.title}",
+        title=f"{env_id}, {told if min(seeds) == max(seeds) else f'{min(seeds)} to {told}'}\n{one.comparison.title}",
         xlabel="environment steps (actions)",
         ylabel=f"return, discounted {discount_of(env_id):g} per move",
     )
@@ -67,7 +69,8 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
             known.setdefault(label.rpartition(" (")[0], handle)
     lines = ("oracle", "random", "untrained")
     names = [name for name in known if name not in lines] + [name for name in lines if name in known]
-    figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=len(names))
+    ncols = min(len(names), _IN_A_ROW * grid.shape[1])
+    figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=ncols)
 
 
 def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:
