@@ -171,7 +171,9 @@ def report(
 @app.command()
 def submit(
     files: Files,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace what is there of the same agent.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace these tasks; an agent of this name with other settings, whole.")
+    ] = False,
     into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the leaderboard; the committed one by default.")
     ] = None,
