@@ -191,7 +191,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
             methods[arm.name] = Finding(rates[arm.name], there)
         if len(there) < len(runs):
             missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in runs if seed not in there)}")
-    return Findings(comparison, methods, missing, tuning)
+    return Findings(comparison, methods, missing if methods else ["all final runs"], tuning)
 
 
 # ---------------------------------------------------------------------- in words
