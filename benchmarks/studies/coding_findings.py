@@ -187,12 +187,12 @@ class TableFindings(NamedTuple):
 
     def claims(self, method: str) -> dict[str, Verdict]:
         """What is claimed of a learner, by `CLAIMS`."""
-        share = measured(_share, self.ends(method)) if self.runs[method] else None
+        share = interval_of(_share, self.ends(method)) if self.runs[method] else None
         best = self.beats(method, "untrained", "fresh")
         found = (
-            _risen(self.rise(method, "reward")),
-            Verdict.UNKNOWN if share is None else Verdict.YES if share > WANTED_SHARE else Verdict.NO,
-            _risen(self.rise(method, "area")),
+            _judged(self.rise(method, "reward"), 0.0),
+            _judged(share, WANTED_SHARE),
+            _judged(self.rise(method, "area"), 0.0),
             Verdict.UNKNOWN if best is None else _counted(*best),
         )
         return dict(zip(CLAIMS, found, strict=True))
@@ -227,15 +227,15 @@ class TableFindings(NamedTuple):
         return told
 
 
-def _risen(one: Estimate | None) -> Verdict:
-    """Whether a difference is above zero, with its whole interval."""
+def _judged(one: Estimate | None, wanted: float) -> Verdict:
+    """Whether a value is above what is wanted: its whole interval, or none of it."""
     if one is None:
         return Verdict.UNKNOWN
     if one.low is None or one.high is None:
         return Verdict.NO  # nothing ran
-    if one.low > 0:
+    if one.low > wanted:
         return Verdict.YES
-    return Verdict.NO if one.value <= 0 else Verdict.UNSETTLED
+    return Verdict.NO if one.value <= wanted else Verdict.UNSETTLED
 
 
 def _counted(won: int, of: int) -> Verdict:
