@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poad_sb3.errors import PoadError
+from poad_sb3.schedules import is_linear
 
 if TYPE_CHECKING:
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
@@ -85,6 +86,8 @@ def _typed(name: str, value: object, default: object) -> object:
         value = value if word is None else _WORDS.get(word, value)
         if not isinstance(value, bool):
             raise PresetError(f"Expected {name} to be true or false; got {value!r}.")
+    elif name.endswith("learning_rate") and is_linear(value):
+        return value
     elif isinstance(value, str | bool):
         raise PresetError(f"Expected {name} to be a number; got {value!r}.")
     return value

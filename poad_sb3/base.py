@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from poad_sb3.arguments import nearest
 from poad_sb3.persistence import ResumableAlgorithm
+from poad_sb3.schedules import schedule_of
 
 __all__ = ["LanguageModelAlgorithm"]
 
@@ -46,6 +47,9 @@ class LanguageModelAlgorithm(ResumableAlgorithm):
         self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
         self._check_fingerprint(self.base_fingerprint)
         self.base_fingerprint = self.policy.lm.fingerprint
+
+    def _setup_lr_schedule(self) -> None:
+        self.lr_schedule = schedule_of("learning_rate", self.learning_rate)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the process's generators, the spaces, the environments, and the generators of acting and shuffling."""

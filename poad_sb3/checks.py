@@ -10,6 +10,7 @@ from typing import Any
 from poad_sb3.choosers import ActionSampling, member
 from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.sampling import TokenSampling
+from poad_sb3.schedules import schedule_of
 
 __all__ = ["check_arguments"]
 
@@ -27,6 +28,8 @@ def check_arguments(algorithm: Any) -> None:  # noqa: ANN401 - an LLMOnPolicyAlg
     _check_words(algorithm)
     _check_sampling(algorithm)
     _check_flags(algorithm)
+    for name in ("learning_rate", "critic_learning_rate"):
+        schedule_of(name, getattr(algorithm, name))
     _check_numbers(algorithm)
 
 

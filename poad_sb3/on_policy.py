@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
-from stable_baselines3.common.utils import FloatSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3 import presets
@@ -27,6 +26,7 @@ from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollout_saves import ResumableRollouts
 from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.rows import Normalization
+from poad_sb3.schedules import schedule_of
 from poad_sb3.stopwatch import Stopwatch
 from poad_sb3.turns import Turns
 from poad_sb3.update import UpdateSettings, update
@@ -60,9 +60,9 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
     Args:
         policy: `"LLMPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        learning_rate: Rate of the LoRA adapter's AdamW (eps 1e-5, no weight decay), or a schedule of the progress
-            remaining (1 to 0).
-        critic_learning_rate: Rate of the critic's Adam (eps 1e-5), or a schedule.
+        learning_rate: Rate of the LoRA adapter's AdamW (eps 1e-5, no weight decay); `"lin_2e-3"` falls from that to 0
+            during training; or a function of the progress remaining (1 to 0).
+        critic_learning_rate: Rate of the critic's Adam (eps 1e-5), likewise.
         n_steps: Steps of each environment in a rollout.
         batch_size: Actions in a minibatch.
         n_epochs: Passes of the policy over a rollout; `target_kl` may end them early.
@@ -118,8 +118,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self,
         policy: str | type[LLMPolicy],
         env: gym.Env[Any, Any] | VecEnv | str | None,
-        learning_rate: float | Schedule = 2e-3,
-        critic_learning_rate: float | Schedule = 1e-3,
+        learning_rate: float | str | Schedule = 2e-3,
+        critic_learning_rate: float | str | Schedule = 1e-3,
         n_steps: int = 128,
         batch_size: int = 64,
         n_epochs: int = 5,
@@ -215,7 +215,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
 
     def _setup_model(self) -> None:
         self._setup_lr_schedule()
-        self.critic_lr_schedule = FloatSchedule(self.critic_learning_rate)
+        self.critic_lr_schedule = schedule_of("critic_learning_rate", self.critic_learning_rate)
         self.set_random_seed(self.seed)
         self.rollout_buffer = TokenRolloutBuffer(
             self.n_steps,

@@ -53,7 +53,8 @@ class BADQ(ResumableOffPolicy):
     Args:
         policy: `"BADQPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        learning_rate: Rate of the head's Adam (eps 1e-5), or a schedule of the progress remaining (1 to 0).
+        learning_rate: Rate of the head's Adam (eps 1e-5); `"lin_1e-3"` falls from that to 0 during training; or a
+            function of the progress remaining (1 to 0).
         buffer_size: Transitions in the replay buffer.
         learning_starts: Steps of uniformly random actions before the first update.
         batch_size: Transitions in a minibatch.
@@ -96,7 +97,7 @@ class BADQ(ResumableOffPolicy):
         self,
         policy: str | type[BADQPolicy],
         env: gym.Env[Any, Any] | VecEnv | str | None,
-        learning_rate: float | Schedule = 1e-3,
+        learning_rate: float | str | Schedule = 1e-3,
         buffer_size: int = 20_000,
         learning_starts: int = 200,
         batch_size: int = 64,

@@ -155,6 +155,22 @@ def test_critic_has_its_own_learning_rate_schedule():
     assert model.policy.critic_optimizer.param_groups[0]["lr"] == pytest.approx(5e-4)
 
 
+def test_a_rate_that_falls_can_be_written_as_text():
+    model = POAD("LLMPolicy", ENV_ID, learning_rate="lin_1e-3", critic_learning_rate="lin_5e-4", **SMALL)
+    model.learn(32)
+    assert [model.lr_schedule(left) for left in (1.0, 0.25, 0.0)] == pytest.approx([1e-3, 0.25e-3, 0.0])
+    assert [model.critic_lr_schedule(left) for left in (1.0, 0.0)] == pytest.approx([5e-4, 0.0])
+    assert model.policy.optimizer.param_groups[0]["lr"] == pytest.approx(0.0), "it was trained with the last of them"
+
+
+@pytest.mark.parametrize(
+    "rate", ["fast", "lin_", "lin_x", "lin_-1", "lin_nan", "1e-3", -1e-3, float("inf"), True, None]
+)
+def test_other_rates_are_refused_before_a_model_is_loaded(rate):
+    with pytest.raises(ValueError, match=r"Expected learning_rate to be a number of at least 0, .*'lin_3e-3'.*; got "):
+        POAD("LLMPolicy", None, learning_rate=rate, _init_setup_model=False)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "match"),
     [

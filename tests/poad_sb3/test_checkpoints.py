@@ -88,9 +88,15 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
     assert_same(straight, resumed)
 
 
-def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path):
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"learning_rate": lambda left: 1e-3 * left, "critic_learning_rate": lambda left: 1e-2 * left},
+        {"learning_rate": "lin_1e-3", "critic_learning_rate": "lin_1e-2"},
+    ],
+)
+def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path, rates):
     path = tmp_path / "mid.zip"
-    rates = {"learning_rate": lambda left: 1e-3 * left, "critic_learning_rate": lambda left: 1e-2 * left}
     straight = POAD("LLMPolicy", ENV_ID, seed=2, **SMALL, **rates).learn(2 * N, callback=SaveAt(N // 2, path))
     resumed = POAD.load(path, ENV_ID)
     resumed.learn(N, reset_num_timesteps=False)
