@@ -234,6 +234,7 @@ def _coded(content: Content) -> str:
         f"{', '.join(f'{rate:g}' for rate in tuning['rates'])} on {tuning['table']}, seed {tuning['seed']}, "
         f"{tuning['attempts']:,} attempts each).",
         *(_coded_table(name, one) for name, one in content["tables"].items()),
+        *_coded_at_constant_rates(content["constant_rates"]),
         f"{content['statistics'].capitalize()}.",
         "\n".join(f"* {one}" for one in content["remarks"]),
     ]
@@ -245,12 +246,26 @@ def _coded_table(name: str, one: Content) -> str:
     for method, found in one["methods"].items():
         end, best = found["end"], found["best"]
         scores = (", ".join(f"{value:.4f}" for value in best[where]) or "none" for where in ("paid", "fresh"))
-        measured = (_interval(end[measure]) if end[measure]["value"] is not None else "" for measure in _MEASURED)
+        measured = (_measured(end[measure]) for measure in _MEASURED)
         rows.append((method, str(len(found["seeds"])), *measured, *scores))
     head = ("", "seeds", "reward", "share that runs", "AUC of what runs", "best, as paid", "best, fresh halves")
     cited = ", ".join(f"{method} {value:.4f}" for method, value in one["published"].items())
     rest = f"\n\nPublished on the same arrays, each by its own protocol: {cited}." if cited else ""
     return f"**{name}** ({one['preprocessing']} preprocessing)\n\n{table(head, rows)}{rest}"
+
+
+def _measured(one: Content) -> str:
+    return "" if one["value"] is None else _interval(one)
+
+
+def _coded_at_constant_rates(content: Content) -> list[str]:
+    rows = [
+        (name, method, str(len(one["seeds"])), *(_measured(one["end"][measure]) for measure in _MEASURED))
+        for name, by_method in content.items()
+        for method, one in by_method.items()
+    ]
+    head = ("", "", "seeds", "reward", "share that runs", "AUC of what runs")
+    return ["**At constant rates**, as runs were before: how they ended.", table(head, rows)] if rows else []
 
 
 _MEASURED = ("reward", "share", "area")

@@ -95,7 +95,7 @@ def ending(areas: Sequence[float | None]) -> Sequence[float | None]:
     return areas[-max(1, len(areas) // 8) :]
 
 
-def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float | None = None) -> CodingJob:
+def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float | str | None = None) -> CodingJob:
     """A run with the preset of the pocket coder.
 
     Args:
@@ -103,7 +103,7 @@ def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float
         table: Key of `DATASETS`.
         attempts: See `CodingJob`.
         seed: Of everything random.
-        rate: Learning rate, of a learner.
+        rate: Learning rate, of a learner; see `poad_sb3.schedules`.
     """
     if method == "RandomCoder":
         return CodingJob(method, table, attempts, seed)

@@ -99,8 +99,29 @@ def test_everybody_gets_the_same_number_of_evaluations(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
     _fill(pieces, ONE)
     final = [job for job in DATASCI.jobs(ONE, pieces) if isinstance(job, CodingJob) and job.seed == 0]
-    assert [job.method for job in final] == [*LEARNERS, *CONTROLS]
+    assert [job.method for job in final] == ["POAD", "untrained", "NTPO", "RandomCoder"]
     assert {job.attempts for job in final} == {ATTEMPTS}
+
+
+def test_what_claims_hang_on_is_run_first_on_all_tables(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path)
+    _fill(pieces, ONE)
+    two = ONE._replace(tasks=("wine", "iris"), seeds=(0, 1))
+    final = [job for job in DATASCI.jobs(two, pieces) if isinstance(job, CodingJob) and job.seed in two.seeds]
+    assert [(job.method, job.seed, job.table) for job in final[:5]] == [
+        ("POAD", 0, "wine"),
+        ("POAD", 0, "iris"),
+        ("POAD", 1, "wine"),
+        ("POAD", 1, "iris"),
+        ("untrained", 0, "wine"),
+    ]
+
+
+def test_the_rate_falls_in_reported_runs(tmp_path: Path) -> None:
+    _fill(Pieces(tmp_path), ONE)
+    final = [job for job in DATASCI.jobs(ONE, Pieces(tmp_path)) if isinstance(job, CodingJob) and job.seed == 0]
+    rates = {job.arguments["learning_rate"] for job in final if job.method in LEARNERS}
+    assert rates == {f"lin_{RATES[1]:g}"}
 
 
 def test_without_tuning_only_controls_are_run(tmp_path: Path) -> None:
@@ -292,6 +313,23 @@ def test_the_report_has_numbers_pictures_and_what_is_missing(tmp_path: Path) -> 
     assert any(line.startswith("Missing:") for line in lines)
     with Image.open(tmp_path / "datasci.png") as picture:
         assert picture.width > 200
+
+
+def test_runs_at_constant_rates_are_told_apart(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path / "pieces")
+    _fill(pieces, ONE)
+    worse = {**GOOD["POAD"], "areas": [None] * len(GOOD["POAD"]["areas"])}
+    pieces.put(coding_job("POAD", "wine", ATTEMPTS, 1, rate=RATES[1]), worse, MADE)
+    pieces.put(coding_job("POAD", "wine", ATTEMPTS, 1, rate=RATES[2]), worse, MADE)  # never chosen
+    write_report(DATASCI, ONE.seeds, pieces, tmp_path)
+    content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
+    assert "wine" not in content["tables"]
+    assert list(content["constant_rates"]) == ["wine"]
+    assert list(content["constant_rates"]["wine"]) == ["POAD"]
+    told = content["constant_rates"]["wine"]["POAD"]
+    assert told["seeds"] == [1]
+    assert told["end"]["share"]["value"] == 0.0
+    assert told["end"]["area"]["value"] is None
 
 
 def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:

@@ -195,7 +195,8 @@ def test_the_table_of_the_guide() -> None:
     for name, algorithm in EVERY:
         arguments = preset(name, algorithm)
         envs = f"{PRESETS[name].n_envs} x {arguments['n_steps']}"
-        told[name, algorithm] = " | ".join([envs, *(f"{arguments[key]:g}" for key in keys)])
+        shown_as = [str(arguments[key]) if key.endswith("rate") else f"{arguments[key]:g}" for key in keys]
+        told[name, algorithm] = " | ".join([envs, *shown_as])
     assert {(name, algorithm): cells for name, algorithm, cells in shown} == told
 
 
@@ -214,6 +215,7 @@ def test_other_values_keep_their_type() -> None:
         "gamma": 1,
         "target_kl": "None",
         "credit_level": "token",
+        "learning_rate": "lin_3e-3",
         "policy_kwargs": {"model": "off", "lora": {"r": 4}},
     }
     assert typed_arguments(POAD, given) == {**given, "target_kl": None}
@@ -225,6 +227,8 @@ def test_other_values_keep_their_type() -> None:
         ({"paper_mode": "maybe"}, "Expected paper_mode to be true or false; got 'maybe'"),
         ({"paper_mode": 2}, "Expected paper_mode to be true or false; got 2"),
         ({"n_steps": "many"}, "Expected n_steps to be a number; got 'many'"),
+        ({"learning_rate": "lin_fast"}, "Expected learning_rate to be a number; got 'lin_fast'"),
+        ({"gamma": "lin_1"}, "Expected gamma to be a number; got 'lin_1'"),
         ({"learning_rate": False}, "Expected learning_rate to be a number; got False"),
         ({"policy_kwargs": 5}, "Expected policy_kwargs to be a mapping; got 5"),
         ({"policy_kwargs": {"max_tokens_per_forward": "x"}}, r"policy_kwargs\.max_tokens_per_forward to be a number"),
