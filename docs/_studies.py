@@ -247,8 +247,18 @@ def _coded_table(name: str, one: Content) -> str:
         end, best = found["end"], found["best"]
         scores = (", ".join(f"{value:.4f}" for value in best[where]) or "none" for where in ("paid", "fresh"))
         measured = (_measured(end[measure]) for measure in _MEASURED)
-        rows.append((method, str(len(found["seeds"])), *measured, *scores))
-    head = ("", "seeds", "reward", "share that runs", "AUC of what runs", "best, as paid", "best, fresh halves")
+        found_at = ", ".join(f"{number:,}" for number in found["found_at"]) or "never"
+        rows.append((method, str(len(found["seeds"])), *measured, *scores, found_at))
+    head = (
+        "",
+        "seeds",
+        "reward",
+        "share that runs",
+        "AUC of what runs",
+        "best, as paid",
+        "best, fresh halves",
+        "found at",
+    )
     cited = ", ".join(f"{method} {value:.4f}" for method, value in one["published"].items())
     rest = f"\n\nPublished on the same arrays, each by its own protocol: {cited}." if cited else ""
     return f"**{name}** ({one['preprocessing']} preprocessing)\n\n{table(head, rows)}{rest}"
@@ -259,13 +269,17 @@ def _measured(one: Content) -> str:
 
 
 def _coded_at_constant_rates(content: Content) -> list[str]:
+    if not content:
+        return []
     rows = [
         (name, method, str(len(one["seeds"])), *(_measured(one["end"][measure]) for measure in _MEASURED))
-        for name, by_method in content.items()
-        for method, one in by_method.items()
+        for name, of_table in content["tables"].items()
+        for method, one in of_table["methods"].items()
+        if "claims" in one
     ]
     head = ("", "", "seeds", "reward", "share that runs", "AUC of what runs")
-    return ["**At constant rates**, as runs were before: how they ended.", table(head, rows)] if rows else []
+    said = "\n".join(f"* {one}" for one in content["verdicts"])
+    return [f"**At constant rates**, as all runs were before:\n\n{said}", table(head, rows)] if rows else []
 
 
 _MEASURED = ("reward", "share", "area")

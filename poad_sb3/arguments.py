@@ -86,10 +86,12 @@ def _typed(name: str, value: object, default: object) -> object:
         value = value if word is None else _WORDS.get(word, value)
         if not isinstance(value, bool):
             raise PresetError(f"Expected {name} to be true or false; got {value!r}.")
-    elif name.endswith("learning_rate") and is_linear(value):
-        return value
     elif isinstance(value, str | bool):
-        raise PresetError(f"Expected {name} to be a number; got {value!r}.")
+        is_rate = name.endswith("learning_rate")
+        if is_rate and is_linear(value):
+            return value
+        wanted = "a number, or one that falls to 0 ('lin_3e-3')" if is_rate else "a number"
+        raise PresetError(f"Expected {name} to be {wanted}; got {value!r}.")
     return value
 
 

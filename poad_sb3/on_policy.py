@@ -26,7 +26,7 @@ from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollout_saves import ResumableRollouts
 from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.rows import Normalization
-from poad_sb3.schedules import schedule_of
+from poad_sb3.schedules import schedule_of, warn_if_nothing_is_learned
 from poad_sb3.stopwatch import Stopwatch
 from poad_sb3.turns import Turns
 from poad_sb3.update import UpdateSettings, update
@@ -345,6 +345,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.policy.set_training_mode(False)
         self._update_learning_rate([self.policy.optimizer])
         critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
+        if not self._n_updates:
+            warn_if_nothing_is_learned(self.learning_rate, self.lr_schedule(self._current_progress_remaining))
         for group in self.policy.critic_optimizer.param_groups:
             group["lr"] = critic_rate
         settings = UpdateSettings(**{field.name: getattr(self, field.name) for field in fields(UpdateSettings)})

@@ -160,8 +160,8 @@ _POCKET_NUMBERS = {
 """The constructors' defaults, tuned for POAD; written down, so that a run of a preset outlives a change of them."""
 _CODER_NUMBERS = {"n_steps": 32, "ent_coef": 0.0, "learning_rate": "lin_3e-3"}
 _CODER_LORA = {"r": 16, "lora_alpha": 16, "target_modules": "all-linear"}
-"""What is otherwise with the pocket coder. With the defaults an update used a fifteenth of `target_kl`; with a rate that
-does not fall, single updates late in training took back a third of what ran and more."""
+"""What is otherwise with the pocket coder. With the defaults an update used a fifteenth of `target_kl`; at a constant
+rate single updates late in training took back up to half of what ran."""
 
 
 def _pocket(task: str) -> Preset:

@@ -6,21 +6,24 @@ Importing this module imports nothing of the `llm` extra.
 from __future__ import annotations
 
 import math
+import numbers
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stable_baselines3.common.type_aliases import Schedule
 
-__all__ = ["is_linear", "schedule_of"]
+__all__ = ["is_linear", "schedule_of", "warn_if_nothing_is_learned"]
 
-_LINEAR = re.compile(r"lin_(\d.*)")
+_LINEAR = re.compile(r"lin_([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")
 
 
 def is_linear(rate: object) -> bool:
     """Whether it is `"lin_NUMBER"`: a rate that falls from that number to 0 during training.
 
     So RL Baselines3 Zoo writes it. It is text, which a command line, a preset and a study can hold and a function not.
+    As in SB3, an update has the rate of the moment after its rollout: the last one has 0.
     """
     return isinstance(rate, str) and _number(rate) is not None
 
@@ -52,9 +55,28 @@ def _number(rate: object) -> float | None:
     """What it begins with; None if it is no rate."""
     if isinstance(rate, str):
         found = _LINEAR.fullmatch(rate)
-        rate = found[1] if found else None
-    try:
-        number = None if isinstance(rate, bool) else float(rate)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        number = float(found[1]) if found else math.nan
+    elif isinstance(rate, numbers.Real) and not isinstance(rate, bool):
+        try:
+            number = float(rate)
+        except OverflowError:
+            return None
+    else:
         return None
-    return number if number is not None and math.isfinite(number) and number >= 0 else None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def warn_if_nothing_is_learned(rate: object, now: float) -> None:
+    """Warn of a first update that is the last as well, where a falling rate is 0.
+
+    Args:
+        rate: As it was given.
+        now: What it is at the first update.
+    """
+    if now == 0 and is_linear(rate):
+        warnings.warn(
+            f"Expected training of several rollouts; learning_rate={rate!r} has fallen to 0 at the first update, which "
+            "changes nothing. Fix: train for more steps at once, or give a number.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

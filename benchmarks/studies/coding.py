@@ -12,13 +12,25 @@ from benchmarks.datasci_baselines import preprocessing_of
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import preset
 
-__all__ = ["CONTROLS", "FRESH_SPLITS", "LEARNERS", "MODEL", "N_ENVS", "CodingJob", "coding_job", "ending"]
+__all__ = [
+    "CONTROLS",
+    "FIRST_ROLLOUT",
+    "FRESH_SPLITS",
+    "LEARNERS",
+    "MODEL",
+    "N_ENVS",
+    "CodingJob",
+    "coding_job",
+    "ending",
+]
 
 _FORMAT = 1
 MODEL = "pocket-coder"
 N_ENVS = 16
 """Environments side by side. The preset has 4; decoding costs the same for all that decode together."""
 _N_STEPS, _MINIBATCHES = 8, 8
+FIRST_ROLLOUT = _N_STEPS * N_ENVS
+"""Attempts before the first update: what is found in them, nothing was learned for."""
 LEARNERS = ("POAD", "NTPO")
 CONTROLS = ("untrained", "RandomCoder")
 """Those that learn nothing: the same model as it ships, whose best code is that of best-of-N; and the grammar."""

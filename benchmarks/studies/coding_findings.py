@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.runner.statistics import LEVEL, Estimate
-from benchmarks.studies.coding import CONTROLS, LEARNERS, ending
+from benchmarks.studies.coding import CONTROLS, FIRST_ROLLOUT, LEARNERS, ending
 from benchmarks.studies.findings import largest
 from benchmarks.studies.pieces import Piece
 
@@ -175,6 +175,10 @@ class TableFindings(NamedTuple):
                 found[seed] = float(value)
         return found
 
+    def found_at(self, method: str) -> list[int]:
+        """At which attempt the best code of each run was, from 1; of runs that have any."""
+        return [one["best"]["attempt"] + 1 for one in self.runs[method].values() if one["best"]]
+
     def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
         """In how many of the common seeds the best code is better than the control's, and of how many; None of none.
 
@@ -212,6 +216,7 @@ class TableFindings(NamedTuple):
             "best": {
                 where: [round(one, 4) for one in self.bests(method, where).values()] for where in ("paid", "fresh")
             },
+            "found_at": self.found_at(method),
             "distinct": [one["distinct"] for one in runs.values()],
             "seconds": [one["seconds"] for one in runs.values()],
         }
@@ -255,9 +260,14 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
     lines: list[tuple[bool, str]] = []
     for method in LEARNERS:
         by_table = {one.table: one.claims(method) for one in found}
-        seeds = {one.table: len(one.runs[method]) for one in found}
         for claim in CLAIMS:
-            told = {said: _named(by_table, seeds, claim, said) for said in Verdict if said is not Verdict.UNKNOWN}
+            told = {
+                said: [
+                    f"{one.table} ({_seeds(one, method, claim)})" for one in found if by_table[one.table][claim] is said
+                ]
+                for said in Verdict
+                if said is not Verdict.UNKNOWN
+            }
             if any(told.values()):
                 parts = "; ".join(f"{said} on {', '.join(names)}" for said, names in told.items() if names)
                 lines.append((not told[Verdict.NO] and not told[Verdict.UNSETTLED], f"{method}, {claim}: {parts}."))
@@ -266,15 +276,22 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
         whole = sum(said == {Verdict.YES} for said in known)
         if known:
             lines.append((whole >= 3, f"{method}, the first three together: on {whole} of {len(known)} tables."))
+        lines += [(False, line) for line in _early(found, method)]
     return [told for _, told in sorted(lines, key=lambda one: one[0])]
 
 
-def _named(
-    by_table: Mapping[str, Mapping[str, Verdict]], seeds: Mapping[str, int], claim: str, said: Verdict
-) -> list[str]:
-    """Tables of which this is said of a claim, with the number of seeds that say it."""
-    return [
-        f"{table} ({seeds[table]} seed{'' if seeds[table] == 1 else 's'})"
-        for table, claims in by_table.items()
-        if claims[claim] is said
-    ]
+def _seeds(one: TableFindings, method: str, claim: str) -> str:
+    """How many seeds a claim is judged by, of the learner and of what it is compared with."""
+    ours, theirs = set(one.runs[method]), set(one.runs["untrained"])
+    if claim == CLAIMS[-1]:
+        ours = theirs = ours & theirs
+    said = f"{len(ours)} seed{'' if len(ours) == 1 else 's'}"
+    compared = claim != CLAIMS[1] and len(ours) != len(theirs)
+    return f"{said} against {len(theirs)}" if compared else said
+
+
+def _early(found: Sequence[TableFindings], method: str) -> list[str]:
+    """What is to be known of the best code before it is called learned."""
+    every = [number for one in found for number in one.found_at(method)]
+    early = sum(number <= FIRST_ROLLOUT for number in every)
+    return [f"{method}, best code: written before the first update in {early} of {len(every)} runs."] if early else []

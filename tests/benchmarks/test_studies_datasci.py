@@ -14,7 +14,7 @@ from studies_users import MADE
 from benchmarks.datasci_published import published
 from benchmarks.studies.app import write_report
 from benchmarks.studies.arms import TUNING_SEEDS
-from benchmarks.studies.coding import CONTROLS, LEARNERS, CodingJob, coding_job, ending
+from benchmarks.studies.coding import CONTROLS, FIRST_ROLLOUT, LEARNERS, CodingJob, coding_job, ending
 from benchmarks.studies.coding_findings import (
     CLAIMS,
     MEASURES,
@@ -281,10 +281,21 @@ def test_what_was_paid_is_not_what_is_compared() -> None:
 def test_what_fails_is_said_first() -> None:
     said = verdicts([_findings(GOOD)])
     assert said[0] == "POAD, the first three together: on 1 of 1 tables."
+    assert "POAD, best code: written before the first update in 1 of 1 runs." in said
     assert "NTPO, AUC rises: no on wine (1 seed)." in said
     holds = [": yes on wine (1 seed)." in one for one in said]
     assert sum(holds) == 5  # four of POAD, one of NTPO
     assert holds == sorted(holds)
+
+
+def test_seeds_are_counted_as_they_are_compared() -> None:
+    late = {**GOOD["POAD"], "best": {**GOOD["POAD"]["best"], "attempt": FIRST_ROLLOUT}}
+    runs = {"POAD": {0: late, 1: late}, "NTPO": {}, "untrained": {1: GOOD["untrained"]}}
+    said = verdicts([TableFindings("wine", "default", runs)])
+    assert "POAD, reward rises: yes on wine (2 seeds against 1)." in said
+    assert "POAD, share above 0.9: yes on wine (2 seeds)." in said
+    assert "POAD, best-of-N beaten: yes on wine (1 seed)." in said
+    assert not any("before the first update" in one for one in said)
 
 
 def test_a_table_whose_controls_are_missing_counts_for_nothing_yet() -> None:
@@ -306,6 +317,7 @@ def test_the_report_has_numbers_pictures_and_what_is_missing(tmp_path: Path) -> 
     table = content["tables"]["balance-scale"]
     assert table["methods"]["POAD"]["claims"]["AUC rises"] == "yes"
     assert table["methods"]["untrained"]["end"]["share"]["value"] == pytest.approx(0.4)
+    assert table["methods"]["POAD"]["found_at"] == [4]
     assert table["published"]["POAD-Best (CodeLLaMA-7B)"] == 0.9651
     assert "wine" not in content["tables"]
     assert "balance-scale, POAD: 2 of 3 seeds" in content["missing"]
@@ -324,9 +336,10 @@ def test_runs_at_constant_rates_are_told_apart(tmp_path: Path) -> None:
     write_report(DATASCI, ONE.seeds, pieces, tmp_path)
     content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
     assert "wine" not in content["tables"]
-    assert list(content["constant_rates"]) == ["wine"]
-    assert list(content["constant_rates"]["wine"]) == ["POAD"]
-    told = content["constant_rates"]["wine"]["POAD"]
+    assert list(content["constant_rates"]["tables"]) == ["wine"]
+    assert "POAD, share above 0.9: no on wine (1 seed)." in content["constant_rates"]["verdicts"]
+    assert "POAD, share above 0.9: yes on balance-scale (1 seed)." in content["verdicts"]
+    told = content["constant_rates"]["tables"]["wine"]["methods"]["POAD"]
     assert told["seeds"] == [1]
     assert told["end"]["share"]["value"] == 0.0
     assert told["end"]["area"]["value"] is None

@@ -157,14 +157,28 @@ def test_critic_has_its_own_learning_rate_schedule():
 
 def test_a_rate_that_falls_can_be_written_as_text():
     model = POAD("LLMPolicy", ENV_ID, learning_rate="lin_1e-3", critic_learning_rate="lin_5e-4", **SMALL)
+    before = weights(model)
     model.learn(32)
+    assert changed(before, weights(model))
     assert [model.lr_schedule(left) for left in (1.0, 0.25, 0.0)] == pytest.approx([1e-3, 0.25e-3, 0.0])
     assert [model.critic_lr_schedule(left) for left in (1.0, 0.0)] == pytest.approx([5e-4, 0.0])
-    assert model.policy.optimizer.param_groups[0]["lr"] == pytest.approx(0.0), "it was trained with the last of them"
+    assert model.policy.optimizer.param_groups[0]["lr"] == pytest.approx(0.0), "of the last update, as in SB3"
+
+
+def test_a_rate_that_has_fallen_before_anything_was_learned_is_told():
+    model = POAD("LLMPolicy", ENV_ID, learning_rate="lin_1e-3", **SMALL)
+    with pytest.warns(
+        RuntimeWarning, match=r"learning_rate='lin_1e-3' has fallen to 0 at the first update.*Fix: train"
+    ):
+        model.learn(SMALL["n_steps"])
 
 
 @pytest.mark.parametrize(
-    "rate", ["fast", "lin_", "lin_x", "lin_-1", "lin_nan", "1e-3", -1e-3, float("inf"), True, None]
+    "rate",
+    [
+        *("fast", "lin_", "lin_x", "lin_-1", "lin_nan", "lin_1_0", "lin_1e-3 ", "lin_1e999", "1e-3", b"0.1"),
+        *(-1e-3, np.inf, 10**400, True, np.True_, None),
+    ],
 )
 def test_other_rates_are_refused_before_a_model_is_loaded(rate):
     with pytest.raises(ValueError, match=r"Expected learning_rate to be a number of at least 0, .*'lin_3e-3'.*; got "):
