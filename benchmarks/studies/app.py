@@ -105,7 +105,10 @@ def _work(chosen: Study, options: Options, pieces: Pieces, workers: int, budget:
     ) as progress:
         task = progress.add_task(chosen.name, total=None)
 
-        def watch(job: Work) -> None:
+        def watch(job: Work, failure: JobFailedError | None) -> None:
+            if failure is not None:
+                progress.console.print(f"{failure.trace}\n{failure}", markup=False, highlight=False)
+                return
             known = listed()
             found = sum(pieces.find(one) is not None for one in known)
             progress.update(task, completed=found, total=len(known))

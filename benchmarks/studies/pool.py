@@ -45,7 +45,7 @@ def work(
     *,
     n_workers: int = 1,
     seconds: float | None = None,
-    watch: Callable[[Work], None] = lambda job: None,
+    watch: Callable[[Work, JobFailedError | None], None] = lambda job, failure: None,
     run: Run | None = None,
 ) -> Done:
     """Do what has no piece yet.
@@ -56,7 +56,7 @@ def work(
         measured: Command, hardware, versions, for the pieces.
         n_workers: Jobs at a time.
         seconds: After which no other job is begun; those that are under way are finished. None for no limit.
-        watch: Told of every job that is done.
+        watch: Told of every job that is done, and at once of one that failed: others may go on for hours.
         run: Does a job, and can be imported by its name; `Work.run` if None.
 
     Raises:
@@ -84,9 +84,10 @@ def work(
                     if isinstance(error.__cause__, BrokenProcessPool):  # nothing can be begun in it any more
                         raise
                     failed[job.name] = error
+                    watch(job, error)
                     continue
                 n_done += 1
-                watch(job)
+                watch(job, None)
     if failed:
         raise next(iter(failed.values()))
     return Done(n_done, not todo)

@@ -91,9 +91,11 @@ def test_a_job_that_fails_is_named_and_what_was_done_is_kept(tmp_path: Path, log
 
 def test_a_job_that_fails_holds_up_no_other(tmp_path: Path, log: Callable[[], list[str]]) -> None:
     pieces, listed = Pieces(tmp_path / "pieces"), [job(1), job(0), job(2)]
+    told: list[tuple[str, bool]] = []
     with pytest.raises(JobFailedError, match="no luck"):
-        work(lambda: listed, pieces, {}, run=run_failing)
+        work(lambda: listed, pieces, {}, run=run_failing, watch=lambda one, why: told.append((one.name, why is None)))
     assert sorted(log()) == sorted([job(0).name, job(2).name])
+    assert told == [(job(1).name, False), (job(0).name, True), (job(2).name, True)], "at once, not at the end"
 
 
 def test_what_is_listed_twice_is_done_once(tmp_path: Path, log: Callable[[], list[str]]) -> None:
