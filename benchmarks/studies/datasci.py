@@ -38,7 +38,7 @@ _REMARKS = (
     "share had not settled above 0.9 anywhere then, and NTPO's had on all four tables; POAD's runs with seeds 0 and 1, "
     "which are therefore not quite fresh, had dips. A falling rate was tried by POAD on wine with seeds 101 and 102 "
     "(94 % and 92 % ran at the end; not kept, and not compared with constant rates on these seeds) and taken for both "
-    "methods. What was said before is told below, with the runs that have not been made again.",
+    "methods. What was said before is told under constant rates, with the runs that have not been made again.",
     "A share is above 0.9 if its whole interval is: the rule that was written before any reported run. After the first "
     "runs of POAD it was loosened for some hours to the value alone, by which POAD passed where the rule leaves it "
     "unsettled and NTPO passed as before; the rule is back. Read shares with their intervals.",
