@@ -84,7 +84,7 @@ class Options(NamedTuple):
 
 
 class PositionCounter:
-    """Token positions through the first layer of a model, padding included.
+    """Token positions that enter a model, padding included.
 
     Args:
         base: A transformers model.
@@ -92,11 +92,10 @@ class PositionCounter:
 
     def __init__(self, base: Any) -> None:  # noqa: ANN401 - transformers has no types
         self.forward = self.backward = 0
-        base.get_decoder().layers[0].register_forward_pre_hook(self._count, with_kwargs=True)
+        base.get_input_embeddings().register_forward_pre_hook(self._count)
 
-    def _count(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hidden = args[0] if args else kwargs["hidden_states"]
-        n = hidden.shape[0] * hidden.shape[1]
+    def _count(self, module: object, args: tuple[torch.Tensor, ...]) -> None:
+        n = args[0].numel()
         self.forward += n
         self.backward += n * torch.is_grad_enabled()
 

@@ -33,7 +33,7 @@ from poad_sb3.models.check import (
     probe_row,
 )
 from poad_sb3.models.checkpointing import enable_checkpointing, recomputing, spare_linear4bit
-from poad_sb3.models.decoding import CachedDecoding, Decoding, PlainDecoding
+from poad_sb3.models.decoding import CachedDecoding, Decoding, LlamaDecoding, PlainDecoding
 from poad_sb3.models.few_rows import multiplying_few_rows
 from poad_sb3.models.head import (
     Picks,
@@ -46,6 +46,7 @@ from poad_sb3.models.head import (
 from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.models.passes import decoder_pass, passes_of
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
+from poad_sb3.models.token_pass import has_plain_products
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
 CACHED_PER_FORWARD = 8
@@ -126,7 +127,7 @@ class LanguageModel(nn.Module):
         # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
         self.packs_trees, self.trims, self.hidden_size = True, False, 0
         self._recomputes: list[nn.Module] = []
-        self.hidden_size, self.packs_trees, self.caches = check_model(
+        self.hidden_size, self.packs_trees, self.caches, self.like_llama = check_model(
             self.base, self.hidden_states, self.vocabulary_logits, self.source.name
         )
         self.trims = self.packs_trees and agrees_when_trimmed(self.base, self.hidden_states, self._trimming)
@@ -307,6 +308,8 @@ class LanguageModel(nn.Module):
         self._require_room(max(map(len, prompts)))
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
+        if self.like_llama and self.base.device.type == "cpu" and has_plain_products(self.base.get_decoder()):
+            return LlamaDecoding(self.base, prompts)
         return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
 
     # ------------------------------------------------------------------ modes

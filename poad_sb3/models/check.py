@@ -20,7 +20,7 @@ from torch import Tensor
 
 from poad_sb3.errors import ModelError
 from poad_sb3.models.adapters import is_quantized
-from poad_sb3.models.decoding import CachedDecoding
+from poad_sb3.models.decoding import CachedDecoding, Decoding, LlamaDecoding
 from poad_sb3.models.packing import TokenIds, TokenRow
 
 __all__ = [
@@ -49,11 +49,13 @@ class Abilities(NamedTuple):
         hidden_size: Width of its hidden states.
         packs_trees: Whether several continuations of a prompt may share a row.
         caches: Whether its key-value cache continues prompts of different lengths.
+        like_llama: Whether a token's pass may be written out, in place of the model's own modules.
     """
 
     hidden_size: int
     packs_trees: bool
     caches: bool
+    like_llama: bool
 
 
 def is_exact(base: Any) -> bool:  # noqa: ANN401 - transformers has no types
@@ -107,8 +109,12 @@ def check_model(
     packs = _sees_whole_sequences(base.config.get_text_config()) and _agrees(
         _pack_error, tokens, hidden_states, tolerance
     )
-    cache_error = partial(_cache_error, base, packs)
-    return Abilities(hidden.shape[-1], packs, _agrees(cache_error, tokens, hidden_states, tolerance))
+    cached, written_out = partial(CachedDecoding, base, takes_bias=packs), partial(LlamaDecoding, base)
+    caches = _agrees(partial(_cache_error, cached), tokens, hidden_states, tolerance)
+    # Rounded sums would differ from those of the update by more than its passes do.
+    like_llama = packs and caches and is_exact(base)
+    like_llama = like_llama and _agrees(partial(_cache_error, written_out), tokens, hidden_states, tolerance)
+    return Abilities(hidden.shape[-1], packs, caches, like_llama)
 
 
 def probe_row(base: Any) -> TokenRow:  # noqa: ANN401 - as above
@@ -236,14 +242,16 @@ def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
     return _relative(hidden_states([packed]), hidden_states(apart))
 
 
-def _cache_error(base: Any, takes_bias: bool, tokens: TokenIds, hidden_states: HiddenStates) -> float:  # noqa: ANN401
+def _cache_error(
+    start: Callable[[Sequence[TokenIds]], Decoding], tokens: TokenIds, hidden_states: HiddenStates
+) -> float:
     """By how much decoding two prompts, the shorter one padded and the longer one ended early, differs from passes."""
 
     def whole(*texts: TokenIds) -> Tensor:
         return hidden_states([TokenRow(text, None, (len(text) - 1,)) for text in texts])
 
     short, long = tokens[:5], tokens
-    decoding = CachedDecoding(base, [short, long], takes_bias=takes_bias)
+    decoding = start([short, long])
     errors = [_relative(decoding.hidden, whole(short, long))]
     short, long = (*short, tokens[2]), (*long, tokens[4])
     decoding.advance([0, 1], [tokens[2], tokens[4]])

@@ -14,8 +14,9 @@ from transformers.cache_utils import DynamicLayer
 from poad_sb3.memory import CACHE_ROOM
 from poad_sb3.models.packing import TokenIds, TokenRow
 from poad_sb3.models.passes import attention_bias
+from poad_sb3.models.token_pass import TokenPass
 
-__all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
+__all__ = ["CachedDecoding", "Decoding", "LlamaDecoding", "PlainDecoding"]
 
 
 class Decoding(ABC):
@@ -47,22 +48,23 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
         """Append, and return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._rooms = [key_states.new_empty(0), value_states.new_empty(0)]
-        length = self.get_seq_length()
-        both = ((self.keys, key_states), (self.values, value_states))
-        self._rooms = [_with_room(room, old, length, new) for room, (old, new) in zip(self._rooms, both, strict=True)]
-        self.keys, self.values = (room[..., : length + key_states.shape[-2], :] for room in self._rooms)
+            self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
+        start, added = self.get_seq_length(), key_states.shape[-2]
+        # Whoever selects rows leaves other tensors than ours.
+        if self.keys is not self._shown or self._rooms[0].shape[-2] < start + added:
+            self._rooms = _with_room(self.keys, start, key_states), _with_room(self.values, start, value_states)
+        for room, new in zip(self._rooms, (key_states, value_states), strict=True):
+            room.narrow(-2, start, added).copy_(new)
+        self.keys, self.values = (room.narrow(-2, 0, start + added) for room in self._rooms)
+        self._shown = self.keys
         return self.keys, self.values
 
 
-def _with_room(room: Tensor, old: Tensor, length: int, new: Tensor) -> Tensor:
-    """`new` written behind the first `length` columns of `old`: in `room`, if `old` lies there and it has enough."""
-    end = length + new.shape[-2]
-    if not length or old.data_ptr() != room.data_ptr() or room.shape[-2] < end or len(room) != len(new):
-        room = new.new_empty(*new.shape[:-2], end + CACHE_ROOM, new.shape[-1])
-        if length:
-            room[..., :length, :] = old
-    room[..., length:end, :] = new
+def _with_room(old: Tensor, length: int, new: Tensor) -> Tensor:
+    """The first `length` columns of `old`, with room for `new` and more behind them."""
+    room = new.new_empty(*new.shape[:-2], length + new.shape[-2] + CACHE_ROOM, new.shape[-1])
+    if length:
+        room[..., :length, :] = old
     return room
 
 
@@ -90,7 +92,7 @@ class CachedDecoding(Decoding):
         self._cache.layers = [_GrowingLayer() if type(one) is DynamicLayer else one for one in self._cache.layers]
         self._next = lengths
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
-        self._run(ids, positions)
+        self._run(ids, positions, self._mask)
         if len(numbers) < len(prompts):
             self._select([numbers[prompt] for prompt in prompts])
             self.hidden = self.hidden[[numbers[prompt] for prompt in prompts]]
@@ -105,19 +107,41 @@ class CachedDecoding(Decoding):
         if len(keep) < len(self._next):
             self._select(keep)
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(keep), 1)], dim=-1)
-        self._run(torch.tensor(tokens, device=self._mask.device)[:, None], self._next[:, None])
+        self._step(torch.tensor(tokens, device=self._mask.device))
         self._next = self._next + 1
 
-    def _run(self, ids: Tensor, positions: Tensor) -> None:
-        one_each = self._takes_bias and ids.shape[1] == 1
+    def _step(self, tokens: Tensor) -> None:
+        self._run(tokens[:, None], self._next[:, None], self._bias() if self._takes_bias else self._mask)
+
+    def _bias(self) -> Tensor:
+        """What is added to the scores of a token of each row, `[n, 1, 1, length]`."""
+        return attention_bias(self._mask[:, None].bool(), self._base)
+
+    def _run(self, ids: Tensor, positions: Tensor, mask: Tensor) -> None:
         output = self._base.get_decoder()(
             input_ids=ids,
-            attention_mask=attention_bias(self._mask[:, None].bool(), self._base) if one_each else self._mask,
+            attention_mask=mask,
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
         )
         self.hidden = output.last_hidden_state[:, -1]
+
+
+class LlamaDecoding(CachedDecoding):
+    """Likewise, but that tokens go through the layers by `TokenPass`.
+
+    Args:
+        base: As in `CachedDecoding`; one that can be told what is seen, and of which `has_plain_products` holds.
+        prompts: Token ids, at least one each.
+    """
+
+    def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:  # noqa: ANN401 - transformers has no types
+        super().__init__(base, prompts, takes_bias=True)
+        self._pass = TokenPass(base.get_decoder())
+
+    def _step(self, tokens: Tensor) -> None:
+        self.hidden = self._pass(tokens, self._next, self._bias(), self._cache.layers)
 
 
 class PlainDecoding(Decoding):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from poad_sb3.generation import Limits, generate
 from poad_sb3.lm import LanguageModel, TokenRow
 from poad_sb3.models import decoding
 from poad_sb3.models.adapters import merged
-from poad_sb3.models.decoding import CachedDecoding, _GrowingLayer
+from poad_sb3.models.decoding import CachedDecoding, LlamaDecoding, _GrowingLayer
+from poad_sb3.models.sources import ModelSource, load
 from poad_sb3.sampling import TokenSampling
 
 HEADS, SIZE = 2, 3
@@ -122,9 +124,7 @@ def test_decoding_gives_what_whole_passes_give(
     prompts = [tuple(random.integers(2, 60, size=size).tolist()) for size in (7, 3, 19, 3)]
     prompts = [prompts[0], prompts[1], prompts[0], prompts[2], prompts[3], prompts[1], prompts[0]]
     texts, shapes = [list(prompt) for prompt in prompts], []
-    hook = lm.base.get_decoder().register_forward_pre_hook(
-        lambda _, __, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
-    )
+    hook = lm.base.get_input_embeddings().register_forward_pre_hook(lambda _, given: shapes.append(given[0].shape))
     with lm.decoding():
         ours = lm.start_decoding(prompts)
         states = [(ours.hidden, [list(text) for text in texts])]
@@ -173,6 +173,71 @@ def test_batches_hold_each_prompt_once_within_their_bound(
         assert len(size) * max(size) <= 8 * bound or len(size) == 1
         assert number == len(sizes) or (len(size) + 1) * max(size) > 8 * bound, "no batch is smaller than it has to be"
     assert [one for size in sizes for one in size] == sorted((one + n_new for one in lengths), reverse=True)
+
+
+# ------------------------------------------------------------------ a token's pass, written out
+
+
+LIKE_LLAMA = ("pocket", "llama2", "llama3", "qwen2", "qwen3")
+
+
+@pytest.mark.parametrize("name", ["pocket", *ZOO])
+def test_whether_a_model_is_built_as_llama(models: Callable[[str], LanguageModel], name: str) -> None:
+    """Gemma adds 1 to the weights of its norms, Phi turns half of a head, Mistral's window ends: these go as before."""
+    lm = models(name)
+    assert lm.like_llama == (name in LIKE_LLAMA)
+    with lm.decoding():
+        assert type(lm.start_decoding([(1, 2, 3)])) is (LlamaDecoding if lm.like_llama else CachedDecoding)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 12])
+@pytest.mark.parametrize("name", LIKE_LLAMA)
+def test_written_out_a_pass_gives_what_the_modules_give(
+    models: Callable[[str], LanguageModel], name: str, n_rows: int
+) -> None:
+    """Where no weight is what a fresh model has: norms, biases and heads of their own say something."""
+    lm, random = copy.deepcopy(models(name)), np.random.default_rng(n_rows)
+    for number, one in enumerate(lm.base.parameters()):
+        one.add_(
+            0.2 * torch.randn(one.shape, generator=torch.Generator().manual_seed(number)) * one.abs().mean() + 0.01
+        )
+    prompts = [tuple(random.integers(2, 60, size=size).tolist()) for size in random.integers(1, 30, size=n_rows)]
+    with lm.decoding():
+        ours, theirs = lm.start_decoding(prompts), CachedDecoding(lm.base, prompts, takes_bias=True)
+        assert type(ours) is LlamaDecoding
+        for _ in range(5):
+            tokens = random.integers(2, 60, size=n_rows).tolist()
+            for one in (ours, theirs):
+                one.advance(range(n_rows), tokens)
+            assert ours.hidden.shape == theirs.hidden.shape
+            near(ours.hidden, theirs.hidden)
+
+
+@pytest.mark.parametrize("part", ["self_attn", "mlp", "input_layernorm", "post_attention_layernorm"])
+def test_what_only_looks_like_llama_is_found_out(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer with the same names that does a little more."""
+    base, tokenizer = load(ModelSource("pocket"))
+    module = getattr(base.get_decoder().layers[1], part)
+    plain = module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        output = plain(*args, **kwargs)
+        return (1.01 * output[0], *output[1:]) if isinstance(output, tuple) else 1.01 * output
+
+    monkeypatch.setattr(module, "forward", forward)
+    lm = LanguageModel(lambda: (base, tokenizer))
+    assert lm.caches
+    assert not lm.like_llama
+
+
+@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")
+def test_what_cannot_be_added_up_is_not_written_out() -> None:
+    """Weights read past such an adapter would be those of the base."""
+    for changes in ({}, *KEPT.values()):
+        lm = adapted(changes)
+        with lm.decoding():
+            assert isinstance(lm.start_decoding([(1, 2)]), LlamaDecoding) == (not changes)
+    assert type(adapted({}).start_decoding([(1, 2)])) is CachedDecoding, "nothing is added up here"
 
 
 # ------------------------------------------------------------------ the adapter, added up
