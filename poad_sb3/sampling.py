@@ -117,7 +117,7 @@ def draw(support: Support, uniforms: Tensor | None) -> Drawn:
         place = log_probs.argmax(-1)
     else:
         wide = torch.float32 if log_probs.device.type == "mps" else torch.float64  # MPS has no float64
-        cumulative = log_probs.to(wide).exp().cumsum(-1)
+        cumulative = log_probs.exp().cumsum(-1, dtype=wide)
         threshold = uniforms.to(log_probs.device, wide) * cumulative[:, -1]
         place = torch.searchsorted(cumulative, threshold[:, None], right=True).squeeze(-1)
         place = torch.minimum(place, sizes - 1)

@@ -192,15 +192,17 @@ def _describe(
     graph = _through(asked.head, hidden[rows], with_gradient=kept is not None)
     if kept is not None:
         kept[rows.start] = graph
-    log_probs = asked.tempered(graph.logits.detach(), rows)
-    known[0] = log_probs.logsumexp(-1)
-    log_probs = log_probs - known[0, :, None]
+    logits = asked.tempered(graph.logits.detach(), rows)
+    log_probs = logits.log_softmax(-1)
+    largest = logits.argmax(-1, keepdim=True)
+    known[0] = (logits.gather(-1, largest) - log_probs.gather(-1, largest)).squeeze(-1)
+    del logits  # a table of its own where there are temperatures
     picked = log_probs[picks.rows(), picks.tokens]
     probs = log_probs.exp()
     log_probs.clamp_(min=_LEAST)  # 0 times -inf is 0 here
-    known[1] = -_dot(probs, log_probs)
     if asked.reference is not None:
-        known[2] = _dot(probs, _gain(log_probs, probs, asked.reference(rows)))
+        known[2] = _gain(log_probs, probs, asked.reference(rows)).mul_(probs).sum(-1)
+    known[1] = -log_probs.mul_(probs).sum(-1)
     return picked
 
 
@@ -227,11 +229,6 @@ def _go_back(
 def _gain(log_probs: Tensor, probs: Tensor, reference: Tensor) -> Tensor:
     """`log p - log q` in place of log q, and 0 where p is, also if q is."""
     return torch.sub(log_probs, reference, out=reference).masked_fill_(probs == 0, 0)
-
-
-def _dot(left: Tensor, right: Tensor) -> Tensor:
-    """Sums of products, row by row; `torch.linalg.vecdot` makes a table of them first, in twice the time."""
-    return torch.bmm(left[:, None], right[:, :, None]).flatten()
 
 
 class _Graph(NamedTuple):
