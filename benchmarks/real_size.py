@@ -27,6 +27,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.environment import RESULTS, describe_machine
+from benchmarks.our_loop import PositionCounter
 from poad_sb3 import POAD
 from poad_sb3.memory import ModelShape, TrainingSettings, estimate
 from poad_sb3.models.sources import DTYPES
@@ -76,17 +77,6 @@ def make_model(size: str, dtype: str, device: str) -> tuple[Any, Any]:
     return model.to(DTYPES[dtype]), AutoTokenizer.from_pretrained(POCKET_FOLDER)
 
 
-class TokenCounter:
-    """Positions through the decoder of a policy, padding included, forward passes only."""
-
-    def __init__(self, model: POAD) -> None:
-        self.tokens = 0
-        model.policy.lm.base.get_decoder().register_forward_pre_hook(self._count, with_kwargs=True)
-
-    def _count(self, module: object, args: object, kwargs: dict[str, Any]) -> None:
-        self.tokens += kwargs["input_ids"].numel()
-
-
 def train(size: str, dtype: str, task: str, device: str, n_steps: int) -> Run:
     """Two rollouts and updates; the second is timed."""
     env_id, n_envs, settings = TASKS[task]
@@ -97,7 +87,7 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int) -> Run:
         device=device, policy_kwargs=kwargs, **settings,
     )  # fmt: skip
     model.learn(n_steps * n_envs)
-    counter = TokenCounter(model)
+    counter = PositionCounter(model.policy.lm.base)
     is_cuda = torch.device(device).type == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -120,7 +110,7 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int) -> Run:
         parameters=base.num_parameters(),
         env_steps=n_steps * n_envs,
         seconds=seconds,
-        tokens=counter.tokens,
+        tokens=counter.forward,
         peak=peak,
         estimated=estimate(ModelShape.of(base.config), arithmetic).total,
         first_ratio_error=logged["train/first_ratio_error"],

@@ -46,7 +46,7 @@ from poad_sb3.models.head import (
 from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.models.passes import decoder_pass, passes_of
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
-from poad_sb3.models.token_pass import has_plain_products
+from poad_sb3.models.token_pass import can_be_written_out
 from poad_sb3.prompts import Prompter, PromptSpec, Question, prompt_template
 
 CACHED_PER_FORWARD = 8
@@ -308,7 +308,7 @@ class LanguageModel(nn.Module):
         self._require_room(max(map(len, prompts)))
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
-        if self.like_llama and self.base.device.type == "cpu" and has_plain_products(self.base.get_decoder()):
+        if self.like_llama and self.base.device.type == "cpu" and can_be_written_out(self.base.get_decoder()):
             return LlamaDecoding(self.base, prompts)
         return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
 

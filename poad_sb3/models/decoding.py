@@ -44,11 +44,15 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
     keys: Tensor
     values: Tensor
 
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Begin with nothing, and with no room."""
+        super().lazy_initialization(key_states, value_states)
+        self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Append, and return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
         start, added = self.get_seq_length(), key_states.shape[-2]
         # Whoever selects rows leaves other tensors than ours.
         if self.keys is not self._shown or self._rooms[0].shape[-2] < start + added:
@@ -132,7 +136,7 @@ class LlamaDecoding(CachedDecoding):
     """Likewise, but that tokens go through the layers by `TokenPass`.
 
     Args:
-        base: As in `CachedDecoding`; one that can be told what is seen, and of which `has_plain_products` holds.
+        base: As in `CachedDecoding`; one that can be told what is seen, and `can_be_written_out`.
         prompts: Token ids, at least one each.
     """
 

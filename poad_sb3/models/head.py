@@ -140,11 +140,6 @@ class _Asked(NamedTuple):
             where = slice(ends[rows.start], ends[rows.stop])
             yield rows, Picks(self.picks.tokens[where], self.picks.counts[rows]), where
 
-    def reference_at(self, rows: slice) -> Tensor:
-        """Log-probabilities of the other distribution at a slice."""
-        assert self.reference is not None
-        return self.reference(rows).clamp(min=_LEAST)
-
     def tempered(self, logits: Tensor, rows: slice) -> Tensor:
         """Logits divided by the temperatures of a slice."""
         return logits if self.temperatures is None else logits / self.temperatures[rows, None]
@@ -194,8 +189,8 @@ def _describe(
         kept[rows.start] = graph
     logits = asked.tempered(graph.logits.detach(), rows)
     log_probs = logits.log_softmax(-1)
-    largest = logits.argmax(-1, keepdim=True)
-    known[0] = (logits.gather(-1, largest) - log_probs.gather(-1, largest)).squeeze(-1)
+    place = logits.argmax(-1, keepdim=True)  # where z - log p loses no digits
+    known[0] = (logits.gather(-1, place) - log_probs.gather(-1, place)).squeeze(-1)
     del logits  # a table of its own where there are temperatures
     picked = log_probs[picks.rows(), picks.tokens]
     probs = log_probs.exp()

@@ -1,9 +1,13 @@
 """A token of each row through a decoder that is built as Llama's, in less time than its own modules take.
 
 Where rows are few, the products of a model take a third of the time that it needs for a token; the rest is spent
-between them. What is here does the same with fewer calls, and with no module around them. It knows one way to build a
-layer, that of Llama, Mistral, Qwen and others: two RMS norms, rotary positions of whole heads, keys and values that
-heads may share, a gated MLP. Whether a model is built so is not believed but compared, when it is loaded.
+between them. What is here does the same with fewer calls, and with hardly a module around them. It knows one way to
+build a layer, that of Llama, Mistral and Qwen: two RMS norms, rotary positions of whole heads, keys and values that
+heads may share, a gated MLP.
+
+Other architectures are built almost so: they scale queries at late positions, or have weights that do nothing in a
+fresh model. A comparison on a few tokens would not tell. So the layers must be of the classes that are known, as
+transformers made them; and what loading finds of the model must agree as well.
 """
 
 from __future__ import annotations
@@ -16,27 +20,47 @@ from torch import Tensor, nn
 
 from poad_sb3.models.few_rows import FewRowsLinear, few_rows_product
 
-__all__ = ["TokenPass", "has_plain_products"]
+__all__ = ["TokenPass", "can_be_written_out"]
 
 _PRODUCTS = {"self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"), "mlp": ("gate_proj", "up_proj", "down_proj")}
+_PLAIN = (nn.Linear, FewRowsLinear)
+_KNOWN = {
+    f"transformers.models.{family.lower()}.modeling_{family.lower()}.{family}{part}"
+    for family in ("Llama", "Mistral", "Qwen2", "Qwen3")
+    for part in ("DecoderLayer", "Attention", "MLP", "RMSNorm")
+}
 
 
-def has_plain_products(decoder: Any) -> bool:  # noqa: ANN401 - transformers has no types
-    """Whether a decoder has the layers of Llama, and nothing stands in for their products, as adapters do."""
-    kinds = {
-        type(getattr(getattr(layer, part, None), name, None))
-        for layer in getattr(decoder, "layers", [None])
-        for part, names in _PRODUCTS.items()
-        for name in names
-    }
-    return kinds <= {nn.Linear, FewRowsLinear}
+def can_be_written_out(decoder: Any) -> bool:  # noqa: ANN401 - transformers has no types
+    """Whether the layers of a decoder, and the norm behind them, are known ones with plain products.
+
+    Not so if something stands in for a product, as adapters do, if a forward pass was replaced, or if somebody watches
+    or changes what passes by (hooks).
+    """
+    inside = [
+        (name, module)
+        for part in (*getattr(decoder, "layers", ()), getattr(decoder, "norm", None))
+        if part is not None
+        for name, module in part.named_modules()
+        if not name.startswith("mlp.act_fn")  # called as it is
+    ]
+    watched = any(
+        one._forward_hooks or one._forward_pre_hooks or "forward" in vars(one)
+        for one in (decoder, *(module for _, module in inside))
+    )
+    return bool(inside) and not watched and all(_is_known(module) for _, module in inside)
+
+
+def _is_known(module: nn.Module) -> bool:
+    kind = type(module)
+    return kind in _PLAIN or f"{kind.__module__}.{kind.__qualname__}" in _KNOWN
 
 
 class TokenPass:
-    """One token of each row through a decoder. Its weights must stay where they are meanwhile.
+    """One token of each row through a decoder, by the weights that it has when this is made.
 
     Args:
-        decoder: One that `has_plain_products`, and was found to be built so throughout.
+        decoder: One that `can_be_written_out`.
     """
 
     def __init__(self, decoder: Any) -> None:  # noqa: ANN401 - as above
@@ -136,19 +160,19 @@ class _Layer(NamedTuple):
             seen: What is added to scores, `[n * shared, sharing, length]`.
             known: The layer's part of the cache.
         """
-        ask, answer, give, out = self.of_attention
+        to_queries, to_keys, to_values, to_output = self.of_attention
         n, (shared, sharing, width, scaling) = len(hidden), self.heads
-        queries, keys = ask(hidden), answer(hidden)
+        queries, keys = to_queries(hidden), to_keys(hidden)
         if self.of_heads is not None:
             parts = zip(self.of_heads, (queries, keys), strict=True)
             queries, keys = (norm(one.reshape(n, -1, width)).view(n, -1) for norm, one in parts)
         both = torch.cat([queries, keys], dim=-1).view(n, -1, width)
         both = torch.addcmul(both * turn[0], both.roll(width // 2, -1), turn[1])
         queries, keys = both[:, : shared * sharing], both[:, shared * sharing :]
-        keys, values = known.update(keys[:, :, None], give(hidden).reshape(n, shared, 1, width))
+        keys, values = known.update(keys[:, :, None], to_values(hidden).reshape(n, shared, 1, width))
         queries = queries.reshape(n * shared, sharing, width)
         scores = torch.baddbmm(seen, queries, keys.flatten(0, 1).transpose(1, 2), alpha=scaling)
-        return out(torch.bmm(scores.softmax(-1), values.flatten(0, 1)).view(n, -1))
+        return to_output(torch.bmm(scores.softmax(-1), values.flatten(0, 1)).view(n, -1))
 
     def mlp(self, hidden: Tensor) -> Tensor:
         """Of what is behind the norm, `[n, hidden_size]`."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from peft.tuners import lora
 from torch import Tensor, nn
 from toy import properties, randomise
-from transformers import DynamicCache
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from zoo import ZOO
 
@@ -25,6 +25,7 @@ from poad_sb3.models import decoding
 from poad_sb3.models.adapters import merged
 from poad_sb3.models.decoding import CachedDecoding, LlamaDecoding, _GrowingLayer
 from poad_sb3.models.sources import ModelSource, load
+from poad_sb3.models.token_pass import TokenPass, can_be_written_out
 from poad_sb3.sampling import TokenSampling
 
 HEADS, SIZE = 2, 3
@@ -228,6 +229,54 @@ def test_what_only_looks_like_llama_is_found_out(part: str, monkeypatch: pytest.
     lm = LanguageModel(lambda: (base, tokenizer))
     assert lm.caches
     assert not lm.like_llama
+
+
+def test_a_pass_that_says_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TokenPass, "__call__", lambda self, tokens, *_: torch.full((len(tokens), 128), torch.nan))
+    assert not LanguageModel().like_llama
+
+
+def tiny(kind: str, **settings: Any) -> Any:
+    config = CONFIG_MAPPING[kind](
+        vocab_size=100, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=512, **settings,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def test_what_begins_as_llama_is_not_written_out() -> None:
+    """Ministral 3 scales its queries at late positions; Mistral without a window is as Llama."""
+    assert can_be_written_out(tiny("mistral", sliding_window=None).get_decoder())
+    assert not can_be_written_out(tiny("ministral3").get_decoder())
+    assert not can_be_written_out(tiny("olmo2").get_decoder())
+    assert not can_be_written_out(tiny("granite").get_decoder())
+
+
+@pytest.mark.parametrize("place", ["layers.1", "layers.0.self_attn", "layers.1.mlp.up_proj", "norm", ""])
+@pytest.mark.parametrize("way", ["before", "after", "instead"])
+def test_what_is_watched_is_not_written_out(place: str, way: str) -> None:
+    """A hook, registered at any time, sees and changes every token; so does another forward."""
+    decoder = tiny("llama").get_decoder()
+    assert can_be_written_out(decoder)
+    module = decoder.get_submodule(place)
+    if way == "instead":
+        module.forward = module.forward
+    elif way == "before":
+        module.register_forward_pre_hook(lambda *_: None)
+    else:
+        module.register_forward_hook(lambda *_: None)
+    assert not can_be_written_out(decoder)
+
+
+@pytest.mark.parametrize("lora", [{"init_lora_weights": False}, None])
+def test_adapters_that_begin_with_something_are_written_out(lora: dict[str, Any] | None) -> None:
+    """The comparison is made as texts are written: with the adapter added up, if there is one."""
+    torch.manual_seed(0)
+    lm = LanguageModel(lora=lora, critic_trunk="live")
+    assert lm.like_llama
+    with lm.decoding():
+        assert type(lm.start_decoding([(1, 2)])) is LlamaDecoding
 
 
 @pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")
