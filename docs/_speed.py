@@ -7,6 +7,7 @@ import json
 from _tables import table
 
 from benchmarks.environment import RESULTS
+from benchmarks.synthetic import MODELS
 
 __all__ = ["scaling_sentence", "throughput_table"]
 
@@ -44,6 +45,7 @@ def throughput_table(_: str) -> str:
     turns = f"medians of {least} turns or more" if least > 1 else "some in a single turn"
     where = f"On {measured['cpu']}, {measured['threads']} thread, {turns}. "
     where += f"All loops move the adapter alike to {worst:.0e} of the step."
+    where += " Workloads were measured on several days, on a shared host that is faster on some: compare within one."
     return f"{table(head, rows)}\n\n{where} Peaks are above the loaded model, of a process for each loop."
 
 
@@ -62,5 +64,16 @@ def scaling_sentence(_: str) -> str:
     times = f"Exponents of the time of a step, 1 being linear: {'; '.join(parts)}."
     first, *_, last = studies["prompt"]["points"]
     longer, slower = last["value"] / first["value"], last["ms"] / first["ms"]
-    prompts = f"{longer:.0f} times the prompt take {slower:.1f} times as long: attention grows with the square"
+    work = _multiplications(last["value"]) / _multiplications(first["value"])
+    prompts = (
+        f"{longer:.0f} times the prompt take {slower:.1f} times as long; attention grows with the square, so that "
+    )
+    prompts += f"the multiplications of a pass over it grow {work:.1f} times"
     return f"{times} Of the buffer's memory in tokens: {buffer:.2f}. A prompt is the worst case ({prompts})."
+
+
+def _multiplications(n_tokens: int) -> int:
+    """Of a forward pass over a sequence: the products of all layers, and each token with those before it, twice."""
+    hidden, layers, _, _, intermediate = MODELS["6m"]
+    products = 4 * hidden**2 + 3 * hidden * intermediate
+    return layers * n_tokens * (products + hidden * (n_tokens + 1))
