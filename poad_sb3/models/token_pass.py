@@ -13,6 +13,8 @@ transformers made them; and what loading finds of the model must agree as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -23,12 +25,6 @@ from poad_sb3.models.few_rows import FewRowsLinear, few_rows_product
 __all__ = ["TokenPass", "can_be_written_out"]
 
 _PRODUCTS = {"self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"), "mlp": ("gate_proj", "up_proj", "down_proj")}
-_PLAIN = (nn.Linear, FewRowsLinear)
-_KNOWN = {
-    f"transformers.models.{family.lower()}.modeling_{family.lower()}.{family}{part}"
-    for family in ("Llama", "Mistral", "Qwen2", "Qwen3")
-    for part in ("DecoderLayer", "Attention", "MLP", "RMSNorm")
-}
 
 
 def can_be_written_out(decoder: Any) -> bool:  # noqa: ANN401 - transformers has no types
@@ -48,12 +44,16 @@ def can_be_written_out(decoder: Any) -> bool:  # noqa: ANN401 - transformers has
         one._forward_hooks or one._forward_pre_hooks or "forward" in vars(one)
         for one in (decoder, *(module for _, module in inside))
     )
-    return bool(inside) and not watched and all(_is_known(module) for _, module in inside)
+    return bool(inside) and not watched and all(type(module) in _known_classes() for _, module in inside)
 
 
-def _is_known(module: nn.Module) -> bool:
-    kind = type(module)
-    return kind in _PLAIN or f"{kind.__module__}.{kind.__qualname__}" in _KNOWN
+@cache
+def _known_classes() -> frozenset[type]:
+    found: set[type] = {nn.Linear, FewRowsLinear}
+    for family in ("Llama", "Mistral", "Qwen2", "Qwen3"):
+        source = import_module(f"transformers.models.{family.lower()}.modeling_{family.lower()}")
+        found |= {getattr(source, family + part) for part in ("DecoderLayer", "Attention", "MLP", "RMSNorm")}
+    return frozenset(found)
 
 
 class TokenPass:
