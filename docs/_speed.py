@@ -65,9 +65,7 @@ def scaling_sentence(_: str) -> str:
     first, *_, last = studies["prompt"]["points"]
     longer, slower = last["value"] / first["value"], last["ms"] / first["ms"]
     work = _multiplications(last["value"]) / _multiplications(first["value"])
-    prompts = (
-        f"{longer:.0f} times the prompt take {slower:.1f} times as long; attention grows with the square, so that "
-    )
+    prompts = f"{longer:.0f} times the prompt take {slower:.1f} times as long, for attention grows with the square: "
     prompts += f"the multiplications of a pass over it grow {work:.1f} times"
     return f"{times} Of the buffer's memory in tokens: {buffer:.2f}. A prompt is the worst case ({prompts})."
 

@@ -214,19 +214,21 @@ def test_written_out_a_pass_gives_what_the_modules_give(
             near(ours.hidden, theirs.hidden)
 
 
-@pytest.mark.parametrize("part", ["self_attn", "mlp", "input_layernorm", "post_attention_layernorm"])
+@pytest.mark.parametrize("part", ["self_attn", "mlp", "input_layernorm"])
 def test_what_only_looks_like_llama_is_found_out(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer with the same names that does a little more."""
+    """Known classes, of another version of transformers perhaps, that do a little more: the comparison tells."""
     base, tokenizer = load(ModelSource("pocket"))
-    module = getattr(base.get_decoder().layers[1], part)
-    plain = module.forward
+    kind = type(getattr(base.get_decoder().layers[1], part))
+    plain = kind.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         output = plain(*args, **kwargs)
         return (1.01 * output[0], *output[1:]) if isinstance(output, tuple) else 1.01 * output
 
-    monkeypatch.setattr(module, "forward", forward)
+    monkeypatch.setattr(kind, "forward", forward)
     lm = LanguageModel(lambda: (base, tokenizer))
+    with lm.decoding():
+        assert can_be_written_out(lm.base.get_decoder())
     assert lm.caches
     assert not lm.like_llama
 
