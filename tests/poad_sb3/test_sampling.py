@@ -18,7 +18,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from poad_sb3 import POAD, ModelError
 from poad_sb3.generation import Limits, generate
 from poad_sb3.lm import LanguageModel
-from poad_sb3.sampling import MAX_SUPPORT, TokenSampling, draw, next_token_support
+from poad_sb3.sampling import MAX_SUPPORT, Support, TokenSampling, draw, next_token_support
 
 WAYS = (TokenSampling(), TokenSampling(0.7, 5, 0.9), TokenSampling(2.0, 3), TokenSampling(1.0, 0, 0.6))
 
@@ -89,6 +89,26 @@ def test_the_ends_of_the_unit_interval_are_tokens_that_can_be_drawn() -> None:
         assert drawn.log_probs.isfinite().all()
     greedy = draw(next_token_support(logits, TokenSampling(0.7, 2)), None)
     assert greedy.tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 2000])
+def test_draws_invert_the_cumulative_distribution(vocabulary: int) -> None:
+    """Also where whole stretches of a vocabulary cannot be drawn."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = 3 * torch.randn(4, vocabulary, generator=generator)
+    if vocabulary > 1:
+        logits[1, : vocabulary // 2] = -math.inf
+        logits[2, vocabulary // 2 :] = -math.inf
+        logits[3, 1:] = -math.inf
+    probs = logits.double().softmax(-1)
+    support = Support(logits.log_softmax(-1), None, torch.full((4,), vocabulary))
+    numbers = [0.0, math.nextafter(1.0, 0.0), *torch.rand(200, generator=generator, dtype=torch.float64).tolist()]
+    for number in numbers:
+        tokens = draw(support, torch.full((4,), number, dtype=torch.float64)).tokens[:, None]
+        assert (probs.gather(-1, tokens) > 0).all()
+        up_to = probs.cumsum(-1).gather(-1, tokens)
+        assert (up_to > number - 1e-6).all()
+        assert (up_to - probs.gather(-1, tokens) < number + 1e-6).all()
 
 
 @pytest.mark.parametrize(
