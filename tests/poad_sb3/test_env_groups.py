@@ -443,6 +443,7 @@ def test_an_interrupt_does_not_wait_for_a_step() -> None:
     held = threading.Event()
 
     def hang() -> None:
+        time.sleep(0.5)  # a signal in the moment before Python begins to wait is noticed when it has waited
         os.kill(os.getpid(), signal.SIGINT)  # Ctrl-C, while the main thread waits for this step
         assert held.wait(60)
 
