@@ -60,7 +60,7 @@ def train(
     n_groups: Annotated[
         int | None, typer.Option(min=1, help="Groups that take turns with the model; 2 for DataSciCoding, else 1.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-SEED by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-seedSEED by default.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
     settings: Settings = None,
     env_settings: EnvSettings = None,

@@ -23,6 +23,7 @@ from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, req
 from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.request import Request
 from poad_sb3.doctor import free_memory
+from poad_sb3.errors import ObservationError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -196,6 +197,9 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except Exception as error:  # environments may raise anything
+        if isinstance(error, ObservationError) and model.num_timesteps == 0 and len(config.sessions) == 1:
+            folder.config_file.unlink(missing_ok=True)  # settings that do not fit the environment: there is no run
+            fail(" ".join(str(error).split()))
         _note_error(folder)
         what = f"{type(error).__name__}: {error}"[:_LONGEST] if str(error) else type(error).__name__
         fail(f"The training stopped at step {model.num_timesteps} ({what}). {_left_over(folder)}", STOPPED)

@@ -385,6 +385,15 @@ def test_refusals(run: Run, arguments: tuple[str, ...], match: str) -> None:
     assert not Path("runs").exists()
 
 
+def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None:
+    train = ("train", "DataSciCoding-balance-scale-v0", "--steps", "16", "--out", "mine", *SMALL)
+    told = run(*train, code=1)
+    assert "Expected a list of admissible actions" in told
+    assert "action_sampling='free'" in told
+    assert not RunFolder(Path("mine")).config_file.exists()
+    run(*train, "--set", "action_sampling=free", "--dry-run")  # refused if the folder held a run
+
+
 def test_a_folder_that_cannot_be_written(run: Run) -> None:
     Path("file").write_text("")
     assert "cannot be written" in run("train", ENV_ID, *SMALL, "--out", "file/run", code=1)
