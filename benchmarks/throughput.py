@@ -349,7 +349,8 @@ def main() -> None:
             result["measured"] = {**describe_machine(), "threads": given.threads, "gpu": _gpu(given.device)}
             show(console, [result])
             results = put(result, out)
-    show(console, results)
+    if len(results) > 1:
+        show(console, results)
 
 
 def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
