@@ -58,7 +58,10 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,
     n_groups: Annotated[
-        int | None, typer.Option(min=1, help="Groups that take turns with the model; 2 for several environments of DataSciCoding, else 1.")
+        int | None,
+        typer.Option(
+            min=1, help="Groups that take turns with the model; 2 for several environments of DataSciCoding, else 1."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-seedSEED by default.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
