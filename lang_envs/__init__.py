@@ -6,7 +6,7 @@ Importing this package registers its environments: `gym.make("Overcooked-TomatoS
 from lang_envs.core import LangEnv, Outcome, oracle
 from lang_envs.errors import ActionError, EncodingError, LangEnvsError, MissingExtraError, TokenizerError
 from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, register_envs
-from lang_envs.spaces import TextSpace, TokenSequence
+from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "LangEnvsError",
     "MissingExtraError",
     "Outcome",
+    "TextObservation",
     "TextSpace",
     "TokenSequence",
     "Tokenizer",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.errors import ActionError, LangEnvsError
-from lang_envs.spaces import TextSpace, TokenSequence
+from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
 __all__ = [
@@ -70,6 +70,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     * A step after the end of an episode changes nothing: reward 0, the same observation and flags, one warning.
     * `get_state` / `set_state` capture and restore world, counters and random generator.
     * Two additions on request, for every family: `oracle_info` and `shuffle_actions`.
+    * `metadata["actions"]` says what an action may be: `"listed"` (one of a list), `"text"` (any text) or `"code"` (any
+      text, executed as a program); an environment without the key lists its actions.
 
     Args:
         tokenizer: `"byte"`, a Hugging Face id or folder, or a `Tokenizer`.
@@ -206,7 +208,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self._order_key = self.np_random.bytes(_ORDER_KEY_LENGTH) if self.shuffle_actions else None
         self._last = Outcome(0.0, False, False, False)
         self.last_action, self.episode_return = None, 0.0
-        return self._observation(), self._info(invalid=False, acted=False)
+        info = self._info(invalid=False, acted=False)
+        return self._observation(info), info
 
     def step(self, action: Tokens) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Execute a token sequence; see `step_text`.
@@ -245,13 +248,14 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self.last_action = text
         self.episode_return += outcome.reward
         info = self._info(invalid=invalid, acted=True)
-        return self._observation(), outcome.reward, outcome.terminated, outcome.truncated, info
+        return self._observation(info), outcome.reward, outcome.terminated, outcome.truncated, info
 
     def _stay_over(self, last: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
         gym.logger.warn("step() after the end of the episode changes nothing. Fix: call reset() when it ends.")
-        return self._observation(), 0.0, last.terminated, last.truncated, self._info(invalid=False, acted=False)
+        info = self._info(invalid=False, acted=False)
+        return self._observation(info), 0.0, last.terminated, last.truncated, info
 
-    def _observation(self) -> str:
+    def _observation(self, info: Mapping[str, Any]) -> TextObservation:
         text = self._describe()
         if not isinstance(text, str) or len(text) > self.observation_space.max_length:
             got = f"{len(text)} characters" if isinstance(text, str) else type(text).__name__
@@ -259,7 +263,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
                 f"Expected {type(self).__name__} to describe itself in a str of at most "
                 f"{self.observation_space.max_length} characters; got {got}. Fix: raise max_observation_length."
             )
-        return text
+        return TextObservation(text, info["admissible_actions"])
 
     def _info(self, *, invalid: bool, acted: bool) -> dict[str, Any]:
         last = self._last or Outcome(0.0, False, False, False)

@@ -19,8 +19,12 @@ import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete, Text
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
 from gymnasium.vector.utils import (
+    batch_differing_spaces,
+    batch_space,
+    concatenate,
     create_empty_array,
     create_shared_memory,
+    iterate,
     read_from_shared_memory,
     write_to_shared_memory,
 )
@@ -29,10 +33,43 @@ from numpy.typing import NDArray
 from lang_envs.errors import ActionError, EncodingError
 from lang_envs.tokenizers import ByteTokenizer, Tokenizer
 
-__all__ = ["TextSpace", "TokenSequence"]
+__all__ = ["TextObservation", "TextSpace", "TokenSequence"]
 
 _SAMPLE_CHARACTERS = string.ascii_letters + string.digits + " .,;:!?'\"()-\n\té"
 _SAMPLE_LENGTH = 64  # a sample is a short text; 16,000 random characters help nobody
+
+
+class TextObservation(str):
+    """An observation: a `str` that carries its admissible actions, equal to and hashed as its text.
+
+    So `model.predict(observation)` works on what `env.reset()` returned. Copies and pickles keep the list, and so do
+    the arrays of SB3's vector environments; Gymnasium's shared memory holds the text alone.
+
+    Args:
+        text: The text.
+        admissible_actions: The texts listed as possible now; None where any text is an action.
+    """
+
+    __slots__ = ("admissible_actions",)
+
+    admissible_actions: tuple[str, ...] | None
+
+    def __new__(cls, text: str, admissible_actions: Sequence[str] | None = None) -> TextObservation:
+        """See the class."""
+        self = super().__new__(cls, text)
+        self.admissible_actions = None if admissible_actions is None else tuple(admissible_actions)
+        return self
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - of any function
+        """Let `np.stack`, by which SB3's SubprocVecEnv joins observations, give an array of objects.
+
+        An array of `numpy.str_` would lose the lists. Every other function treats an observation as any `str`.
+        """
+        if func is np.stack and len(args) == 1 and not kwargs:
+            stacked = np.empty(len(args[0]), dtype=object)
+            stacked[:] = args[0]
+            return stacked
+        return func._implementation(*args, **kwargs)
 
 
 class TextSpace(Text):
@@ -306,6 +343,24 @@ def _write_text_memory(space: TextSpace, index: int, values: str, shared_memory:
 @create_empty_array.register
 def _create_empty_texts(space: TextSpace, n: int = 1, fn: Any = np.zeros) -> tuple[str, ...]:  # noqa: ANN401
     return ("",) * n
+
+
+_FUNCTIONS: tuple[Any, ...] = (
+    batch_space,
+    batch_differing_spaces,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    iterate,
+    read_from_shared_memory,
+    write_to_shared_memory,
+)
+for _function in _FUNCTIONS:
+    # Gymnasium asks batch_differing_spaces for the exact class, so what fits the bases is registered too.
+    _function.register(TokenSequence, _function.dispatch(MultiDiscrete))
+    # `iterate` stays unregistered, as for Text: only so does Gymnasium iterate over a Tuple (a batch) of them.
+    if TextSpace not in _function.registry and _function is not iterate:
+        _function.register(TextSpace, _function.dispatch(Text))
 
 
 @flatdim.register

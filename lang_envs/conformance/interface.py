@@ -25,7 +25,7 @@ from lang_envs.conformance.walks import (
     walk_from_reset,
 )
 from lang_envs.errors import EncodingError
-from lang_envs.spaces import TextSpace, TokenSequence
+from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 
 __all__ = [
     "admissible_actions_method",
@@ -94,11 +94,18 @@ def _moments(env: gym.Env[Any, Any]) -> Iterator[_Moment]:
 
 
 def observations(make: Make) -> None:
-    """Every observation is a plain str of the observation space."""
+    """Every observation is a str of the observation space; a list that it carries is that of info."""
     with make() as env:
         for moment in _moments(env):
             got = f"{type(moment.text).__name__} {moment.text!r:.80}"
-            expect(type(moment.text) is str, f"a str after {moment.after}", got, "return str(observation)")
+            is_text = type(moment.text) in (str, TextObservation)
+            expect(is_text, f"a str after {moment.after}", got, "return str(observation)")
+            if isinstance(moment.text, TextObservation):
+                listed = moment.info["admissible_actions"]
+                carried = moment.text.admissible_actions
+                agree = carried == (None if listed is None else tuple(listed))
+                fix = "TextObservation(text, info['admissible_actions'])"
+                expect(agree, f"an observation that carries info's list {listed!r:.80}", carried, fix)
             expect(
                 moment.text in env.observation_space,
                 f"an observation in {env.observation_space} after {moment.after}",
@@ -149,6 +156,10 @@ def info_values(make: Make) -> None:
             fix = "build the list anew in every reset and step"
             expect(actions is None or actions is not previous, f"a fresh list after {after}", "the one before", fix)
             previous = actions
+            fix = "declare metadata['actions']: 'listed', or 'text' or 'code' where any text is an action"
+            declared = env.metadata.get("actions")
+            agrees = declared is None or (declared == "listed") == (actions is not None)
+            expect(agrees, f"a list where metadata['actions'] is 'listed', else None, after {after}", declared, fix)
             _check_listed(env.action_space, actions, moment)
 
 

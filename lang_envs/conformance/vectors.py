@@ -107,24 +107,26 @@ def _rows_alone(make: Make, number: int, actions: list[Tokens], mode: AutoresetM
                 rows.append(_first_row(*env.reset()))
                 continue
             text, reward, terminated, truncated, info = env.step(action)
-            final_text = None
+            text, final_text = str(text), None
             if mode is AutoresetMode.SAME_STEP and (terminated or truncated):
                 final_text, (text, info) = text, env.reset()
-            rows.append(_Row(text, float(reward), terminated, truncated, info["admissible_actions"], final_text))
+            rows.append(_Row(str(text), float(reward), terminated, truncated, info["admissible_actions"], final_text))
     return rows
 
 
 def _first_row(text: str, info: dict[str, Any]) -> _Row:
-    return _Row(text, 0.0, False, False, info["admissible_actions"], None)
+    return _Row(str(text), 0.0, False, False, info["admissible_actions"], None)
 
 
 def _gymnasium_rows(envs: Any, actions: list[Tokens]) -> _Rows:  # noqa: ANN401 - one of two classes
     texts, info = envs.reset(seed=_SEED)
     firsts = zip(texts, info["admissible_actions"], strict=True)
-    rows = [[_Row(text, 0.0, False, False, listed, None)] for text, listed in firsts]
+    rows = [[_Row(str(text), 0.0, False, False, listed, None)] for text, listed in firsts]
     for action in actions:
         texts, rewards, terminated, truncated, info = envs.step(action)
         finals = info.get("final_obs", [None] * _N_ENVS)
+        texts = [str(text) for text in texts]
+        finals = [None if text is None else str(text) for text in finals]
         columns = (texts, rewards.tolist(), terminated.tolist(), truncated.tolist(), info["admissible_actions"], finals)
         for number, values in enumerate(zip(*columns, strict=True)):
             rows[number].append(_Row(*values))
@@ -141,7 +143,8 @@ def _sb3_rows(envs: Any, actions: list[Tokens]) -> _Rows:  # noqa: ANN401 - SB3 
             cut = bool(info.get("TimeLimit.truncated", False))
             shown = (str(texts[number]), float(rewards[number]), bool(dones[number]) and not cut, cut)
             current = envs.reset_infos[number] if dones[number] else info  # `info` is of the episode that ended
-            rows[number].append(_Row(*shown, current["admissible_actions"], info.get("terminal_observation")))
+            final = info.get("terminal_observation")
+            rows[number].append(_Row(*shown, current["admissible_actions"], None if final is None else str(final)))
     return rows
 
 

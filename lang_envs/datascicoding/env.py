@@ -102,6 +102,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
     """
 
+    metadata: dict[str, Any] = {**LangEnv.metadata, "actions": "code"}  # noqa: RUF012 - gymnasium's
     steps_elsewhere = True
 
     def __init__(

@@ -14,7 +14,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, unflatten
-from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import utils as vector_utils
 from gymnasium.vector.utils import (
     create_empty_array,
     create_shared_memory,
@@ -332,3 +333,46 @@ def test_token_sequence_pickles_small_and_without_its_tokenizer(tokens: TokenSeq
 
 def test_token_sequence_pickle_does_not_grow_with_its_length() -> None:
     assert len(pickle.dumps(TokenSequence(max_length=4096))) < 4096
+
+
+# ---------------------------------------------------------------------- gymnasium.vector.utils
+
+
+def dispatched() -> list[Any]:
+    """Every function of `gymnasium.vector.utils` that depends on the class of a space."""
+    functions = [getattr(vector_utils, name) for name in vector_utils.__all__]
+    return [function for function in functions if hasattr(function, "registry")]
+
+
+@pytest.mark.parametrize("function", dispatched(), ids=lambda function: function.__name__)
+@pytest.mark.parametrize("space", [TextSpace, TokenSequence])
+def test_every_vector_function_knows_the_spaces(function: Any, space: type[Any]) -> None:
+    """But for `iterate`: Gymnasium iterates over a batch of texts only while a single text is no batch to it."""
+    assert (space in function.registry) == ((space, function) != (TextSpace, vector_utils.iterate))
+
+
+def test_differing_spaces_are_batched_as_gymnasium_batches_their_bases() -> None:
+    assert list(vector_utils.batch_differing_spaces([TextSpace(5), TextSpace(9)])) == [TextSpace(5), TextSpace(9)]
+    batched = vector_utils.batch_differing_spaces([TokenSequence(max_length=4), TokenSequence(max_length=4)])
+    assert (batched.shape, batched.high.max(), batched.dtype) == ((2, 4), 257, np.int64)
+    with pytest.raises(ValueError, match="nvec"):
+        vector_utils.batch_differing_spaces([TokenSequence(max_length=4), TokenSequence(max_length=5)])
+
+
+def test_a_single_text_cannot_be_iterated_over_but_a_batch_of_them_can() -> None:
+    with pytest.raises(gym.error.CustomSpaceError):
+        vector_utils.iterate(TextSpace(4), "text")
+    assert list(vector_utils.iterate(vector_utils.batch_space(TextSpace(4), 2), ("a", "b"))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, shared_memory=False), AsyncVectorEnv])
+def test_environments_whose_spaces_may_differ_run_in_one_vector(kind: Any) -> None:
+    makes = [partial(gym.make, "Overcooked-TomatoSalad-v0", shuffle_actions=one) for one in (False, True)]
+    envs = kind(makes, observation_mode="different")
+    try:
+        texts, _ = envs.reset(seed=0)
+        assert texts in envs.observation_space
+        actions = np.stack([envs.single_action_space.encode("take the bowl")] * 2)
+        assert envs.step(actions)[0] != texts
+    finally:
+        envs.close()

@@ -1,0 +1,96 @@
+"""`TextObservation`: a `str` that carries its admissible actions wherever it goes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from lang_envs import ENV_ROWS, EnvRow, TextObservation
+
+TEXT, ACTIONS = "The lamp is red.", ("wait", "press, the button")
+
+
+def carried(texts: object) -> list[object]:
+    return [getattr(text, "admissible_actions", "lost") for text in texts]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def observation() -> TextObservation:
+    return TextObservation(TEXT, list(ACTIONS))
+
+
+def test_it_is_its_text(observation: TextObservation) -> None:
+    assert observation == TEXT
+    assert hash(observation) == hash(TEXT)
+    assert {TEXT: 1}[observation] == 1
+    assert json.dumps(observation) == json.dumps(TEXT)
+    assert type(str(observation)) is str
+    assert repr(observation) == repr(TEXT)
+    assert observation == TextObservation(TEXT, ["another"])
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_keep_the_list(copied, observation: TextObservation) -> None:
+    twin = copied(observation)
+    assert (twin, twin.admissible_actions) == (TEXT, ACTIONS)
+    assert copied(TextObservation(TEXT)).admissible_actions is None
+
+
+def test_numpy_stacks_observations_as_objects_and_does_all_else_as_with_any_text(observation: TextObservation) -> None:
+    stacked = np.stack([observation, TextObservation("other")])
+    assert (stacked.dtype, stacked.shape) == (np.dtype(object), (2,))
+    assert carried(stacked) == [ACTIONS, None]
+    assert np.array_equal(observation, TEXT)
+    assert np.shape(observation) == ()
+    assert np.stack([observation, TEXT], axis=0).tolist() == [TEXT, TEXT]
+    assert np.asarray([observation]).dtype.kind == "U"
+
+
+@pytest.mark.parametrize("row", ENV_ROWS, ids=lambda row: row.id)
+def test_every_environment_returns_the_list_of_info(row: EnvRow) -> None:
+    env = gym.make(row.id, **row.trial)
+    text, info = env.reset(seed=0)
+    for _ in range(2):
+        listed = info["admissible_actions"]
+        assert type(text) is TextObservation
+        assert text.admissible_actions == (None if listed is None else tuple(listed))
+        text, *_, info = env.step(env.action_space.encode((listed or ["say 1"])[0]))
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "lists"),
+    [(SyncVectorEnv, True), (lambda made: AsyncVectorEnv(made, shared_memory=False), True), (AsyncVectorEnv, False)],
+    ids=["sync", "async", "shared memory"],
+)
+def test_vectors_of_gymnasium(kind, lists: bool) -> None:
+    """Shared memory holds texts only."""
+    envs = kind([lambda: gym.make("Overcooked-TomatoSalad-v0")] * 2)
+    try:
+        texts, info = envs.reset(seed=0)
+        wanted = [tuple(listed) if lists else "lost" for listed in info["admissible_actions"]]
+        assert carried(texts) == wanted
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [("DummyVecEnv", {}), ("SubprocVecEnv", {"start_method": "fork"})])
+def test_vectors_of_sb3(kind: str, arguments: dict[str, str]) -> None:
+    module = pytest.importorskip("stable_baselines3.common.vec_env")
+    envs = getattr(module, kind)([lambda: gym.make("KeyToken-v0", horizon=1)] * 2, **arguments)
+    try:
+        assert carried(envs.reset()) == [tuple(info["admissible_actions"]) for info in envs.reset_infos]
+        action = envs.action_space.encode(envs.reset_infos[0]["admissible_actions"][0])
+        texts, _, dones, infos = envs.step(np.stack([action] * 2))
+        assert dones.all()
+        assert carried(texts) == [tuple(info["admissible_actions"]) for info in envs.reset_infos]
+        finals = [info["terminal_observation"] for info in infos]
+        assert carried(finals) == [tuple(info["admissible_actions"]) for info in infos]
+    finally:
+        envs.close()
