@@ -11,12 +11,21 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poad_sb3.errors import PoadError
-from poad_sb3.schedules import is_linear
+from poad_sb3.schedules import SCHEDULED, is_linear
 
 if TYPE_CHECKING:
     from poad_sb3.on_policy import LLMOnPolicyAlgorithm
 
-__all__ = ["MERGED", "MOVABLE", "PresetError", "check_arguments", "known_arguments", "nearest", "typed_arguments"]
+__all__ = [
+    "MERGED",
+    "MOVABLE",
+    "PresetError",
+    "check_arguments",
+    "known_arguments",
+    "nearest",
+    "require_effects",
+    "typed_arguments",
+]
 
 MERGED = "policy_kwargs"
 """The argument that is itself arguments: given ones are laid over those of a preset."""
@@ -87,10 +96,9 @@ def _typed(name: str, value: object, default: object) -> object:
         if not isinstance(value, bool):
             raise PresetError(f"Expected {name} to be true or false; got {value!r}.")
     elif isinstance(value, str | bool):
-        is_rate = name.endswith("learning_rate")
-        if is_rate and is_linear(value):
+        if name in SCHEDULED and is_linear(value):
             return value
-        wanted = "a number, or one that falls to 0 ('lin_3e-3')" if is_rate else "a number"
+        wanted = "a number, or one that falls to 0 ('lin_3e-3')" if name in SCHEDULED else "a number"
         raise PresetError(f"Expected {name} to be {wanted}; got {value!r}.")
     return value
 
@@ -117,7 +125,20 @@ def check_arguments(
     _require_known("arguments", kind.__name__, arguments, known)
     _require_known(MERGED, kind.__name__, arguments.get(MERGED) or {}, of_policy)
     made = kind("LLMPolicy", None, _init_setup_model=False, **arguments)
-    for name in arguments if given is None else given:
+    require_effects(made, arguments if given is None else given)
+
+
+def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
+    """Refuse arguments that change nothing in an algorithm as it was made.
+
+    Args:
+        made: The algorithm. Without an environment, `action_sampling="auto"` counts as any way that it may become.
+        given: Names of constructor arguments.
+
+    Raises:
+        PresetError: If one has no effect.
+    """
+    for name in given:
         why = _why_useless(name, made)
         if why:
             raise PresetError(f"Expected arguments that have an effect; {name} has none: {why}. Fix: leave it out.")
@@ -139,7 +160,10 @@ def _require_known(what: str, owner: str, given: Iterable[str], known: Iterable[
 
 def _why_useless(name: str, made: LLMOnPolicyAlgorithm) -> str | None:
     """Why an argument changes nothing in an algorithm as it was made; None if it does."""
-    not_free = (made.action_sampling != "free", f"action_sampling is {made.action_sampling!r}, not 'free'")
+    not_free = (
+        made.action_sampling not in ("free", "auto"),
+        f"action_sampling is {made.action_sampling!r}, not 'free'",
+    )
     reasons = {
         "gamma_token": (made.credit_level == "action", "credit is of whole actions"),
         "gae_lambda_token": (made.credit_level == "action", "credit is of whole actions"),

@@ -7,10 +7,10 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-from poad_sb3.choosers import ActionSampling, member
+from poad_sb3.choosers import AUTO, ActionSampling, member
 from poad_sb3.rollouts import Bootstrap, CreditLevel
 from poad_sb3.sampling import TokenSampling
-from poad_sb3.schedules import schedule_of
+from poad_sb3.schedules import SCHEDULED, schedule_of
 
 __all__ = ["check_arguments"]
 
@@ -28,8 +28,9 @@ def check_arguments(algorithm: Any) -> None:  # noqa: ANN401 - an LLMOnPolicyAlg
     _check_words(algorithm)
     _check_sampling(algorithm)
     _check_flags(algorithm)
-    for name in ("learning_rate", "critic_learning_rate"):
-        schedule_of(name, getattr(algorithm, name))
+    for name in SCHEDULED:
+        if name != "clip_range_vf" or algorithm.clip_range_vf is not None:
+            schedule_of(name, getattr(algorithm, name))
     _check_numbers(algorithm)
 
 
@@ -46,11 +47,10 @@ def _check_numbers(algorithm: Any) -> None:  # noqa: ANN401 - as above
         value = getattr(algorithm, name)
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"Expected {name} to be a positive integer; got {value!r}.")
-    for name in ("ent_coef", "vf_coef", "kl_coef", "clip_range", "max_grad_norm", "min_advantage_std"):
+    for name in ("ent_coef", "vf_coef", "kl_coef", "max_grad_norm", "min_advantage_std"):
         _check_weight(name, getattr(algorithm, name), may_be_zero=name.endswith("_coef"))
-    for name in ("clip_range_vf", "target_kl"):
-        if getattr(algorithm, name) is not None:
-            _check_weight(name, getattr(algorithm, name), may_be_zero=False)
+    if algorithm.target_kl is not None:
+        _check_weight("target_kl", algorithm.target_kl, may_be_zero=False)
 
 
 def _check_weight(name: str, value: Any, *, may_be_zero: bool) -> None:  # noqa: ANN401 - checked here
@@ -75,6 +75,9 @@ def _check_sampling(algorithm: Any) -> None:  # noqa: ANN401 - as above
 def _check_words(algorithm: Any) -> None:  # noqa: ANN401 - as above
     member(CreditLevel, "credit_level", algorithm.credit_level)
     member(Bootstrap, "bootstrap", algorithm.bootstrap)
+    ways = [AUTO, *map(str, ActionSampling)]
+    if algorithm.action_sampling not in ways:
+        raise ValueError(f"Expected action_sampling to be one of {ways}; got {algorithm.action_sampling!r}.")
     if algorithm.credit_level == CreditLevel.ACTION and (algorithm.paper_mode or algorithm.kl_coef):
         raise ValueError(
             "Expected no paper_mode and no kl_coef with credit for whole actions: both are about tokens; got "

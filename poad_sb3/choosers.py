@@ -26,6 +26,7 @@ Kind = TypeVar("Kind", bound=StrEnum)
 _NOTHING = np.empty(0, dtype=np.float32)
 
 __all__ = [
+    "AUTO",
     "ActionSampling",
     "CandidateChooser",
     "Chooser",
@@ -47,6 +48,10 @@ class ActionSampling(StrEnum):
     """A softmax over whole admissible actions (TWOSOME), by its token conditionals along the trie."""
     FREE = "free"
     """Token by token, among the whole vocabulary."""
+
+
+AUTO = "auto"
+"""`action_sampling` of an algorithm: the trie where actions are listed, free where any text is an action."""
 
 
 class Chosen(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from lang_envs import TextSpace, TokenSequence
+from lang_envs import TextObservation, TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from lang_envs.wrappers.admissible import (
     EpisodeContext,
@@ -27,10 +28,45 @@ from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
 from poad_sb3.prompts.templates import Needs
 
-__all__ = ["VecAdmissibleObservation", "merge_admissible", "parse_observation", "wrap_language_env"]
+__all__ = [
+    "ActionKind",
+    "VecAdmissibleObservation",
+    "action_kind",
+    "merge_admissible",
+    "parse_observation",
+    "without_lists",
+    "wrap_language_env",
+]
 
 _KEYS = frozenset({"text", "admissible_actions"})
 _CONTEXT = "context"
+
+
+class ActionKind(StrEnum):
+    """Kind of the actions of an environment; its `metadata["actions"]`."""
+
+    LISTED = "listed"
+    """One of the admissible actions."""
+    TEXT = "text"
+    """Any text."""
+    CODE = "code"
+    """Any text, executed as a program."""
+
+
+def action_kind(env: VecEnv) -> ActionKind:
+    """Return the kind of actions that an environment declares; `LISTED` if it declares none.
+
+    Raises:
+        UnsupportedEnvError: For an unknown kind.
+    """
+    metadata = env.get_attr("metadata", indices=[0])[0] if env.has_attr("metadata") else None
+    declared = (metadata or {}).get("actions", ActionKind.LISTED)
+    if declared not in list(ActionKind):
+        raise UnsupportedEnvError(
+            f"Expected metadata['actions'] to be one of {[str(kind) for kind in ActionKind]}; got {declared!r}. "
+            "Fix: correct it in the environment's class."
+        )
+    return ActionKind(declared)
 
 
 def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa: ANN401 - checked here
@@ -38,17 +74,18 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa:
 
     Args:
         observation: Mapping with `text` and `admissible_actions` (JSON), and perhaps `context` (JSON), each a `str` or
-            an array of them.
+            an array of them; or a `TextObservation`, or a sequence of them.
 
     Raises:
         ObservationError: If it is anything else.
     """
+    observation = _as_mapping(observation)
     if not isinstance(observation, Mapping) or set(observation) - {_CONTEXT} != _KEYS:
         got = sorted(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
         raise ObservationError(
-            f"Expected an observation with 'text' and 'admissible_actions'; got {got}. Fix: wrap the environment in "
-            "lang_envs.wrappers.AdmissibleObservation (model.get_env() is wrapped already), or call "
-            "predict(text, admissible_actions=info['admissible_actions'])."
+            f"Expected an observation that carries its admissible actions; got {got}. Fix: pass what reset() or step() "
+            "of a lang_envs environment returned, call predict(text, admissible_actions=info['admissible_actions']), "
+            "or wrap the environment in lang_envs.wrappers.AdmissibleObservation."
         )
     texts, lists = (
         np.asarray(observation["text"], dtype=object),
@@ -70,6 +107,34 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa:
             )
     questions = [Question(str(t), _parse_actions(str(a)), _parse_context(str(c))) for t, a, c in triples]
     return questions, texts.ndim == 1
+
+
+def _as_mapping(observation: Any) -> Any:  # noqa: ANN401 - checked in parse_observation
+    """Put the lists that observations carry beside their texts; anything else stays as it is."""
+    if isinstance(observation, TextObservation):
+        return admissible_observation(observation, observation.admissible_actions)
+    if _is_batch(observation) and all(isinstance(text, TextObservation) for text in observation):
+        return _stacked([admissible_observation(text, text.admissible_actions) for text in observation])
+    return observation
+
+
+def without_lists(observation: Any) -> Any:  # noqa: ANN401 - checked in parse_observation
+    """Give texts no list of actions: a policy that samples freely needs none."""
+    if isinstance(observation, str):
+        return TextObservation(observation)
+    if _is_batch(observation) and all(isinstance(text, str) for text in observation):
+        return [TextObservation(text) for text in observation]
+    return observation
+
+
+def _is_batch(observation: Any) -> bool:  # noqa: ANN401 - anything
+    if isinstance(observation, np.ndarray):
+        return observation.ndim == 1 and observation.size > 0
+    return isinstance(observation, list | tuple) and len(observation) > 0
+
+
+def _stacked(rows: Sequence[Mapping[str, str]]) -> dict[str, NDArray[np.object_]]:
+    return {key: np.array([row[key] for row in rows], dtype=object) for key in (rows[0] if rows else _KEYS)}
 
 
 def _parse_context(packed: str) -> Context | None:
@@ -114,8 +179,9 @@ def merge_admissible(
             "Expected a str with a list of actions, or as many texts as lists; got "
             f"{type(observation).__name__} with {len(admissible_actions)} lists. Fix: give each text its own list."
         )
-    pairs = [admissible_observation(text, one) for text, one in zip(observation, admissible_actions, strict=True)]
-    return {key: np.array([pair[key] for pair in pairs], dtype=object) for key in _KEYS}
+    return _stacked(
+        [admissible_observation(text, one) for text, one in zip(observation, admissible_actions, strict=True)]
+    )
 
 
 @lru_cache(maxsize=256)
@@ -185,10 +251,9 @@ class VecAdmissibleObservation(VecEnvWrapper):
         return self.venv.unwrapped.reset_infos
 
     def _observations(self, texts: Any, infos: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:  # noqa: ANN401
-        rows = [
-            self._observation(index, text, info) for index, (text, info) in enumerate(zip(texts, infos, strict=True))
-        ]
-        return {key: np.array([row[key] for row in rows], dtype=object) for key in rows[0]}
+        return _stacked(
+            [self._observation(index, text, info) for index, (text, info) in enumerate(zip(texts, infos, strict=True))]
+        )
 
     def _observation(self, index: int, text: Any, info: dict[str, Any]) -> dict[str, str]:  # noqa: ANN401 - a str of any kind
         context = self.contexts[index]

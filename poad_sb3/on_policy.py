@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
@@ -20,8 +21,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from poad_sb3 import presets
 from poad_sb3.buffers import TokenRolloutBuffer
 from poad_sb3.checks import check_arguments
-from poad_sb3.choosers import ActionSampling, member
+from poad_sb3.choosers import AUTO, ActionSampling, member
 from poad_sb3.errors import UnsupportedEnvError
+from poad_sb3.observations import ActionKind, action_kind
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollout_saves import ResumableRollouts
 from poad_sb3.rollouts import Bootstrap, CreditLevel
@@ -74,8 +76,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         credit_level: `"token"`: values, advantages and ratios of tokens; `"action"`: of whole actions.
         bootstrap: What the last token of an action bootstraps from: `"state"`, the value of the next observation, or
             `"action"`, that before the last token of the next action.
-        action_sampling: `"trie"`, `"candidates"` or `"free"`; see `ActionSampling`. An open action space needs
-            `"free"`.
+        action_sampling: `"trie"`, `"candidates"` or `"free"`, see `ActionSampling`; `"auto"` takes the trie where the
+            environment lists admissible actions, and `"free"` where any text is an action.
         candidate_normalization: What `"candidates"` divides the log-probability of an action by: `"sum"` (1),
             `"token"` or `"word"` (their number).
         paper_mode: Sample from candidates but optimise full-vocabulary token probabilities, as the published code
@@ -88,8 +90,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         smdp_discount: Discount by `gamma ** duration`, with the duration of an action in `info["primitive_steps"]`.
         normalize_value: Let the critic learn returns of zero mean and unit variance, by running statistics.
         kl_coef: Weight of the KL divergence from the frozen base model at decisions.
-        clip_range: Clip of the token ratio.
-        clip_range_vf: Clip of the value change; None for none.
+        clip_range: Clip of the token ratio; `"lin_0.2"` or a function, as for `learning_rate`.
+        clip_range_vf: Clip of the value change, likewise; None for none.
         ent_coef: Weight of the entropy at decisions.
         vf_coef: Weight of the value loss.
         max_grad_norm: Clip of the gradient norms, of adapter and critic separately.
@@ -101,14 +103,16 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: Arguments of the policy, see `LLMPolicy`: `model`, `revision`, `lora`, `dtype`, `quantization`,
             `attn_implementation`, `gradient_checkpointing`, `critic_trunk`, `prompt`, `critic_arch`,
-            `max_tokens_per_forward`.
+            `max_tokens_per_forward`. Without a `model`, or with `model="auto"`, it is the pocket coder for an
+            environment whose actions are code, else the pocket model.
         verbose: 0 silent, 1 information.
         seed: Seed of everything random.
         device: Torch device, or `"auto"`.
         _init_setup_model: As in SB3.
 
     Raises:
-        UnsupportedEnvError: If the environment has no text observations or no token-sequence actions.
+        UnsupportedEnvError: If the environment has no text observations or no token-sequence actions, or its actions
+            cannot be sampled in the way that is asked for.
         ValueError: For an unknown policy, or numbers out of range.
     """
 
@@ -128,8 +132,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         gae_lambda: float = 0.95,
         gamma_token: float = 1.0,
         gae_lambda_token: float = 1.0,
-        clip_range: float = 0.2,
-        clip_range_vf: float | None = 0.2,
+        clip_range: float | str | Schedule = 0.2,
+        clip_range_vf: float | str | Schedule | None = 0.2,
         ent_coef: float = 0.02,
         vf_coef: float = 0.5,
         max_grad_norm: float = 0.5,
@@ -139,7 +143,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         *,
         credit_level: CreditLevel | str = CreditLevel.TOKEN,
         bootstrap: Bootstrap | str = Bootstrap.STATE,
-        action_sampling: ActionSampling | str = ActionSampling.TRIE,
+        action_sampling: ActionSampling | str = AUTO,
         candidate_normalization: Normalization | str = Normalization.WORD,
         paper_mode: bool = False,
         max_new_tokens: int = 128,
@@ -173,7 +177,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.stop = list(stop) if isinstance(stop, tuple) else stop  # as a checkpoint brings it back
         self.smdp_discount, self.normalize_value, self.kl_coef = smdp_discount, normalize_value, kl_coef
-        self._watch = Stopwatch()
+        self._watch, self._chosen_defaults = Stopwatch(), ""
         super().__init__(
             policy,
             env,
@@ -214,6 +218,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         check_arguments(self)
 
     def _setup_model(self) -> None:
+        self._choose_defaults()
         self._setup_lr_schedule()
         self.critic_lr_schedule = schedule_of("critic_learning_rate", self.critic_learning_rate)
         self.set_random_seed(self.seed)
@@ -239,6 +244,37 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         acting = {name: getattr(self, name) for name in _ACTING}
         self._make_policy(critic_lr_schedule=self.critic_lr_schedule, **acting)
 
+    def _choose_defaults(self) -> None:
+        """Replace `"auto"` by what the environment's actions ask for; a checkpoint holds the choice.
+
+        Raises:
+            UnsupportedEnvError: If the actions cannot be sampled in the way that was asked for.
+        """
+        if self.env is None:  # a checkpoint without an environment: the choice is in it
+            return
+        kind, name = action_kind(self.env), type(self).__name__
+        chosen = []
+        if kind is not ActionKind.LISTED and self.credit_level == CreditLevel.ACTION:
+            raise UnsupportedEnvError(
+                f"Expected admissible actions for {name} to choose from; any text is an action of this environment. "
+                "Fix: POAD, NTPO or ARCHER."
+            )
+        if self.action_sampling == AUTO:
+            self.action_sampling = str(ActionSampling.TRIE if kind is ActionKind.LISTED else ActionSampling.FREE)
+            chosen.append(f"action_sampling={self.action_sampling!r}")
+        elif kind is not ActionKind.LISTED and self.action_sampling != ActionSampling.FREE:
+            raise UnsupportedEnvError(
+                "Expected action_sampling='free', since any text is an action of this environment; got "
+                f"{self.action_sampling!r}. Fix: leave it out."
+            )
+        if self.policy_kwargs.get("model", AUTO) == AUTO:
+            model = "pocket-coder" if kind is ActionKind.CODE else "pocket"
+            if "model" in self.policy_kwargs or kind is ActionKind.CODE:
+                self.policy_kwargs = {**self.policy_kwargs, "model": model}
+            chosen.append(f"model={model!r}")
+        self._chosen_defaults = ", ".join(chosen)
+        self._check_numbers()
+
     # ------------------------------------------------------------------ learning
 
     def learn(
@@ -257,6 +293,13 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         if self._update_is_due:  # of a checkpoint from between the last rollout and its update
             self.train()
         return self
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:  # noqa: ANN401 - as in SB3
+        prepared = super()._setup_learn(*args, **kwargs)
+        if self._chosen_defaults:
+            self.logger.info(f"Chosen for the actions of this environment: {self._chosen_defaults}")
+            self._chosen_defaults = ""
+        return prepared
 
     def collect_rollouts(
         self,
@@ -349,18 +392,33 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
             warn_if_nothing_is_learned(self.learning_rate, self.lr_schedule(self._current_progress_remaining))
         for group in self.policy.critic_optimizer.param_groups:
             group["lr"] = critic_rate
-        settings = UpdateSettings(**{field.name: getattr(self, field.name) for field in fields(UpdateSettings)})
+        numbers = {field.name: getattr(self, field.name) for field in fields(UpdateSettings)}
+        clips = {name: self._clip_range_now(name) for name in ("clip_range", "clip_range_vf")}
+        settings = UpdateSettings(**{**numbers, **clips})
         with self._watch.timing("update"):
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_exact)
         self._n_updates += self.n_epochs
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/critic_learning_rate", critic_rate)
+        for name, clip in clips.items():
+            if clip is not None:
+                self.logger.record(f"train/{name}", clip)
         for name, value in logged.items():
             self.logger.record(f"train/{name}", value)
         for name, seconds in self._watch.read().items():
             self.logger.record(f"time/seconds_{name}", seconds)
         self._watch.restart()
+
+    def _clip_range_now(self, name: str) -> float | None:
+        """Return `clip_range` or `clip_range_vf` at the present progress."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        clip = schedule_of(name, given)(self._current_progress_remaining)
+        if not 0 <= clip < math.inf:
+            raise ValueError(f"Expected {name} to stay a number of at least 0; its schedule gives {clip}.")
+        return clip
 
 
 def _warn_if_off_policy(error: float, is_exact: bool) -> None:

@@ -14,7 +14,6 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
-from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.candidates import TokenIds
 from poad_sb3.choosers import ActionSampling, FreeChooser, make_chooser
 from poad_sb3.critic import TokenCritic
@@ -22,7 +21,7 @@ from poad_sb3.errors import ObservationError
 from poad_sb3.generation import Limits
 from poad_sb3.lm import DEFAULT_LORA, CriticTrunk, LanguageModel, TokenRow
 from poad_sb3.models.sources import ModelFactory
-from poad_sb3.observations import merge_admissible, parse_observation
+from poad_sb3.observations import merge_admissible, parse_observation, without_lists
 from poad_sb3.paths import TokenPath
 from poad_sb3.prompts import PromptSpec
 from poad_sb3.rollouts import ActionStep, TokenValues
@@ -270,13 +269,13 @@ class LLMPolicy(BasePolicy):
         """Choose environment actions.
 
         Args:
-            observation: Mapping of `text` and `admissible_actions`, single or batched; or a `str` (or several)
-                together with `admissible_actions`.
+            observation: One or a batch of: `TextObservation`s, as `lang_envs` environments return; mappings of `text`
+                and `admissible_actions`; or `str` together with `admissible_actions`.
             state: Passed through; the policy has no memory.
             episode_start: Ignored, for the same reason.
             deterministic: The most probable admissible action instead of a sample.
-            admissible_actions: The list beside a `str`, or one list for each of several. A policy that samples freely
-                needs none.
+            admissible_actions: The list beside a `str`, or one list for each of several; it replaces the list that an
+                observation carries. A policy that samples freely needs none.
 
         Returns:
             Action tokens `[max_length]` (or `[n, max_length]`), and `state`.
@@ -284,9 +283,8 @@ class LLMPolicy(BasePolicy):
         Raises:
             ObservationError: If the admissible actions are missing or malformed.
         """
-        is_free = isinstance(self.chooser, FreeChooser)
-        if is_free and isinstance(observation, str) and admissible_actions is None:
-            observation = admissible_observation(observation, None)  # no list is needed
+        if isinstance(self.chooser, FreeChooser) and admissible_actions is None:
+            observation = without_lists(observation)
         observation = merge_admissible(observation, admissible_actions)
         return super().predict(observation, state, episode_start, deterministic)
 

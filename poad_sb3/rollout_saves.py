@@ -65,4 +65,11 @@ class ResumableRollouts(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self.rollout_buffer.set_state(captured["rollout"])
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_collecting", "_waiting_saves", "_watch", "critic_lr_schedule"]
+        return [
+            *super()._excluded_save_params(),
+            "_collecting",
+            "_waiting_saves",
+            "_watch",
+            "_chosen_defaults",
+            "critic_lr_schedule",
+        ]

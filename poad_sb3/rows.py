@@ -72,8 +72,8 @@ def prepare(lm: LanguageModel, question: Question, normalization: Normalization 
     if question.actions is None:
         raise ObservationError(
             "Expected a list of admissible actions; got none (an open action space), on which neither a trie nor "
-            "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), or an environment that lists "
-            "admissible actions."
+            "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), which is the default where the "
+            "environment declares metadata['actions']='text', or an environment that lists admissible actions."
         )
     prompt, sequences = tokenise(lm, question)
     try:

@@ -26,7 +26,7 @@ from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.choosers import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
-from poad_sb3.observations import parse_observation
+from poad_sb3.observations import ActionKind, action_kind, parse_observation
 from poad_sb3.prompts import Question
 from poad_sb3.stepping import step_all
 
@@ -176,6 +176,11 @@ class BADQ(ResumableOffPolicy):
         return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
     def _setup_model(self) -> None:
+        if self.env is not None and action_kind(self.env) is not ActionKind.LISTED:
+            raise UnsupportedEnvError(
+                "Expected admissible actions for BADQ to choose from; any text is an action of this environment. "
+                "Fix: POAD, NTPO or ARCHER."
+            )
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         kept = self.__dict__.get("replay_buffer")  # of a checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from stable_baselines3.common.utils import get_device
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3 import runs
+from poad_sb3.arguments import require_effects
 from poad_sb3.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
 from poad_sb3.checkpoints import read_header
 from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, require_device
@@ -100,7 +101,7 @@ def train_run(
     if existing is not None and folder.latest.exists():
         model = _load(folder, config, envs, device, request.moved())
     else:
-        model = _make(config, envs, device)
+        model = _make(config, envs, device, request.arguments)
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
     config = _completed(config, existing, model, envs)
@@ -115,12 +116,13 @@ def train_run(
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
 
 
-def _make(config: RunConfig, envs: VecEnv, device: str) -> LLMOnPolicyAlgorithm:
-    arguments = {**config.given, "device": device}
+def _make(config: RunConfig, envs: VecEnv, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
     try:
-        return algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **arguments)
+        model = algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **{**config.given, "device": device})
+        require_effects(model, given)
     except BAD as error:
         fail(str(error))
+    return model
 
 
 def _load(
@@ -185,6 +187,8 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
     start = f"from step {model.num_timesteps}" if model.num_timesteps else "from the start"
     line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+    acting = f"action_sampling={model.action_sampling!r}, model={model.policy.lm.source.name!r}"
+    console.print(acting, markup=False, highlight=False, soft_wrap=True)
 
 
 def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, callbacks: list[BaseCallback]) -> None:

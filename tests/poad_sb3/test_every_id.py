@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import pytest
+from toy import LampEnv
 
 from lang_envs import ENV_ROWS, EnvRow
-from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME
+from lang_envs.core import Outcome
+from poad_sb3 import ARCHER, BADQ, GLAM, NTPO, POAD, TWOSOME, UnsupportedEnvError
 
 LISTED, OPEN = (POAD, NTPO, ARCHER, TWOSOME, GLAM), (POAD, NTPO, ARCHER)
 
@@ -19,16 +23,65 @@ def supported(row: EnvRow) -> tuple[Any, ...]:
 
 
 def learn(row: EnvRow, method: Any) -> None:
+    """Two updates, save, load and predict, without an argument that says what kind of environment it is."""
     n_steps = 2 if supported(row) == OPEN else 4
-    free = {"action_sampling": "free", "max_new_tokens": 2} if supported(row) == OPEN else {}
     env = gym.make(row.id, **row.trial)
-    arguments = {"n_steps": n_steps, "batch_size": n_steps, "n_epochs": 1, "n_critic_epochs": 1, **free}
-    model = method("LLMPolicy", env, seed=0, policy_kwargs={"critic_arch": (16,)}, **arguments)
-    model.learn(2 * n_steps)
+    model = method("LLMPolicy", env, seed=0, n_steps=n_steps).learn(2 * n_steps)
     logged = model.logger.name_to_value
     assert model.num_timesteps == 2 * n_steps
     assert logged["train/first_ratio_error"] < 1e-4
     assert all(math.isfinite(value) for name, value in logged.items() if name != "train/explained_variance")
+    file = io.BytesIO()
+    model.save(file)
+    loaded = method.load(file)
+    for one in (model, loaded):
+        one.policy.seed(1)
+    observation, _ = env.reset(seed=1)
+    action, _ = model.predict(observation)
+    assert env.action_space.contains(action)
+    assert (loaded.predict(observation)[0] == action).all()
+
+
+@pytest.mark.parametrize("method", [TWOSOME, GLAM, BADQ])
+def test_a_method_that_cannot_act_names_one_that_can(method: Any) -> None:
+    with pytest.raises(UnsupportedEnvError, match=rf"admissible actions for {method.__name__}.*Fix: POAD, NTPO"):
+        method("LLMPolicy", "DataSciCoding-balance-scale-v0")
+
+
+def test_a_way_to_act_that_the_environment_does_not_have() -> None:
+    with pytest.raises(UnsupportedEnvError, match=r"Expected action_sampling='free'.*got 'trie'. Fix: leave it out"):
+        POAD("LLMPolicy", "DataSciCoding-balance-scale-v0", action_sampling="trie")
+
+
+def test_the_choice_is_logged_once_and_kept_in_the_checkpoint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = POAD("LLMPolicy", "DataSciCoding-balance-scale-v0", n_steps=1, verbose=1)
+    model.learn(1)
+    model.learn(1)
+    assert capsys.readouterr().out.count("action_sampling='free', model='pocket-coder'") == 1
+    model.save(tmp_path / "model.zip")
+    loaded = POAD.load(tmp_path / "model.zip")
+    assert (loaded.action_sampling, loaded.policy_kwargs["model"]) == ("free", "pocket-coder")
+
+
+def test_an_environment_of_text_is_written_to_by_the_pocket_model() -> None:
+    class Echo(LampEnv):
+        """Any text is an action."""
+
+        metadata: ClassVar[dict[str, Any]] = {**LampEnv.metadata, "actions": "text"}
+
+        def _listed_actions(self) -> None:  # type: ignore[override]
+            return None
+
+        def _execute(self, text: str) -> Outcome:
+            return self._pass_time()
+
+    model = POAD("LLMPolicy", Echo(), n_steps=2, max_new_tokens=4).learn(2)
+    assert (model.action_sampling, model.policy.lm.source.name) == ("free", "pocket")
+    Echo.metadata["actions"] = "sung"
+    with pytest.raises(UnsupportedEnvError, match=r"one of .*'listed', 'text', 'code'.*got 'sung'"):
+        POAD("LLMPolicy", Echo())
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(ENV_ROWS)), ids=[row.id for row in ENV_ROWS])

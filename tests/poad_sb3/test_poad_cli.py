@@ -149,8 +149,8 @@ def test_a_preset_and_other_arguments(run: Run) -> None:
 
 def test_a_run_knows_its_table_and_keeps_the_best_program(run: Run) -> None:
     pytest.importorskip("sklearn")
-    run("train", "DataSciCoding-balance-scale-v0", "--env-set", "splits=1", "--set", "action_sampling=free",
-        "--set", "max_new_tokens=4", "--set", "n_steps=2", "--set", "policy_kwargs.critic_arch=[8]",
+    run("train", "DataSciCoding-balance-scale-v0", "--env-set", "splits=1", "--set", "max_new_tokens=4",
+        "--set", "n_steps=2", "--set", "policy_kwargs.critic_arch=[8]",
         "--steps", "2", "--out", "code")  # fmt: skip
     config = RunFolder(Path("code")).read_config()
     assert config is not None
@@ -387,11 +387,21 @@ def test_refusals(run: Run, arguments: tuple[str, ...], match: str) -> None:
 
 def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None:
     train = ("train", "DataSciCoding-balance-scale-v0", "--steps", "16", "--out", "mine", *SMALL)
-    told = run(*train, code=1)
-    assert "Expected a list of admissible actions" in told
-    assert "action_sampling='free'" in told
+    assert "Expected action_sampling='free'" in run(*train, "--set", "action_sampling=trie", code=1)
+    assert "Fix: POAD, NTPO or ARCHER" in run(*train, "--algo", "TWOSOME", code=1)
     assert not RunFolder(Path("mine")).config_file.exists()
-    run(*train, "--set", "action_sampling=free", "--dry-run")  # refused if the folder held a run
+    run(*train, "--dry-run")  # refused if the folder held a run
+
+
+def test_a_run_on_code_is_trained_and_evaluated_as_typed(run: Run) -> None:
+    shown = run("train", "DataSciCoding-balance-scale-v0", "--steps", "2", "--set", "n_steps=2", "--out", "code")
+    assert "action_sampling='free', model='pocket-coder'" in shown
+    config = RunFolder(Path("code")).read_config()
+    assert config is not None
+    assert config.arguments["action_sampling"] == "free"
+    assert config.arguments["policy_kwargs"] == {"model": "pocket-coder"}
+    assert "2 episodes" in run("eval", "code", "--episodes", "2")
+    run("train", "--out", "code", "--resume", "--steps", "4")
 
 
 def test_a_folder_that_cannot_be_written(run: Run) -> None:
