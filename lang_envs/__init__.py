@@ -4,7 +4,14 @@ Importing this package registers its environments: `gym.make("Overcooked-TomatoS
 """
 
 from lang_envs.core import LangEnv, Outcome, oracle
-from lang_envs.errors import ActionError, EncodingError, LangEnvsError, MissingExtraError, TokenizerError
+from lang_envs.errors import (
+    ActionError,
+    EncodingError,
+    LangEnvsError,
+    MissingExtraError,
+    StateError,
+    TokenizerError,
+)
 from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, register_envs
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
@@ -22,6 +29,7 @@ __all__ = [
     "LangEnvsError",
     "MissingExtraError",
     "Outcome",
+    "StateError",
     "TextObservation",
     "TextSpace",
     "TokenSequence",

@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from lang_envs.errors import ActionError, LangEnvsError
+from lang_envs.errors import ActionError, LangEnvsError, StateError
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
@@ -163,7 +163,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """Restore what `_get_world` returned.
 
         Raises:
-            LangEnvsError: If it is not a world of this environment; then nothing has changed.
+            LangEnvsError: If it is not a world of this environment; `set_state` then puts every attribute back.
         """
 
     def _configuration(self) -> dict[str, Any]:
@@ -281,6 +281,10 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to continue this episode elsewhere, as plain picklable data."""
+        return {**self._frame(), "world": copy.deepcopy(self._get_world())}
+
+    def _frame(self) -> dict[str, Any]:
+        """Everything in a state but the world."""
         return {
             "env": self._identity(),
             "last": None if self._last is None else tuple(self._last),
@@ -288,40 +292,55 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             "episode_return": self.episode_return,
             "order_key": self._order_key,
             "np_random": copy.deepcopy(self.np_random.bit_generator.state),
-            "world": copy.deepcopy(self._get_world()),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `get_state` returned; on an error nothing changes.
 
         Raises:
-            LangEnvsError: If the state is of another environment, or no state at all.
+            StateError: If the state is of another environment, damaged, or no state at all.
         """
+        before = dict(self.__dict__)
+        try:
+            self._restore(state)
+        except Exception as error:  # damage can raise anything, in any depth
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            if isinstance(error, StateError):
+                raise
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise StateError(
+                f"Expected an intact state; got a damaged one ({reason}). Fix: use get_state()."
+            ) from error
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
         expected = {"env", "last", "last_action", "episode_return", "order_key", "np_random", "world"}
         if not isinstance(state, Mapping) or set(state) != expected:
             got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-            raise LangEnvsError(f"Expected a state with keys {sorted(expected)}; got {got}. Fix: use get_state().")
-        if state["env"] != self._identity():
-            raise LangEnvsError(
+            raise StateError(f"Expected a state with keys {sorted(expected)}; got {got}. Fix: use get_state().")
+        if not isinstance(state["env"], str) or state["env"] != self._identity():
+            raise StateError(
                 f"Expected a state of {self._identity()!r}; got one of {state['env']!r}. "
                 "Fix: make the environment with the id and arguments it was saved with."
             )
         generator = np.random.default_rng()
-        try:
-            generator.bit_generator.state = copy.deepcopy(state["np_random"])
-            last = None if state["last"] is None else _checked_outcome(*state["last"])
-            episode_return = _checked_number(state["episode_return"])
-            if not isinstance(state["last_action"], str | None):
-                raise TypeError(f"last_action is {state['last_action']!r}")
-            self._check_order_key(state["order_key"], last)
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            raise LangEnvsError(
-                f"Expected an intact state; got a damaged one ({error}). Fix: use get_state()."
-            ) from error
+        generator.bit_generator.state = copy.deepcopy(state["np_random"])
+        last = None if state["last"] is None else _checked_outcome(*state["last"])
+        episode_return = _checked_number(state["episode_return"])
+        if not isinstance(state["last_action"], str | None):
+            raise TypeError(f"last_action is {state['last_action']!r}")
+        self._check_order_key(state["order_key"], last)
+        if not _is_whole(state["world"]):
+            raise TypeError("a tuple of the world has lost fields")
         self._set_world(copy.deepcopy(state["world"]))
         self.np_random = generator
         self._order_key = state["order_key"]
         self._last, self.last_action, self.episode_return = last, state["last_action"], episode_return
+        for name, value in self._frame().items():  # numpy, for one, takes and changes some wrong values
+            if value != state[name]:
+                raise TypeError(f"{name} is {state[name]!r}")
+        if last is not None:  # a world that cannot be described is damaged as well
+            self._observation({"admissible_actions": self.admissible_actions()})
 
     def _check_order_key(self, key: object, last: Outcome | None) -> None:
         expected = _ORDER_KEY_LENGTH if self.shuffle_actions and last is not None else None
@@ -367,6 +386,13 @@ def _checked_number(value: object) -> float:
     if not is_number(value):
         raise TypeError(f"{value!r} is no finite number")
     return float(value)
+
+
+def _is_whole(value: object) -> bool:
+    """Whether every named tuple has all its fields; a copy of one that lost some would fill in defaults."""
+    if not isinstance(value, tuple):
+        return True
+    return len(value) == len(getattr(value, "_fields", value)) and all(map(_is_whole, value))
 
 
 def _checked_outcome(reward: object, terminated: object, truncated: object, success: object) -> Outcome:

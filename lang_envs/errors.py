@@ -5,7 +5,15 @@ Messages follow one shape: what was expected, what came, how to fix it.
 
 from pathlib import Path
 
-__all__ = ["ActionError", "EncodingError", "LangEnvsError", "MissingExtraError", "TokenizerError", "install_command"]
+__all__ = [
+    "ActionError",
+    "EncodingError",
+    "LangEnvsError",
+    "MissingExtraError",
+    "StateError",
+    "TokenizerError",
+    "install_command",
+]
 
 _BESIDE = Path(__file__).parent.parent / "constraints.txt"
 """In a checkout; where a wheel was installed, no such file stands beside the packages."""
@@ -25,6 +33,10 @@ class EncodingError(LangEnvsError, ValueError):
 
 class ActionError(LangEnvsError, ValueError):
     """An action of the wrong type, shape or range (a wrong *text* is never an error)."""
+
+
+class StateError(LangEnvsError, ValueError):
+    """A state that is damaged, or belongs to another environment."""
 
 
 class MissingExtraError(LangEnvsError, ImportError):

@@ -22,7 +22,7 @@ from lang_envs.datascicoding.oracle import oracle_code
 from lang_envs.datascicoding.sandbox.client import Confining, Limits
 from lang_envs.datascicoding.sandbox.shared import shared_sandbox
 from lang_envs.datascicoding.scoring import SCORERS
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import StateError
 from lang_envs.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class DataSciCodingEnv(LangEnv[_World]):
     def _set_world(self, world: _World) -> None:
         if not self._could_be(world):
             got = f"{world!r:.200}"
-            raise LangEnvsError(f"Expected at most {self.max_attempts} attempts; got {got}. Fix: use get_state().")
+            raise StateError(f"Expected at most {self.max_attempts} attempts; got {got}. Fix: use get_state().")
         self._world = world
 
     def _could_be(self, world: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import StateError
 from lang_envs.keytoken.sentences import KEYS, sentence_lengths, sentences
 from lang_envs.tokenizers import Tokenizer
 
@@ -177,7 +177,7 @@ class KeyTokenEnv(LangEnv[_World]):
 
     def _set_world(self, world: _World) -> None:
         if not self._is_world(world):
-            raise LangEnvsError(f"Expected the world of a KeyToken episode; got {world!r}. Fix: use get_state().")
+            raise StateError(f"Expected the world of a KeyToken episode; got {world!r:.200}. Fix: use get_state().")
         self._world = world
 
     def _is_world(self, world: object) -> bool:

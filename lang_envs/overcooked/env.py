@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome, is_number
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import StateError
 from lang_envs.overcooked import describe
 from lang_envs.overcooked.kitchen import Event, Item, KitchenState, Move, Rules
 from lang_envs.overcooked.layout import TASKS
@@ -222,8 +222,8 @@ class OvercookedEnv(LangEnv[_World]):
 
     def _set_world(self, world: _World) -> None:
         if not _is_world(world, self.rules):
-            raise LangEnvsError(
-                f"Expected the world of a {self.task.name} kitchen; got {world!r}. Fix: use get_state()."
+            raise StateError(
+                f"Expected the world of a {self.task.name} kitchen; got {world!r:.200}. Fix: use get_state()."
             )
         self._world = world
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import StateError
 from lang_envs.tokenizers import Tokenizer
 from lang_envs.virtualhome import describe
 from lang_envs.virtualhome.admissible import admissible_commands
@@ -238,7 +238,9 @@ class VirtualHomeEnv(LangEnv[_World]):
         except (TypeError, ValueError, AttributeError):  # damaged in its depths
             fits = False
         if not fits:
-            raise LangEnvsError(f"Expected the world of a {self.task.name} home; got {world!r}. Fix: use get_state().")
+            raise StateError(
+                f"Expected the world of a {self.task.name} home; got {world!r:.200}. Fix: use get_state()."
+            )
         self._enter(world)
 
     def _start(self, draw: Draw) -> None:
