@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -37,11 +38,12 @@ __all__ = [
 
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
-FORMAT = 2
-"""Version of the layout. Since 2 every environment has a sampling generator of its own."""
+FORMAT = 3
+"""Version of the layout. Since 2 every environment has a sampling generator of its own, since 3 there are digests."""
+_DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers that keep statistics or observations which nobody can capture."""
-_MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth", HEADER})
+_MEMBERS = frozenset({"data", "policy.pth", "policy.optimizer.pth", "policy.critic_optimizer.pth"})
 _COUNTERS = ("rewards", "_elapsed_steps", "episode_context")
 """Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation: of an episode in progress."""
 
@@ -71,46 +73,78 @@ def atomic_target(target: Target) -> Iterator[Target]:
 
 
 def add_header(target: Target, header: dict[str, Any]) -> None:
-    """Append the header, a JSON member that can be read without unpickling anything."""
+    """Append the header, a JSON member that can be read without unpickling anything.
+
+    It holds the SHA-256 of every other member, and that of itself without this field.
+    """
     with zipfile.ZipFile(target, mode="a") as archive:
-        archive.writestr(HEADER, json.dumps(header, indent=2))
+        header = {**header, _DIGESTS: {name: _sha256(archive, name) for name in sorted(archive.namelist())}}
+        archive.writestr(HEADER, json.dumps({**header, _OWN_DIGEST: _own_sha256(header)}, indent=2))
+
+
+def _sha256(archive: zipfile.ZipFile, name: str) -> str:
+    with archive.open(name) as member:
+        return hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]  # a zip member is a file
+
+
+def _own_sha256(header: dict[str, Any]) -> str:
+    rest = {name: value for name, value in header.items() if name != _OWN_DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_header(target: Target) -> dict[str, Any]:
-    """Verify a checkpoint whole and return its header.
+    """Verify a checkpoint whole, by the SHA-256 of its members, and return its header.
 
     Raises:
-        CheckpointError: If it is truncated, corrupt or no checkpoint of this package.
+        CheckpointError: If it is truncated, corrupt, changed, or no checkpoint of this package.
         FileNotFoundError: If there is no such file.
     """
     file = open_path(target, "r", verbose=0, suffix="zip")
     try:
         with zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()
-            missing = sorted(_MEMBERS - set(archive.namelist()))
-            if damaged or missing:
-                raise CheckpointError(
-                    f"Expected a whole checkpoint; in {target} member {damaged or missing[0]!r} is "
-                    f"{'damaged' if damaged else 'missing'}. "
-                    "Fix: use an earlier checkpoint, or load it with the algorithm that wrote it."
-                )
-            header: dict[str, Any] = json.loads(archive.read(HEADER))
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            header = _verified_header(archive, target)
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged archive can raise anything
         raise CheckpointError(
-            f"Expected a checkpoint written by save(); {target} is truncated or corrupt ({error}). "
-            "Fix: use an earlier checkpoint."
+            f"Expected a checkpoint written by save(); {target} is truncated or corrupt "
+            f"({' '.join(str(error).split()) or type(error).__name__}). Fix: use an earlier checkpoint."
         ) from error
     finally:
         if isinstance(target, str | pathlib.Path):
             file.close()
         else:
             file.seek(0)
+    return header
+
+
+def _verified_header(archive: zipfile.ZipFile, target: Target) -> dict[str, Any]:
+    names = archive.namelist()
+    if HEADER not in names:
+        raise _damaged(target, HEADER, "missing")
+    header: dict[str, Any] = json.loads(archive.read(HEADER))
     if header.get("format") != FORMAT:
         raise CheckpointError(
             f"Expected a checkpoint of layout {FORMAT}; {target} is of layout {header.get('format')}, which another "
             "version of this package wrote. Fix: load it with that version, or train anew."
         )
+    if header.get(_OWN_DIGEST) != _own_sha256(header):
+        raise _damaged(target, HEADER, "damaged")
+    digests: dict[str, str] = header[_DIGESTS]
+    for name in sorted(_MEMBERS | digests.keys()):
+        if names.count(name) != 1:
+            raise _damaged(target, name, "missing" if name not in names else "there twice")
+    for name in names:
+        if name != HEADER and digests.get(name) != _sha256(archive, name):
+            raise _damaged(target, name, "damaged" if name in digests else "not of this checkpoint")
     return header
+
+
+def _damaged(target: Target, member: str, how: str) -> CheckpointError:
+    return CheckpointError(
+        f"Expected a whole checkpoint; in {target} member {member!r} is {how}. "
+        "Fix: use an earlier checkpoint, or load it with the algorithm that wrote it."
+    )
 
 
 def read_policy_kwargs(target: Target) -> dict[str, Any]:
