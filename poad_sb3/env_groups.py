@@ -49,7 +49,7 @@ class EnvGroups(VecEnv):
         _check(self.groups)
         ends = np.cumsum([group.num_envs for group in self.groups]).tolist()
         self.slices = [slice(end - group.num_envs, end) for group, end in zip(self.groups, ends, strict=True)]
-        self._steppers = [Stepper(group, part.start) for group, part in zip(self.groups, self.slices, strict=True)]
+        self._steppers = [Stepper(group) for group in self.groups]
         super().__init__(ends[-1], self.groups[0].observation_space, self.groups[0].action_space)
         self.metadata = self.groups[0].metadata
         # Threads know only their queues and groups: they end with the last reference to this object.

@@ -1,6 +1,14 @@
 """The exceptions of `poad_sb3`, one tree. Messages say what was expected, what came, and the fix."""
 
-__all__ = ["CheckpointError", "ExportError", "ModelError", "ObservationError", "PoadError", "UnsupportedEnvError"]
+__all__ = [
+    "CheckpointError",
+    "ExportError",
+    "ModelError",
+    "ObservationError",
+    "PoadError",
+    "UnsupportedEnvError",
+    "WorkerError",
+]
 
 
 class PoadError(Exception):
@@ -21,6 +29,10 @@ class ModelError(PoadError, ValueError):
 
 class ObservationError(PoadError, ValueError):
     """An observation a policy cannot act on."""
+
+
+class WorkerError(PoadError, RuntimeError):
+    """A worker process of a vector of environments that has ended."""
 
 
 class UnsupportedEnvError(PoadError, TypeError):

@@ -27,6 +27,7 @@ from poad_sb3.env_groups import EnvGroups
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
 from poad_sb3.prompts.templates import Needs
+from poad_sb3.workers import guard_workers
 
 __all__ = [
     "ActionKind",
@@ -289,6 +290,7 @@ def wrap_language_env(
             "Fix: stable_baselines3.common.env_util.make_vec_env(id, n_envs)."
         )
     made = gym.make(env) if isinstance(env, str) else env
+    guard_workers(made)
     space = made.observation_space
     if not isinstance(made.action_space, TokenSequence):
         raise UnsupportedEnvError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3 import checkpoints
-from poad_sb3.errors import CheckpointError, UnsupportedEnvError
+from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError
 from poad_sb3.observations import wrap_language_env
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.prompts import PromptSpec, prompt_template
@@ -59,8 +60,12 @@ class ResumableAlgorithm(BaseAlgorithm):
     def _capture(self) -> dict[str, Any]:
         """What is no attribute of its own. After an error inside an environment nobody knows its state."""
         # The weights are worth saving all the same.
+        envs = None
+        if self._envs_are_sound and self.env is not None:
+            with contextlib.suppress(WorkerError):
+                envs = checkpoints.capture_envs(self.env)
         return {
-            "envs": checkpoints.capture_envs(self.env) if self._envs_are_sound and self.env is not None else None,
+            "envs": envs,
             "rng": checkpoints.capture_rng(),
             "rollout_rngs": [rng.bit_generator.state for rng in self.policy.rollout_rngs],
             "predict_rng": self.policy.predict_rng.bit_generator.state,

@@ -1,55 +1,21 @@
-"""Steps of a vector of environments that end even if one of their processes has died, here or in a thread."""
+"""Steps of a vector of environments in a thread of its own."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from functools import partial
-from multiprocessing.connection import wait
 from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-__all__ = ["Stepper", "Tasks", "end_threads", "step_all"]
+__all__ = ["Stepper", "Tasks", "end_threads"]
 
 Tasks = SimpleQueue[tuple["futures.Future[VecEnvStepReturn]", NDArray[np.int64]] | None]
 """Steps that a thread is to make; None is the end."""
-
-
-def step_all(env: VecEnv, actions: NDArray[np.int64], first: int = 0) -> VecEnvStepReturn:
-    """Step the environments; one whose process has ended is told, instead of waiting for its answer for ever.
-
-    Args:
-        env: The environments.
-        actions: Encoded actions, `[n_envs, max_length]`.
-        first: Number of the first one, where others go before these.
-
-    Returns:
-        Observations, rewards, ends and infos, as `VecEnv.step`.
-
-    Raises:
-        RuntimeError: If a worker process has ended.
-    """
-    workers = env.unwrapped
-    if not isinstance(workers, SubprocVecEnv):
-        return env.step(actions)
-    try:
-        env.step_async(actions)
-        for number, (remote, process) in enumerate(zip(workers.remotes, workers.processes, strict=True), first):
-            # Forked workers hold the ends of each other's pipes, so the pipe of a dead one need not close.
-            if process.sentinel in wait([remote, process.sentinel]):
-                process.join()
-                raise EOFError(f"environment {number}, exit code {process.exitcode}")
-        return env.step_wait()
-    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-        raise RuntimeError(
-            f"Expected an answer of every environment; a worker process has ended ({error or type(error).__name__}). "
-            "Nothing was learned from this step. Fix: see what it said; go on from a checkpoint, with new workers."
-        ) from error
 
 
 class Stepper:
@@ -60,15 +26,14 @@ class Stepper:
 
     Args:
         group: The environments.
-        first: Number of the first one among all.
 
     Attributes:
         tasks: What the thread is told; see `end_threads`.
     """
 
-    def __init__(self, group: VecEnv, first: int) -> None:
+    def __init__(self, group: VecEnv) -> None:
         self.tasks: Tasks = SimpleQueue()
-        self._step = partial(step_all, group, first=first)
+        self._step = group.step
         self._pending: futures.Future[VecEnvStepReturn] | None = None
         self._thread: threading.Thread | None = None
 

@@ -14,7 +14,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from poad_sb3.env_groups import EnvGroups, gather
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollouts import ActionStep
-from poad_sb3.stepping import step_all
 from poad_sb3.stopwatch import Stopwatch
 
 __all__ = ["Turns"]
@@ -39,7 +38,7 @@ class _OneGroup:
         self._actions = actions
 
     def wait(self, number: int) -> VecEnvStepReturn:
-        return step_all(self._env, self._actions)
+        return self._env.step(self._actions)
 
 
 class _Choice(NamedTuple):

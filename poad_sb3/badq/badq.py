@@ -28,7 +28,6 @@ from poad_sb3.choosers import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.observations import ActionKind, action_kind, parse_observation
 from poad_sb3.prompts import Question
-from poad_sb3.stepping import step_all
 
 __all__ = ["BADQ"]
 
@@ -259,7 +258,7 @@ class BADQ(ResumableOffPolicy):
         self.policy.set_training_mode(False)
         questions = parse_observation(self._last_obs)[0]
         actions, picks = self.policy.explore(questions, self.exploration_rate)
-        new_obs, rewards, dones, infos = self._step_envs(partial(step_all, env, actions))
+        new_obs, rewards, dones, infos = self._step_envs(partial(env.step, actions))
         following = [
             _following(new, done, info)
             for new, done, info in zip(parse_observation(new_obs)[0], dones, infos, strict=True)
