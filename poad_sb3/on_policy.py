@@ -177,7 +177,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.stop = list(stop) if isinstance(stop, tuple) else stop  # as a checkpoint brings it back
         self.smdp_discount, self.normalize_value, self.kl_coef = smdp_discount, normalize_value, kl_coef
-        self._watch, self._chosen_defaults = Stopwatch(), ""
+        self.stopwatch, self._chosen_defaults = Stopwatch(), ""
         super().__init__(
             policy,
             env,
@@ -288,7 +288,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
     ) -> Self:
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
-        self._watch.restart()
+        self.stopwatch.restart()
         super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
         if self._update_is_due:  # of a checkpoint from between the last rollout and its update
             self.train()
@@ -332,7 +332,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         self.policy.clear_caches()
         rollout_buffer.reset()
         callback.on_rollout_start()
-        turns = Turns(env, self.policy, self._watch)
+        turns = Turns(env, self.policy, self.stopwatch)
         for left in reversed(range(n_rollout_steps)):
             turns.choose(self._last_obs)
             step = partial(turns.step, self._last_obs, ahead=left > 0)
@@ -347,7 +347,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
                 return False
         # The update on this rollout may follow in another process: it must find the same learning rates.
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-        with self._watch.timing("values"):
+        with self.stopwatch.timing("values"):
             rollout_buffer.compute_returns_and_advantage(
                 partial(self.policy.token_values, observe=True), self.policy.prompts(self._last_obs)
             )
@@ -395,7 +395,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         numbers = {field.name: getattr(self, field.name) for field in fields(UpdateSettings)}
         clips = {name: self._clip_range_now(name) for name in ("clip_range", "clip_range_vf")}
         settings = UpdateSettings(**{**numbers, **clips})
-        with self._watch.timing("update"):
+        with self.stopwatch.timing("update"):
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_exact)
         self._n_updates += self.n_epochs
@@ -406,9 +406,9 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
                 self.logger.record(f"train/{name}", clip)
         for name, value in logged.items():
             self.logger.record(f"train/{name}", value)
-        for name, seconds in self._watch.read().items():
+        for name, seconds in self.stopwatch.read().items():
             self.logger.record(f"time/seconds_{name}", seconds)
-        self._watch.restart()
+        self.stopwatch.restart()
 
     def _clip_range_now(self, name: str) -> float | None:
         """Return `clip_range` or `clip_range_vf` at the present progress."""

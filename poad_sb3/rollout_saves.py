@@ -69,7 +69,7 @@ class ResumableRollouts(LanguageModelAlgorithm, OnPolicyAlgorithm):
             *super()._excluded_save_params(),
             "_collecting",
             "_waiting_saves",
-            "_watch",
+            "stopwatch",
             "_chosen_defaults",
             "critic_lr_schedule",
         ]

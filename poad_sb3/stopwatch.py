@@ -14,13 +14,18 @@ Part = Literal["acting", "values", "update", "env"]
 
 
 class Stopwatch:
-    """Adds up the seconds of the parts of a training, since it was last restarted."""
+    """Adds up the seconds of the parts of a training, since it was last restarted.
+
+    Attributes:
+        part: The present part; None between parts.
+    """
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew."""
+        """Set all times to zero."""
+        self.part: Part | None = None
         self._began = time.perf_counter()
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
 
@@ -28,10 +33,12 @@ class Stopwatch:
     def timing(self, part: Part) -> Iterator[None]:
         """Count what happens inside as a part."""
         started = time.perf_counter()
+        self.part = part
         try:
             yield
         finally:
             self._seconds[part] += time.perf_counter() - started
+            self.part = None
 
     def read(self) -> dict[str, float]:
         """Seconds of each part, and of all else as `overhead`: together, the wall time."""

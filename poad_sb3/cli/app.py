@@ -5,6 +5,7 @@ Nothing here imports torch: help and presets are there at once.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from lang_envs.cli.common import console
 from poad_sb3.cli.common import fail, require_llm
+from poad_sb3.cli.progress import ProgressLines
 
 __all__ = ["app"]
 
@@ -75,30 +77,30 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: the figures as JSON.")] = False,
 ) -> None:
     """Train an agent; with --resume, go on exactly where a run stopped."""
-    require_llm()
-    from poad_sb3.cli.dry_run import dry_run as show_only
-    from poad_sb3.cli.request import Request
-    from poad_sb3.cli.train import train_run
-
     if as_json and not dry_run:
         fail("Expected --dry-run beside --json; got a training, which prints no JSON. Fix: leave --json out.")
+    with nullcontext(ProgressLines()) if dry_run else ProgressLines() as progress:
+        require_llm()
+        from poad_sb3.cli.dry_run import dry_run as show_only
+        from poad_sb3.cli.request import Request
+        from poad_sb3.cli.train import train_run
 
-    request = Request.parse(
-        env_id=env_id,
-        algo=algo,
-        preset=preset,
-        steps=steps,
-        seed=seed,
-        n_envs=n_envs,
-        n_groups=n_groups,
-        save_every=save_every,
-        settings=settings or (),
-        env_settings=env_settings or (),
-    )
-    if dry_run:
-        show_only(console(), request, out, resume=resume, as_json=as_json)
-    else:
-        train_run(console(), request, out, resume=resume, wandb_project=wandb)
+        request = Request.parse(
+            env_id=env_id,
+            algo=algo,
+            preset=preset,
+            steps=steps,
+            seed=seed,
+            n_envs=n_envs,
+            n_groups=n_groups,
+            save_every=save_every,
+            settings=settings or (),
+            env_settings=env_settings or (),
+        )
+        if dry_run:
+            show_only(console(), request, out, resume=resume, as_json=as_json)
+        else:
+            train_run(console(), request, out, resume=resume, progress=progress, wandb_project=wandb)
 
 
 @app.command("eval")

@@ -22,6 +22,7 @@ from poad_sb3.callbacks import BestCodeCallback, GenerationTableCallback, Latest
 from poad_sb3.checkpoints import read_header
 from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.memory import MemoryLine
+from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.request import Request
 from poad_sb3.doctor import free_memory
 from poad_sb3.errors import ObservationError
@@ -83,7 +84,13 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
 
 
 def train_run(
-    console: Console, request: Request, out: Path | None, *, resume: bool, wandb_project: str | None = None
+    console: Console,
+    request: Request,
+    out: Path | None,
+    *,
+    resume: bool,
+    progress: ProgressLines,
+    wandb_project: str | None = None,
 ) -> None:
     """Train, write everything into the run's folder, and say how it went.
 
@@ -92,11 +99,14 @@ def train_run(
         request: What was asked for.
         out: Folder of the run.
         resume: Go on with the run in the folder, or begin it if there is none yet.
+        progress: Reports the state of the training.
         wandb_project: Project of Weights & Biases.
     """
+    progress.phase = "making environments"
     folder, existing, config, device = resolve(request, out, resume=resume)
     folder.clean()
     envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_groups)
+    progress.phase = "loading the model"
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
     if existing is not None and folder.latest.exists():
         model = _load(folder, config, envs, device, request.moved())
@@ -112,6 +122,7 @@ def train_run(
     except OSError as error:
         fail(f"{folder.path} cannot be written: {error}")
     _announce(console, folder, config, model)
+    progress.watch(model, config.steps)
     _learn(folder, config, model, callbacks)
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
 

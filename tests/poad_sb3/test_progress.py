@@ -1,0 +1,89 @@
+"""Lines about the state of a training, where stdout is no terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from poad_sb3.cli import app as commands
+from poad_sb3.cli.progress import ProgressLines, duration
+
+
+def model(part: str | None, steps: int, rewards: tuple[float, ...]) -> Any:
+    episodes = deque({"r": reward} for reward in rewards)
+    return SimpleNamespace(num_timesteps=steps, ep_info_buffer=episodes, stopwatch=SimpleNamespace(part=part))
+
+
+def test_a_line_has_phase_steps_mean_reward_and_time_left() -> None:
+    with ProgressLines() as progress:
+        watched = model("acting", 1_000, ())
+        progress.watch(watched, 11_000)
+        assert re.fullmatch(r"\[\d+ s\] rollout, 1,000 of 11,000 steps, no episode has ended", progress.line())
+        watched.num_timesteps, watched.stopwatch.part = 6_000, "update"
+        watched.ep_info_buffer.extend(({"r": 0.5}, {"r": 1.0}))
+        progress._learning_since -= 100  # as if it had begun then: 5,000 steps in 100 s
+        line = progress.line()
+    assert re.fullmatch(r"\[\d+ s\] update, 6,000 of 11,000 steps, mean reward 0\.750, 1 min 40 s left", line)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3_599, "59 min 59 s"), (3_660, "1 h 1 min"), (90_000, "1 d 1 h")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_lines_come_again_and_again_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        third = threading.Event()
+
+        def write(self, text: str) -> int:
+            if self.getvalue().count("\n") >= 2:
+                self.third.set()
+            return super().write(text)
+
+    stream = Stream()
+    monkeypatch.setattr("sys.stdout", stream)
+    with ProgressLines(period=0.01) as progress:
+        progress.phase = "loading the model"
+        assert stream.third.wait(30)
+    written = stream.getvalue()
+    assert written.splitlines()[-1].endswith("loading the model")
+    assert progress._thread is not None
+    assert not progress._thread.is_alive()
+
+
+def test_a_terminal_gets_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdout", stream)
+    with ProgressLines(period=0.01):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_the_first_line_comes_before_torch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_import() -> None:
+        commands.fail("torch is loaded now")
+
+    monkeypatch.setattr(commands, "require_llm", slow_import)
+    result = CliRunner().invoke(commands.app, ["train", "KeyToken-v0"])
+    assert result.stdout.startswith("[0 s] loading packages\n")
+
+
+def test_a_run_prints_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "ProgressLines", lambda: ProgressLines(period=0.001))
+    arguments = ["train", "KeyToken-v0", "--steps", "32", "--set", "n_steps=16", "--out", str(tmp_path / "run")]
+    lines = CliRunner().invoke(commands.app, arguments).stdout
+    for phase in ("loading packages", "loading the model", "rollout, ", "update, "):
+        assert phase in lines
+    assert re.search(r"rollout, \d+ of 32 steps, mean reward ", lines)
