@@ -5,6 +5,10 @@ Workloads: POAD by the trie (the default), POAD with the published ratio (`paper
 `benchmarks.baseline_loop` says what the two other loops do. All get the same weights, prompts and actions. They are
 first checked to give the same log-probabilities, values and gradients, then timed in turns.
 
+The times are taken twice: with the C library's allocator as it comes, and in a process with MALLOC_MMAP_MAX_=0. As
+it comes it gives large tensors back to the system and fetches fresh, zeroed pages for the next, which costs loops with
+large tensors the most. The second factor is what remains with an allocator that keeps its memory.
+
 Shown are milliseconds per environment step in rollout and update (processor time of one thread on a CPU, wall time on a
 GPU), environment steps a second, peak memory above that of the loaded model (a process for each), and token positions
 through the model, padding included, beside the fewest that compute the same without sharing anything between samples:
@@ -28,6 +32,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -196,6 +201,36 @@ def _cost(rollout: Sequence[Any], update: Sequence[Any], n_acting: int, n_update
     return Cost(rollout[0] / n_acting, update[0] / n_updated, forward, backward)
 
 
+_KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+"""Environment of a process whose C library keeps the memory that it was once given."""
+
+
+def slower_with_kept_memory(workload: str, options: Options, runs: int, names: Sequence[str]) -> dict[str, float]:
+    """Times of ours that the loops take, in a process whose allocator keeps its memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "slower.json"
+        more = ["--slower-to", str(file), "--runs", str(runs), "--threads", str(torch.get_num_threads())]
+        for name in names:
+            more += ["--loop", name]
+        command = _own_command(workload, options, more)
+        subprocess.run(command, check=True, env={**os.environ, **_KEEPING})
+        found: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _own_command(workload: str, options: Options, more: Sequence[str]) -> list[str]:
+    command = [sys.executable, "-m", "benchmarks.throughput", "--workload", workload, *more]
+    for field, value in options._asdict().items():
+        command += [f"--{field.replace('_', '-')}", str(value)]
+    return command
+
+
+def _slower(costs: dict[str, list[Cost]], name: str) -> float:
+    """Median over the turns of a loop's time in times of ours."""
+    pairs = zip(costs[name], costs["ours"], strict=True)
+    return round(median(other.total_ms / own.total_ms for other, own in pairs), 2)
+
+
 def peaks(workload: str, options: Options, names: Sequence[str]) -> dict[str, int]:
     """Bytes at the peak above those of the loaded model, of a rollout and an update in a process for each loop."""
     ours = OurLoop(SETTINGS[workload], options)
@@ -208,10 +243,7 @@ def peaks(workload: str, options: Options, names: Sequence[str]) -> dict[str, in
 
 
 def _peak_of(name: str, workload: str, options: Options, file: Path) -> int:
-    command = [sys.executable, "-m", "benchmarks.throughput", "--peak-of", name, "--samples", str(file)]
-    command += ["--workload", workload]
-    for field, value in options._asdict().items():
-        command += [f"--{field.replace('_', '-')}", str(value)]
+    command = _own_command(workload, options, ["--peak-of", name, "--samples", str(file)])
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1])
 
@@ -242,8 +274,10 @@ def _resident(field: str) -> int:
 # ---------------------------------------------------------------------- results
 
 
-def summary(costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int]) -> dict[str, dict[str, float]]:
-    """Medians, and ratios to ours: of times the median of those of each turn."""
+def summary(
+    costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float]
+) -> dict[str, dict[str, float]]:
+    """Medians, and ratios to ours: of times the median of those of each turn, by either allocator."""
     found = {}
     for name, runs in costs.items():
         middle = {field: median(getattr(run, field) for run in runs) for field in Cost._fields}
@@ -255,9 +289,8 @@ def summary(costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int]) -
             "env_steps_per_second": round(1e3 / total, 3),
             "over_fewest": round(positions / fewest, 3),
             "peak_mib": round(peak[name] / 2**20, 1),
-            "slower_than_ours": round(
-                median(other.total_ms / own.total_ms for other, own in zip(runs, costs["ours"], strict=True)), 2
-            ),
+            "slower_than_ours": _slower(costs, name),
+            "slower_with_kept_memory": kept[name],
             "peak_of_ours": round(peak["ours"] / peak[name], 3),
         }
     return found
@@ -265,7 +298,17 @@ def summary(costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int]) -
 
 def show(console: Console, results: Sequence[dict[str, Any]]) -> None:
     """A table on the terminal."""
-    heads = "rollout ms", "update ms", "steps/s", "positions", "/ plain count", "peak MiB", "times ours", "our peak"
+    heads = (
+        "rollout ms",
+        "update ms",
+        "steps/s",
+        "positions",
+        "/ plain count",
+        "peak MiB",
+        "times ours",
+        "MMAP_MAX_=0",
+        "our peak",
+    )
     table = Table("workload", "vocabulary", "loop", *heads)
     for result in results:
         for name, row in result["loops"].items():
@@ -273,9 +316,14 @@ def show(console: Console, results: Sequence[dict[str, Any]]) -> None:
                 result["workload"], f"{result['vocabulary']:,}", name, f"{row['rollout_ms']:.1f}",
                 f"{row['update_ms']:.1f}", f"{row['env_steps_per_second']:.2f}",
                 f"{row['forward']:.0f} + {row['backward']:.0f}", f"{row['over_fewest']:.2f}", f"{row['peak_mib']:.0f}",
-                f"{row['slower_than_ours']:.2f}", f"{row['peak_of_ours']:.2f}",
+                f"{row['slower_than_ours']:.2f}", _shown(row.get("slower_with_kept_memory")),
+                f"{row['peak_of_ours']:.2f}",
             )  # fmt: skip
     console.print(table)
+
+
+def _shown(factor: float | None) -> str:
+    return "-" if factor is None else f"{factor:.2f}"
 
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
@@ -326,6 +374,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="JSON file; a picture goes beside it")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     parser.add_argument("--samples", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--slower-to", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -344,6 +393,11 @@ def main() -> None:
         for workload in given.workload or SETTINGS:
             if given.peak_of is not None:
                 print(own_peak(given.peak_of, workload, options, given.samples))
+                return
+            if given.slower_to is not None:
+                costs, _ = measure(workload, options, given.runs, names)
+                found = {name: _slower(costs, name) for name in costs}
+                given.slower_to.write_text(json.dumps(found), encoding="utf-8")
                 return
             result = one_result(workload, options, given.runs, names)
             result["measured"] = {**describe_machine(), "threads": given.threads, "gpu": _gpu(given.device)}
@@ -377,7 +431,8 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str])
         if not max(differences.values()) < _TOLERANCES[options.dtype]:
             raise AssertionError(f"Expected {name} to do on {workload} what ours does; got differences {differences}.")
     costs, fewest = measure(workload, options, runs, names)
-    loops = summary(costs, fewest, peaks(workload, options, names))
+    kept = slower_with_kept_memory(workload, options, runs, names)
+    loops = summary(costs, fewest, peaks(workload, options, names), kept)
     return {
         "workload": workload,
         **options._asdict(),

@@ -33,12 +33,22 @@ def throughput_table(_: str) -> str:
                     _LOOPS[name],
                     f"{loop['rollout_ms']:.0f} + {loop['update_ms']:.0f}",
                     "" if name == "ours" else f"**{loop['slower_than_ours']:.1f}**",
+                    _kept(loop) if name != "ours" else "",
                     f"{loop['forward'] + loop['backward']:.0f}",
                     f"{loop['over_fewest']:.2f}",
                     f"{loop['peak_mib']:.0f}",
                 )
             )
-    head = ("", "loop", "ms, rollout + update", "times ours", "positions", "over the plain count", "peak, MiB")
+    head = (
+        "",
+        "loop",
+        "ms, rollout + update",
+        "times ours",
+        "with kept memory",
+        "positions",
+        "over the plain count",
+        "peak, MiB",
+    )
     worst = max(loop["adapter_step"] for result in study["results"] for loop in result["agreement"].values())
     measured = study["results"][0]["measured"]
     least = min(result["runs"] for result in study["results"])
@@ -47,6 +57,11 @@ def throughput_table(_: str) -> str:
     where += f"All loops move the adapter alike to {worst:.0e} of the step."
     where += " Workloads were measured on several days, on a shared host that is faster on some: compare within one."
     return f"{table(head, rows)}\n\n{where} Peaks are above the loaded model, of a process for each loop."
+
+
+def _kept(loop: dict[str, float]) -> str:
+    factor = loop.get("slower_with_kept_memory")
+    return "not measured" if factor is None else f"**{factor:.1f}**"
 
 
 def scaling_sentence(_: str) -> str:
