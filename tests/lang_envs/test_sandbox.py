@@ -201,6 +201,45 @@ def test_memory_has_a_limit(sandbox: Sandbox) -> None:
     assert answer.worked
 
 
+# ---------------------------------------------------------------------- labels apart
+
+
+def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) -> None:
+    """Programs of one split follow each other without a gap; one of another split gets its turn."""
+    is_over = threading.Event()
+    done: list[int] = []
+    first = task_of(HONEST)._replace(table="t", labels="first")
+
+    def go_on() -> None:
+        while not is_over.is_set():
+            done.append(len(sandbox.run([first], Limits())))
+
+    threads = [threading.Thread(target=go_on) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 8:
+        time.sleep(0.01)
+    (answer,) = sandbox.run([first._replace(labels="second")], Limits())
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert answer.worked
+
+
+def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
+    """One evaluation opens the second split; another joins there and fails, and is asked for its first all the same."""
+    slow = [task_of(f"import time\ntime.sleep(0.5)\n{HONEST}")._replace(table="t", labels="b")]
+    thread = threading.Thread(target=sandbox.run, args=(slow, Limits()))
+    thread.start()
+    time.sleep(0.2)
+    codes = {"a": "raise KeyError", "b": "1 / 0", "c": HONEST}
+    tasks = [task_of(code)._replace(table="t", labels=labels) for labels, code in codes.items()]
+    answers = sandbox.run(tasks, Limits())
+    thread.join()
+    assert answers[0].header["error"] == "KeyError"
+    assert answers[2].end is End.CANCELLED
+
+
 # ---------------------------------------------------------------------- deaths
 
 

@@ -119,7 +119,7 @@ class Sandbox:
         self._pid = os.getpid()
 
     def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
-        """Run the splits of one evaluation, concurrently as cores allow.
+        """Run the tasks of one evaluation, concurrently as cores and the labels that they hold allow.
 
         When one fails, those after it are cancelled and those before it are awaited, so that the first failure does
         not depend on which ran faster.
@@ -250,7 +250,8 @@ class _Connection:
                     "Fix: ulimit -n, or fewer splits at a time."
                 ) from error
             passed = [end for file, pipe in zip(files, pipes, strict=True) for end in (file, pipe.write_end)]
-            self._channel.send({"evaluation": self._number, "limits": _as_message(limits)}, passed)
+            held = [(task.table, task.labels) for task in tasks]
+            self._channel.send({"evaluation": self._number, "limits": _as_message(limits), "held": held}, passed)
             for pipe in pipes:
                 pipe.close_write_end()
             return self._answers(pipes, limits)

@@ -5,6 +5,10 @@ memory and run on the cores that there are. It is single-threaded (a fork of a p
 reads a task or an answer (children would inherit what it has read), and ends when its last client is gone.
 
 Children wait, confined and ready, before there is work: the fork and most of the confinement are paid in advance.
+
+Children that run at the same time feel each other through the processor, and can pass on what they know. So those of
+one table hold the same labels: one split of a table is open at a time, for the evaluations of all clients, and another
+opens when the last child of it has ended.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ _N_READY = 6
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
+_MAX_STARTED = 64
+"""Children that a split is open for while an older evaluation waits for another split of the table."""
 _PAUSE = 0.1
 """Seconds before a fork is tried again that the system refused."""
 
@@ -93,6 +99,8 @@ class _Evaluation:
 class _Task:
     evaluation: _Evaluation
     split: int
+    table: str
+    labels: str  # which of the table's it holds
     files: list[int]
     end: str | None = None  # why the supervisor ended it
 
@@ -119,6 +127,8 @@ class Supervisor:
         self._ready: deque[_Child] = deque()
         self._running: dict[int, _Child] = {}
         self._queue: deque[_Task] = deque()
+        self._n_started: dict[str, int] = {}
+        """Children started for the split that is open, by table."""
         self._clients: set[Channel] = set()
         self._selector = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
@@ -192,7 +202,11 @@ class Supervisor:
             return
         evaluation = _Evaluation(client, int(message["evaluation"]), message["limits"])
         pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
-        self._queue.extend(_Task(evaluation, split, pair) for split, pair in enumerate(pairs))
+        held = message["held"]
+        self._queue.extend(
+            _Task(evaluation, split, table, labels, pair)
+            for split, ((table, labels), pair) in enumerate(zip(held, pairs, strict=True))
+        )
 
     def _drop(self, client: Channel) -> None:
         if client not in self._clients:
@@ -216,7 +230,8 @@ class Supervisor:
     # ------------------------------------------------------------------ children
 
     def _wants_child(self) -> bool:
-        return len(self._ready) < _N_READY and not self._queue and time.monotonic() >= self._no_fork_until
+        is_busy = self._queue and len(self._running) >= self._options.cores
+        return len(self._ready) < _N_READY and not is_busy and time.monotonic() >= self._no_fork_until
 
     def _prepare_one(self) -> None:
         if self._wants_child():
@@ -243,21 +258,36 @@ class Supervisor:
         theirs.close()
         return _Child(pid, ours)
 
+    def _next_task(self) -> _Task | None:
+        """The oldest task that may run beside those that run.
+
+        Where nothing runs on a table, its oldest task opens a split. Younger ones that hold the same labels may join,
+        but not for ever while an older one waits for other labels.
+        """
+        running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
+        is_awaited: set[str] = set()
+        for task in self._queue:
+            if running.get(task.table, task.labels) != task.labels:
+                is_awaited.add(task.table)
+            elif task.table not in is_awaited or self._n_started.get(task.table, 0) < _MAX_STARTED:
+                return task
+        return None
+
     def _dispatch(self) -> None:
-        while self._queue and len(self._running) < self._options.cores:
+        while len(self._running) < self._options.cores and (task := self._next_task()) is not None:
             child = self._ready.popleft() if self._ready else self._fork()
             if child is None:
                 return
-            task = self._queue.popleft()
             try:
                 channel = Channel(child.control)
                 ((message, _),) = channel.receive()  # it is there already, or on its way
                 channel.send(task.evaluation.limits, task.files)
             except (OSError, EOFError):  # killed while it waited
                 child.control.close()
-                self._queue.appendleft(task)
                 continue
             child.control.close()
+            self._queue.remove(task)
+            self._n_started[task.table] = self._n_started.get(task.table, 0) + 1
             task.close()
             child.outer_pid = message["pid"]
             child.task, child.started, child.cpu_before = task, time.monotonic(), cpu_seconds(child.pid)
@@ -279,6 +309,8 @@ class Supervisor:
             cpu = max(0.0, usage.ru_utime + usage.ru_stime - child.cpu_before)
             wall = time.monotonic() - child.started
             assert child.task is not None
+            if all(other.task and other.task.table != child.task.table for other in self._running.values()):
+                self._n_started.pop(child.task.table, None)
             child.task.evaluation.children.remove(child)
             child.task.evaluation.cpu_used += cpu
             peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
