@@ -143,7 +143,7 @@ def _socket_path(place: Place) -> Path:
 
 def _folder() -> Path:
     problems = []
-    for base in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp")):
+    for base in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp", "/var/tmp")):
         folder = Path(base, f"lang-envs-{os.getuid()}")
         if len(str(folder)) + 22 > _MAX_SOCKET_PATH:
             problems.append(f"{base}: too long for a socket's path")

@@ -27,7 +27,7 @@ from lang_envs.datascicoding.sandbox.supervisor import Meeting, Options, Supervi
 
 __all__ = ["main", "start_from_arguments"]
 
-_MIN_FILES = 512
+_MIN_FILES = 128
 _MAX_FILES = 1 << 16
 _SCIKIT_LEARN_LEFT_OUT = ("conftest", "externals", "tests")
 _SCIPY = (

@@ -41,7 +41,7 @@ __all__ = ["Meeting", "Options", "Supervisor"]
 _N_READY = 6
 """Children that wait for work: one evaluation of the published protocol, and one to spare."""
 _MAX_ADMITTED = 128
-"""Tasks whose files are here; not less than those of one evaluation."""
+"""Tasks whose files are here, two for each; less where the limit on open files is low."""
 _N_OTHER_FILES = 64
 """Descriptors for all else than clients and tasks."""
 _TICK = 0.02
@@ -60,6 +60,10 @@ _MAX_BROKEN = 20
 _TOO_MANY = (
     "Expected at most {} connections to the sandbox's supervisor; got one more. "
     "Fix: evaluate fewer programs at a time, or raise the limit on open files (ulimit -n)."
+)
+_TOO_LARGE = (
+    "Expected at most {} splits in an evaluation, for the files that the supervisor may open; got {}. "
+    "Fix: evaluate fewer splits at a time, or raise the limit on open files (ulimit -n)."
 )
 _BROKEN = (
     f"Expected the sandbox's children to get ready; got {_MAX_BROKEN} in a row that ended before. "
@@ -171,7 +175,9 @@ class Supervisor:
         self._n_started: dict[str, int] = {}
         """Children started for the split that is open, by table."""
         self._clients: set[Channel] = set()
-        self._max_clients = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 2 * _MAX_ADMITTED - _N_OTHER_FILES
+        n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
+        self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
+        self._max_clients = n_files - 2 * self._max_admitted
         self._selector = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
         for end in (self._wake, wake):
@@ -255,6 +261,9 @@ class Supervisor:
             )
         else:
             held = [(str(table), str(labels)) for table, labels in message["held"]]
+            if len(held) > self._max_admitted:
+                self._tell(client, {"refused": _TOO_LARGE.format(self._max_admitted, len(held))})
+                return
             number, process = int(message["evaluation"]), int(message["process"])
             self._waiting.append(_Evaluation(client, process, number, held, message["limits"], len(held)))
 
@@ -273,7 +282,7 @@ class Supervisor:
         """Ask for the files of evaluations that have waited, while there is room."""
         while self._waiting:
             evaluation = min(self._waiting, key=self._turn)
-            if sum(len(one.held) for one in self._admitted) + len(evaluation.held) > _MAX_ADMITTED:
+            if sum(len(one.held) for one in self._admitted) + len(evaluation.held) > self._max_admitted:
                 return
             self._waiting.remove(evaluation)
             self._admitted.append(evaluation)
