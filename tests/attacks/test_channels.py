@@ -18,7 +18,7 @@ CLOCK = """
 import time
 began = time.monotonic()
 print("rehearse me")
-time.sleep(0.02)
+time.sleep(0.05)
 class Clock:
     def predict_proba(self, x):
         return np.tile([began, time.monotonic(), 1.0 - began - time.monotonic()], (len(x), 1))
@@ -77,7 +77,6 @@ def test_no_program_runs_beside_one_that_holds_its_test_labels() -> None:
     true_runs = [pair for pair in beside if pair[0].table == pair[1].table and _is_true(pair[0])]
     assert all(set(map(bytes, one.x_train)) == set(map(bytes, other.x_train)) for one, other in true_runs)
     assert true_runs  # of one split, though
-    assert any(one.table != other.table for one, other in beside)
 
 
 def _is_true(task: Task) -> bool:
