@@ -3,6 +3,8 @@
 Importing this package registers its environments: `gym.make("Overcooked-TomatoSalad-v0")`.
 """
 
+import os
+
 from lang_envs.core import LangEnv, Outcome, oracle
 from lang_envs.errors import (
     ActionError,
@@ -42,3 +44,6 @@ __all__ = [
 __version__ = "0.1.0"
 
 register_envs()
+
+# Names this run, for the processes that it starts: they share its sandbox supervisor, other runs have their own.
+os.environ.setdefault("LANG_ENVS_RUN", os.urandom(8).hex())

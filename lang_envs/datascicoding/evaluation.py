@@ -7,6 +7,7 @@ run once more on *permuted* labels (a rehearsal), and what is shown is what that
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Sequence
@@ -35,6 +36,9 @@ _MAX_LINE = 100
 _MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code
 _MAX_SAID = 4_000  # characters of an error or of output
 _PERMUTATION_SEED = 20240
+_PERMUTED = "permuted"
+"""Name of the labels that rehearsals hold: they tell nothing of any row, so rehearsals of all splits may run together.
+They are kept apart from the true runs: a true run could pass its labels to a rehearsal, whose text is shown."""
 
 _WITHHELD = "The code fails on the true labels only, so its message is withheld."
 
@@ -179,7 +183,8 @@ class Evaluator:
     def _run(self, code: AgentCode) -> Evaluation:
         start = time.perf_counter()
         tasks = [
-            self._task(code, split, number, split_labels(self.dataset, split)) for number, split in self._numbered()
+            self._task(code, split, number, split_labels(self.dataset, split), _name_of(split))
+            for number, split in self._numbered()
         ]
         answers = self.sandbox.run(tasks, self.limits)
         wall = time.perf_counter() - start
@@ -205,8 +210,9 @@ class Evaluator:
     def _numbered(self) -> list[tuple[int, Split]]:
         return list(zip(self.random_states, self._splits, strict=True))
 
-    def _task(self, code: AgentCode, split: Split, seed: int, labels: NDArray[np.int64]) -> Task:
-        return Task(code.source, seed % 2**32, self.dataset.x[split.train], labels, self.dataset.x[split.test])
+    def _task(self, code: AgentCode, split: Split, seed: int, labels: NDArray[np.int64], name: str) -> Task:
+        x = self.dataset.x
+        return Task(code.source, seed % 2**32, x[split.train], labels, x[split.test], self.dataset.digest, name)
 
     def _judge(self, answer: Answer, split: Split) -> tuple[Status | None, str]:
         """Status of a split (None: cancelled since another one failed), and what is wrong with its answer."""
@@ -258,7 +264,7 @@ class Evaluator:
         for number, (seed, split) in enumerate(self._numbered()):
             rng = np.random.default_rng((_PERMUTATION_SEED, number))
             permuted = rng.permutation(np.sort(split_labels(self.dataset, split)))
-            tasks.append(self._task(code, split, seed, permuted))
+            tasks.append(self._task(code, split, seed, permuted, _PERMUTED))
         answers = self.sandbox.run(tasks, self.limits)
         judged = [self._judge(answer, split) for answer, split in zip(answers, self._splits, strict=True)]
         shown = next((n for n, (status, _) in enumerate(judged) if status not in (Status.OK, None)), 0)
@@ -281,6 +287,11 @@ class Evaluator:
 def split_labels(dataset: Dataset, split: Split) -> NDArray[np.int64]:
     """The labels that code may see: those of the training half."""
     return dataset.y[split.train]
+
+
+def _name_of(split: Split) -> str:
+    """Name of the labels of a training half: the same for the same rows, wherever they were drawn."""
+    return hashlib.sha256(np.sort(split.train).tobytes()).hexdigest()[:16]
 
 
 def _located(name: str, message: str, line: object, lines: Sequence[str]) -> str:

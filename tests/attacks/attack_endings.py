@@ -180,7 +180,7 @@ while True: through(lambda: os.read(pipe, 1))
     ("a number as text", "sys.set_int_max_str_digits(0)\nstr(1 << 10**8)"),
     ("a regular expression", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')"),
     ("numpy", "a = np.ones((1500, 1500))\nwhile True: a = a @ a * 0"),
-    ("one call of numpy", "np.sort(np.tile(np.random.rand(10**6), 10), kind='heapsort')"),
+    ("one call of numpy", "np.convolve(np.ones(10**6), np.ones(10**6))"),
     ("system calls", "while True: os.getppid()"),
     ("the file system", "while True: os.path.exists('/tmp/none')"),
     ("an iterator of the C library", "import collections, itertools\ncollections.deque(itertools.repeat(None), maxlen=0)"),

@@ -25,7 +25,8 @@ def name(*key):
     return "/usr/lib/NONCE-" + "-".join(map(str, key))
 
 def is_remembered():
-    first, again = ([took(name("calibration", number)) for number in range(30)] for _ in range(2))
+    names = [name("calibration", time.perf_counter_ns(), number) for number in range(30)]  # no split before knew them
+    first, again = ([took(one) for one in names] for _ in range(2))
     return np.median(again) < 0.7 * np.median(first)
 
 def key_of(row):

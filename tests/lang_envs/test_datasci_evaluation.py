@@ -166,6 +166,34 @@ def test_output_is_of_a_rehearsal_and_masked(evaluate: Callable[[str], Evaluatio
     assert not re.search(r"[012][ ,]+[012]", found.stdout)
 
 
+# ---------------------------------------------------------------------- labels apart
+
+
+class Listening(Sandbox):
+    """Keeps the tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(shared_sandbox().place)
+        self.tasks: list[Task] = []
+
+    def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+        self.tasks += tasks
+        return super().run(tasks, limits)
+
+
+def test_tasks_say_which_labels_they_hold() -> None:
+    """Splits differ, the same rows are the same, drawn by whomever; no rehearsal holds labels of rows."""
+    sandbox, table = Listening(), load("balance-scale")
+    for states in (range(3), (2, 0)):
+        Evaluator(table, states, sandbox=sandbox)("return 3")
+    sandbox.close()
+    names = [task.labels for task in sandbox.tasks]
+    first, second, third = names[:3]
+    assert len({first, second, third}) == 3
+    assert names == [first, second, third, *["permuted"] * 3, third, first, "permuted", "permuted"]
+    assert {task.table for task in sandbox.tasks} == {table.digest}
+
+
 # ---------------------------------------------------------------------- the cache
 
 

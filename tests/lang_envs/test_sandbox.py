@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -201,6 +202,151 @@ def test_memory_has_a_limit(sandbox: Sandbox) -> None:
     assert answer.worked
 
 
+# ---------------------------------------------------------------------- many at once
+
+NUMBER = """
+import time
+time.sleep(0.2)
+class Number:
+    def predict_proba(self, x):
+        return np.full((len(x), 2), {number})
+model = Number()"""
+
+
+def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> None:
+    """Run one program for each number, all at once; what becomes of it is decided by the number."""
+    sandbox = Sandbox(place)
+
+    def run(number: int) -> None:
+        code = {0: "1 / 0", 1: ASLEEP["sleep"]}.get(number % 50, NUMBER.format(number=number))
+        (answer,) = sandbox.run([task_of(code)], Limits(1.0))
+        value = None if answer.probabilities is None else answer.probabilities[0, 0]
+        queue.put((number, answer.end, (answer.header or {}).get("error"), value))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sandbox.close()
+
+
+def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits much longer than its limit, and gets what is its own."""
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 2.0)  # shorter than the queue
+    sandbox = Sandbox(Place(cores=8))
+    pid = sandbox.about()["pid"]
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    numbers = [range(first, first + 75) for first in range(0, 300, 75)]
+    clients = [context.Process(target=_outcomes, args=(sandbox.place, some, queue)) for some in numbers]
+    for process in clients:
+        process.start()
+    found = sorted(queue.get(timeout=240) for _ in range(300))
+    for process in clients:
+        process.join()
+    wanted = {0: (End.EXIT, "ZeroDivisionError", None), 1: (End.TIME, None, None)}
+    assert found == [(n, *wanted.get(n % 50, (End.EXIT, None, n))) for n in range(300)]
+    late = Sandbox(sandbox.place)
+    assert late.about()["pid"] == pid
+    late.close()
+    sandbox.close()
+
+
+def test_a_process_with_one_program_does_not_wait_for_one_with_many(sandbox: Sandbox) -> None:
+    done: list[Answer] = []
+    code = NUMBER.format(number=1)
+    threads = [threading.Thread(target=lambda: done.extend(sandbox.run([task_of(code)], Limits()))) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    while not done:
+        time.sleep(0.01)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    other = context.Process(target=_pid_and_answer, args=(sandbox, queue))
+    other.start()
+    queue.get(timeout=60)
+    n_before = len(done)
+    for thread in [*threads, other]:
+        thread.join()
+    assert n_before < 25
+    assert all(answer.worked for answer in done)
+
+
+def test_programs_that_wait_hold_few_files(sandbox: Sandbox) -> None:
+    import resource
+
+    sandbox.about()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    done: list[Answer] = []
+    threads = [
+        threading.Thread(target=lambda: done.extend(sandbox.run([task_of(HONEST)] * 8, Limits()))) for _ in range(30)
+    ]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 128 * 3 + 30 * 2 + 16, limits[1]))
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len([answer for answer in done if answer.worked]) == 240
+
+
+def test_a_wait_is_not_taken_for_a_dead_supervisor(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.4)
+    pid = sandbox.about()["pid"]
+    answers = sandbox.run([task_of(f"import time\ntime.sleep(1.0)\n{HONEST}")] * 4, Limits(1.5))
+    assert all(answer.worked for answer in answers)
+    assert sandbox.about()["pid"] == pid
+
+
+def test_an_evaluation_has_a_bounded_number_of_splits(sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxError, match=r"Expected at most 100 splits .*; got 101. Fix:"):
+        sandbox.run([task_of(HONEST)] * 101, Limits())
+    assert all(answer.worked for answer in sandbox.run([task_of(HONEST, n=4)] * 100, Limits()))
+
+
+# ---------------------------------------------------------------------- labels apart
+
+
+def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) -> None:
+    """Programs of one split follow each other without a gap; one of another split gets its turn."""
+    is_over = threading.Event()
+    done: list[int] = []
+    first = task_of(HONEST)._replace(table="t", labels="first")
+
+    def go_on() -> None:
+        while not is_over.is_set():
+            done.append(len(sandbox.run([first], Limits())))
+
+    threads = [threading.Thread(target=go_on) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 8:
+        time.sleep(0.01)
+    (answer,) = sandbox.run([first._replace(labels="second")], Limits())
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert answer.worked
+
+
+def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
+    """One evaluation opens the second split; another joins there and fails, and is asked for its first all the same."""
+    slow = [task_of(f"import time\ntime.sleep(0.5)\n{HONEST}")._replace(table="t", labels="b")]
+    thread = threading.Thread(target=sandbox.run, args=(slow, Limits()))
+    thread.start()
+    time.sleep(0.2)
+    codes = {"a": "raise KeyError", "b": "1 / 0", "c": HONEST}
+    tasks = [task_of(code)._replace(table="t", labels=labels) for labels, code in codes.items()]
+    answers = sandbox.run(tasks, Limits())
+    thread.join()
+    assert answers[0].header["error"] == "KeyError"
+    assert answers[2].end is End.CANCELLED
+
+
 # ---------------------------------------------------------------------- deaths
 
 
@@ -292,7 +438,7 @@ def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
     n_open = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 8, limits[1]))
     try:
-        with pytest.raises(SandboxError, match=r"Expected 60 free file descriptors .*; got .*Too many.* Fix: ulimit"):
+        with pytest.raises(SandboxError, match=r"got .*Too many open files.* Fix: .*\(ulimit -n\)"):
             sandbox.run([task_of(HONEST)] * 20, Limits())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -426,7 +572,7 @@ def _pid_and_answer(sandbox: Sandbox, queue: multiprocessing.Queue) -> None:
     queue.put((sandbox.about()["pid"], answer.probabilities.tobytes()))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: bytes) -> None:
     context = multiprocessing.get_context(method)
     queue = context.Queue()
@@ -451,7 +597,68 @@ def test_the_supervisor_ends_with_its_last_client(meeting_place: Path, monkeypat
     assert is_alive(pid)
     second.close()
     assert wait_for_end(pid)
-    assert list(meeting_place.rglob("*.sock")) == []
+    assert [path for path in meeting_place.rglob("*") if path.is_file() or path.is_socket()] == []
+
+
+RUN = """
+import multiprocessing, sys
+import lang_envs
+
+def ask(queue, go_on):
+    from lang_envs.datascicoding.sandbox.client import Sandbox
+    sandbox = Sandbox()
+    queue.put(sandbox.about()["pid"])
+    go_on.wait()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    queue, go_on = context.Queue(), context.Event()
+    workers = [context.Process(target=ask, args=(queue, go_on)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    print(queue.get(), queue.get(), flush=True)
+    sys.stdin.read()
+    go_on.set()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@contextlib.contextmanager
+def _run_of_two_workers(folder: Path, packages: Path, run: str | None, method: str) -> Iterator[set[str]]:
+    """The supervisors that two workers of a program meet, while it runs; the program itself meets none."""
+    script = folder / "run.py"
+    script.write_text(RUN)
+    env = {**os.environ, "PYTHONPATH": str(packages)}
+    env.pop("LANG_ENVS_RUN", None)
+    command = [sys.executable, str(script), method]
+    env |= {"LANG_ENVS_RUN": run} if run else {}
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield set(process.stdout.readline().split())
+        process.stdin.close()
+
+
+PACKAGES = Path(rendezvous.__file__).parents[3]
+
+
+def test_runs_and_checkouts_have_supervisors_of_their_own(meeting_place: Path, tmp_path: Path) -> None:
+    other = tmp_path / "checkout"
+    shutil.copytree(PACKAGES / "lang_envs", other / "lang_envs", ignore=shutil.ignore_patterns("__pycache__"))
+    runs = [
+        (PACKAGES, "one run", "fork"),
+        (PACKAGES, "one run", "spawn"),
+        (PACKAGES, "another", "fork"),
+        (PACKAGES, None, "forkserver"),
+        (PACKAGES, None, "spawn"),
+        (other, "one run", "fork"),
+    ]
+    with contextlib.ExitStack() as opened:
+        found = [
+            opened.enter_context(_run_of_two_workers(tmp_path, packages, run, method)) for packages, run, method in runs
+        ]
+    assert [len(pids) for pids in found] == [1] * len(runs)
+    assert found[0] == found[1]
+    assert len(set.union(*found)) == len(runs) - 1
 
 
 def test_a_socket_that_nobody_listens_at_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple
 from numpy.typing import NDArray
 
 from lang_envs.datascicoding.sandbox.confinement import Layer
-from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
-from lang_envs.datascicoding.sandbox.protocol import Channel, Message, anonymous_file, parse_array
+from lang_envs.datascicoding.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning, fix_of
+from lang_envs.datascicoding.sandbox.protocol import MAX_TASKS, Channel, Message, anonymous_file, parse_array
 from lang_envs.datascicoding.sandbox.rendezvous import Place, connect, end_stuck_supervisor
 from lang_envs.datascicoding.sandbox.worker import REPORT_HEAD, Task, write_task
 from lang_envs.errors import install_command
@@ -33,8 +33,8 @@ _START_SECONDS = 120.0
 """Longest wait for a supervisor that is being started."""
 _HELLO_SECONDS = 20.0
 """Longest wait for one that was there."""
-_SILENCE_SECONDS = 60.0
-"""Longest time beyond an evaluation's limit that a supervisor may say nothing."""
+_SILENCE_SECONDS = 30.0
+"""Longest time that a supervisor may take to answer; it is asked after as long without a word, be it of work or not."""
 _MAX_REPORT = 8 << 20
 _MAX_HEADER = 1 << 17
 """Bytes: a message and output at their bounds, every character escaped."""
@@ -106,7 +106,7 @@ class Sandbox:
         confinement: `"auto"`: warn where code is not kept from files and network; `"require"`: refuse to run it.
 
     Raises:
-        SandboxError: From `run` and `about`, if the supervisor cannot be started.
+        SandboxError: From `run` and `about`, if the supervisor cannot be started or the machine's limits are too low.
         SandboxUnavailableError: From `run` and `about`, if `confinement` asks for more than this machine has.
     """
 
@@ -119,7 +119,7 @@ class Sandbox:
         self._pid = os.getpid()
 
     def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
-        """Run the splits of one evaluation, concurrently as cores allow.
+        """Run the tasks of one evaluation, concurrently as cores and the labels that they hold allow.
 
         When one fails, those after it are cancelled and those before it are awaited, so that the first failure does
         not depend on which ran faster.
@@ -127,12 +127,18 @@ class Sandbox:
         Returns:
             One answer for each task; `End.LOST` where supervisor or children died every time.
         """
+        if len(tasks) > MAX_TASKS:
+            raise SandboxError(
+                f"Expected at most {MAX_TASKS} splits in an evaluation; got {len(tasks)}. Fix: evaluate them in parts."
+            )
         for _ in range(_N_TRIES):
             try:
                 with self._connection() as connection:
                     answers = connection.run(tasks, limits)
-            except (OSError, EOFError, ValueError):  # the supervisor is gone, or says what it would not
+            except (OSError, EOFError, ValueError) as error:  # the supervisor is gone, or says what it would not
                 self.close()  # other connections were to the same one
+                if isinstance(error, OSError) and fix_of(error):  # no, it is this process that lacks something
+                    raise SandboxError(f"Expected to run code in the sandbox; got {error}. {fix_of(error)}") from error
                 continue
             if not any(_was_killed(answer) for answer in answers):
                 return answers
@@ -217,70 +223,89 @@ class _Connection:
         self._number = 0
         connection.settimeout(_START_SECONDS if stderr is not None else _HELLO_SECONDS)
         try:
-            ((hello, _),) = self._channel.receive()
+            (hello,) = self._messages()
+            self.hello: Message = hello["hello"]
+        except SandboxError:
+            self._channel.close()
+            raise
         except (OSError, EOFError, ValueError) as error:
             self._channel.close()
             if isinstance(error, TimeoutError):
                 end_stuck_supervisor(place)
-            raise SandboxError(
-                f"Expected the sandbox's supervisor to start; got {type(error).__name__}: {_read_all(stderr)[-2000:]} "
-                f"Fix: {install_command('datasci')}, then lang-envs sandbox doctor."
-            ) from error
+            got = f"{type(error).__name__}: {_read_all(stderr)[-2000:].strip()}"
+            fix = "" if "Fix:" in got else f" Fix: {install_command('datasci')}, then lang-envs sandbox doctor."
+            raise SandboxError(f"Expected the sandbox's supervisor to start; got {got}{fix}") from error
         finally:
             if stderr is not None:
                 os.close(stderr)
-        self.hello: Message = hello["hello"]
 
     def close(self) -> None:
         self._channel.close()
 
     def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
         self._number += 1
-        pipes: list[_Pipe] = []
-        files: list[int] = []
-        try:
-            try:
-                for task in tasks:
-                    pipes.append(_Pipe())
-                    files.append(anonymous_file("task"))
-                    write_task(task, files[-1])
-            except OSError as error:
-                raise SandboxError(
-                    f"Expected {3 * len(tasks)} free file descriptors and memory for the tasks; got {error}. "
-                    "Fix: ulimit -n, or fewer splits at a time."
-                ) from error
-            passed = [end for file, pipe in zip(files, pipes, strict=True) for end in (file, pipe.write_end)]
-            self._channel.send({"evaluation": self._number, "limits": _as_message(limits)}, passed)
-            for pipe in pipes:
-                pipe.close_write_end()
-            return self._answers(pipes, limits)
-        finally:
-            for descriptor in files:
-                os.close(descriptor)
-            for pipe in pipes:
-                pipe.close()
-
-    def _answers(self, pipes: list[_Pipe], limits: Limits) -> list[Answer]:
-        answers: list[Answer | None] = [None] * len(pipes)
-        with selectors.DefaultSelector() as selector:
+        held = [(task.table, task.labels) for task in tasks]
+        request = {"evaluation": self._number, "process": os.getpid(), "limits": _as_message(limits), "held": held}
+        self._channel.send(request)
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
             selector.register(self._channel, selectors.EVENT_READ)
+            self._await_admission(selector)
+            pipes = self._send_tasks(tasks, opened)
             for pipe in pipes:
                 selector.register(pipe.read_end, selectors.EVENT_READ, pipe)
-            while any(answer is None for answer in answers):
-                ready = selector.select(limits.time_limit * len(pipes) + _SILENCE_SECONDS)
-                if not ready:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(self.hello["pid"], signal.SIGKILL)  # stopped or stuck: of no use to anybody
-                    raise TimeoutError("the supervisor says nothing")
-                for key, _ in ready:
-                    if key.data is None:
-                        self._note(answers, pipes)
-                    elif not key.data.drain():
-                        selector.unregister(key.data.read_end)
+            return self._answers(selector, pipes)
+
+    def _await_admission(self, selector: selectors.BaseSelector) -> None:
+        """Wait for our turn: until then nothing of the tasks is held open."""
+        while True:
+            self._wait(selector)
+            if any(message.get("admitted") == self._number for message in self._messages()):
+                return
+
+    def _send_tasks(self, tasks: Sequence[Task], opened: contextlib.ExitStack) -> list[_Pipe]:
+        pipes: list[_Pipe] = []
+        passed: list[int] = []
+        for task in tasks:
+            pipes.append(_Pipe())
+            opened.callback(pipes[-1].close)
+            passed += [anonymous_file("task"), pipes[-1].write_end]
+            opened.callback(os.close, passed[-2])
+            write_task(task, passed[-2])
+        self._channel.send({"files": self._number}, passed)
+        for pipe in pipes:
+            pipe.close_write_end()
+        return pipes
+
+    def _answers(self, selector: selectors.BaseSelector, pipes: list[_Pipe]) -> list[Answer]:
+        answers: list[Answer | None] = [None] * len(pipes)
+        while any(answer is None for answer in answers):
+            for key in self._wait(selector):
+                if key.data is None:
+                    self._note(answers, pipes)
+                elif not key.data.drain():
+                    selector.unregister(key.data.read_end)
         return [answer for answer in answers if answer is not None]
 
+    def _wait(self, selector: selectors.BaseSelector) -> list[selectors.SelectorKey]:
+        """What is ready to be read. A supervisor that works, or makes us wait, answers when it is asked."""
+        for _ in range(2):
+            ready = selector.select(_SILENCE_SECONDS)
+            if ready:
+                return [key for key, _ in ready]
+            self._channel.send({"ping": self._number})
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.hello["pid"], signal.SIGKILL)  # stopped or stuck: of no use to anybody
+        raise TimeoutError("the supervisor says nothing")
+
+    def _messages(self) -> list[Message]:
+        messages = [message for message, _ in self._channel.receive()]
+        for message in messages:
+            if "refused" in message:
+                raise SandboxError(message["refused"])
+        return messages
+
     def _note(self, answers: list[Answer | None], pipes: list[_Pipe]) -> None:
-        for message, _ in self._channel.receive():
+        for message in self._messages():
             if message.get("evaluation") != self._number:
                 continue
             split = int(message["split"])

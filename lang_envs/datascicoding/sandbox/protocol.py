@@ -21,11 +21,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Channel", "Message", "anonymous_file", "parse_array", "read_array", "write_array"]
+__all__ = ["MAX_TASKS", "Channel", "Message", "anonymous_file", "parse_array", "read_array", "write_array"]
 
 _HEAD = struct.Struct("!I")
 _MAX_MESSAGE = 1 << 20
-_MAX_FILES = 250  # the kernel passes at most 253 descriptors with one message
+MAX_TASKS = 100
+"""Tasks of one evaluation."""
+_MAX_FILES = 250  # two for each task; the kernel passes at most 253 descriptors with one message
 
 Message = dict[str, Any]
 

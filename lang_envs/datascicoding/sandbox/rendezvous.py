@@ -1,8 +1,10 @@
 """Where environments find the supervisor, and who starts it.
 
-Every process of a user that runs the same libraries meets at one socket, in a folder that only this user can enter.
-Whoever comes first listens there on the supervisor's behalf and starts it, holding a lock meanwhile; the supervisor
-removes the socket when its last client is gone. A crash leaves a socket nobody listens at, which the next one replaces.
+The processes of one run that use the same libraries meet at one socket, in a folder that only their user can enter. A
+run is named by the environment variable `LANG_ENVS_RUN`, which importing `lang_envs` sets and which processes inherit:
+another run, another checkout and another user have another socket. Whoever comes first listens there on the
+supervisor's behalf and starts it, holding a lock meanwhile; the supervisor removes socket and lock when its last client
+is gone. A crash leaves a socket nobody listens at, which the next one replaces.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -25,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from lang_envs.datascicoding.sandbox.errors import SandboxError
+from lang_envs.datascicoding.sandbox.errors import SandboxError, fix_of
 from lang_envs.datascicoding.sandbox.meters import is_dead
 from lang_envs.datascicoding.sandbox.protocol import anonymous_file
 
@@ -34,6 +35,8 @@ __all__ = ["Place", "connect", "library_versions"]
 _PACKAGES = Path(__file__).parents[3]
 """Where this very package is: the supervisor must not find another one."""
 _CONNECT_SECONDS = 10.0
+_BACKLOG = 1024
+"""Connections that wait to be accepted."""
 _MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux, 104 on macOS
 _START = "import sys, json; a = json.loads(sys.argv[1]); sys.path[:] = a['path']; "
 _START += "from lang_envs.datascicoding.sandbox.start import start_from_arguments; start_from_arguments(sys.argv[1:])"
@@ -91,21 +94,34 @@ def connect(place: Place) -> tuple[socket.socket, int | None]:
     try:
         with _locked(path.with_suffix(".lock")):
             connection = socket.socket(socket.AF_UNIX)
-            connection.settimeout(_CONNECT_SECONDS)
             try:
-                connection.connect(str(path))
+                _connect_in_turn(connection, path)
+            except (ConnectionRefusedError, FileNotFoundError):  # nobody listens
+                connection.close()
+                path.unlink(missing_ok=True)
+                return _start(path, place)
             except OSError:
                 connection.close()
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
-            else:
-                return connection, None
-            return _start(path, place)
+                raise
+            return connection, None
     except OSError as error:
         raise SandboxError(
             f"Expected to meet the sandbox's supervisor at {path}; got {error}. "
-            "Fix: set XDG_RUNTIME_DIR to a folder of yours, or free descriptors (ulimit -n)."
+            f"{fix_of(error) or 'Fix: set XDG_RUNTIME_DIR to a folder of yours.'}"
         ) from error
+
+
+def _connect_in_turn(connection: socket.socket, path: Path) -> None:
+    """Connect, when those that wait to be accepted leave room."""
+    connection.settimeout(_CONNECT_SECONDS)
+    until = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            return connection.connect(str(path))
+        except BlockingIOError:  # the queue is full, which is no sign of death
+            if time.monotonic() > until:
+                raise TimeoutError("no answer") from None
+            time.sleep(0.01)
 
 
 def end_stuck_supervisor(place: Place) -> None:
@@ -120,18 +136,22 @@ def end_stuck_supervisor(place: Place) -> None:
 
 
 def _socket_path(place: Place) -> Path:
-    name = hashlib.sha256(json.dumps([place, sys.executable, str(_PACKAGES), dict(library_versions())]).encode())
+    run = os.environ.get("LANG_ENVS_RUN", "")
+    name = hashlib.sha256(json.dumps([run, place, sys.executable, str(_PACKAGES), dict(library_versions())]).encode())
     return _folder() / f"{name.hexdigest()[:16]}.sock"
 
 
 def _folder() -> Path:
-    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        folder = Path(base or "/nowhere", f"lang-envs-{os.getuid()}")
-        if not folder.parent.is_dir() or len(str(folder)) + 22 > _MAX_SOCKET_PATH:
+    problems = []
+    for base in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp", "/var/tmp")):
+        folder = Path(base, f"lang-envs-{os.getuid()}")
+        if len(str(folder)) + 22 > _MAX_SOCKET_PATH:
+            problems.append(f"{base}: too long for a socket's path")
             continue
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError:  # not ours to write in, as often after su
+        except OSError as error:  # not ours to write in, as often after su
+            problems.append(f"{base}: {error.strerror}")
             continue
         about = folder.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
@@ -140,14 +160,28 @@ def _folder() -> Path:
                 f"{stat.filemode(about.st_mode)} of user {about.st_uid}. Fix: remove it, or set XDG_RUNTIME_DIR."
             )
         return folder
-    raise SandboxError("Expected a folder for a socket; got no usable one. Fix: set XDG_RUNTIME_DIR to a short path.")
+    raise SandboxError(
+        f"Expected a folder for the sandbox's socket; got {', '.join(problems)}. "
+        "Fix: set XDG_RUNTIME_DIR to a folder with a short path and some space that you can write to."
+    )
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(path, lock.fileno()):  # a supervisor that ended has removed it
+                continue
+            yield
+            return
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
@@ -156,7 +190,7 @@ def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
         with contextlib.ExitStack() as opened:
             listener = opened.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(str(path))
-            listener.listen(64)
+            listener.listen(_BACKLOG)
             # Of its own: a lock belongs to who has opened the file, and ours is held by us.
             lock = opened.enter_context(path.with_suffix(".lock").open("a"))
             folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import io
@@ -17,6 +18,7 @@ from types import ModuleType
 
 from lang_envs.datascicoding.sandbox import namespaces
 from lang_envs.datascicoding.sandbox.confinement import Layer, Prepared, confine_early, confine_late, prepare
+from lang_envs.datascicoding.sandbox.errors import fix_of
 from lang_envs.datascicoding.sandbox.library_files import LIBRARIES
 from lang_envs.datascicoding.sandbox.meters import outer_pid
 from lang_envs.datascicoding.sandbox.privileges import become, drop_bounding_set
@@ -25,6 +27,7 @@ from lang_envs.datascicoding.sandbox.supervisor import Meeting, Options, Supervi
 
 __all__ = ["main", "start_from_arguments"]
 
+_MIN_FILES = 128
 _MAX_FILES = 1 << 16
 _SCIKIT_LEARN_LEFT_OUT = ("conftest", "externals", "tests")
 _SCIPY = (
@@ -64,8 +67,9 @@ def main(meeting: Meeting, options: Options) -> None:
     if os.fork():
         os._exit(0)
     os.chdir("/")
-    os.truncate(meeting.lock, 0)
-    os.write(meeting.lock, str(outer_pid()).encode())  # for whoever finds us stuck
+    with contextlib.suppress(OSError):  # no space; only who finds us stuck reads it
+        os.truncate(meeting.lock, 0)
+        os.write(meeting.lock, str(outer_pid()).encode())
     layers = _try_layers(prepared, options) | ({Layer.NAMESPACES} if entered else set())
     hello = {"hello": {"pid": outer_pid(), "layers": sorted(layers), "namespaces": sorted(entered)}}
     gc.collect()
@@ -95,6 +99,8 @@ def _raise_file_limit() -> None:
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if wanted < _MIN_FILES:
+        raise OSError(errno.EMFILE, f"a limit of {wanted} open files, which is less than {_MIN_FILES}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -145,4 +151,9 @@ def start_from_arguments(arguments: Sequence[str]) -> None:
     settings = json.loads(arguments[0])
     settings["options"]["without"] = tuple(settings["options"]["without"])
     listener, folder, lock = settings["meeting"]
-    main(Meeting(socket.socket(fileno=listener), folder, lock), Options(**settings["options"]))
+    try:
+        main(Meeting(socket.socket(fileno=listener), folder, lock), Options(**settings["options"]))
+    except OSError as error:
+        if not fix_of(error):
+            raise
+        sys.exit(f"{error}. {fix_of(error)}")

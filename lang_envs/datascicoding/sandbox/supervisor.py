@@ -1,10 +1,17 @@
 """The supervisor: one warm process that forks a confined child for every split, and owns their deadlines.
 
-It is shared by every environment of a user, in whatever process, so that `n_envs` environments hold one scikit-learn in
+It is shared by every environment of a run, in whatever process, so that `n_envs` environments hold one scikit-learn in
 memory and run on the cores that there are. It is single-threaded (a fork of a process with threads may hang), never
 reads a task or an answer (children would inherit what it has read), and ends when its last client is gone.
 
 Children wait, confined and ready, before there is work: the fork and most of the confinement are paid in advance.
+
+Children that run at the same time feel each other through the processor, and can pass on what they know. So those of
+one table hold the same labels: one split of a table is open at a time, for the evaluations of all clients, and another
+opens when the last child of it has ended.
+
+Any number of evaluations may wait, and the processes of the clients take turns. A bounded number of tasks is admitted
+at a time, and only then do their files come here: waiting costs neither descriptors nor any of a child's time.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -23,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lang_envs.datascicoding.sandbox.confinement import Layer, Prepared
+from lang_envs.datascicoding.sandbox.errors import fix_of
 from lang_envs.datascicoding.sandbox.meters import cpu_seconds, waiting_seconds
 from lang_envs.datascicoding.sandbox.protocol import Channel, Message
 from lang_envs.datascicoding.sandbox.worker import serve_one
@@ -31,11 +40,35 @@ __all__ = ["Meeting", "Options", "Supervisor"]
 
 _N_READY = 6
 """Children that wait for work: one evaluation of the published protocol, and one to spare."""
+_MAX_ADMITTED = 128
+"""Tasks whose files are here, two for each; less where the limit on open files is low."""
+_N_OTHER_FILES = 64
+"""Descriptors for all else than clients and tasks."""
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
+_MAX_STARTED = 64
+"""Children that a split is open for while an older evaluation waits for another split of the table."""
 _PAUSE = 0.1
 """Seconds before a fork is tried again that the system refused."""
+
+
+_REFUSED_SECONDS = 5.0
+"""How long the system may refuse every fork before the clients get an error."""
+_MAX_BROKEN = 20
+"""Children in a row that may end before they are ready."""
+_TOO_MANY = (
+    "Expected at most {} connections to the sandbox's supervisor; got one more. "
+    "Fix: evaluate fewer programs at a time, or raise the limit on open files (ulimit -n)."
+)
+_TOO_LARGE = (
+    "Expected at most {} splits in an evaluation, for the files that the supervisor may open; got {}. "
+    "Fix: evaluate fewer splits at a time, or raise the limit on open files (ulimit -n)."
+)
+_BROKEN = (
+    f"Expected the sandbox's children to get ready; got {_MAX_BROKEN} in a row that ended before. "
+    "Fix: see lang-envs sandbox doctor, and the limits of this process (ulimit -a)."
+)
 
 
 class Options(NamedTuple):
@@ -80,11 +113,25 @@ class _Child:
 
 @dataclass(eq=False)
 class _Evaluation:
-    """The splits of one request share one budget of CPU time."""
+    """The tasks of one request share one budget of CPU time.
+
+    Attributes:
+        client: Who asked.
+        process: Of which process.
+        number: The client's own.
+        held: Table and labels of each task.
+        limits: What it may use.
+        n_open: Tasks without an outcome.
+        cpu_used: By children that have ended.
+        children: Those that run.
+    """
 
     client: Channel
+    process: int
     number: int
+    held: list[tuple[str, str]]
     limits: dict[str, Any]
+    n_open: int
     cpu_used: float = 0.0
     children: list[_Child] = field(default_factory=list)
 
@@ -93,6 +140,8 @@ class _Evaluation:
 class _Task:
     evaluation: _Evaluation
     split: int
+    table: str
+    labels: str  # which of the table's it holds
     files: list[int]
     end: str | None = None  # why the supervisor ended it
 
@@ -118,8 +167,17 @@ class Supervisor:
         self._pid = os.getpid()
         self._ready: deque[_Child] = deque()
         self._running: dict[int, _Child] = {}
+        self._waiting: list[_Evaluation] = []
+        self._admitted: list[_Evaluation] = []
         self._queue: deque[_Task] = deque()
+        self._served: dict[int, int] = {}
+        self._n_served = 0
+        self._n_started: dict[str, int] = {}
+        """Children started for the split that is open, by table."""
         self._clients: set[Channel] = set()
+        n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
+        self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
+        self._max_clients = n_files - 2 * self._max_admitted
         self._selector = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
         for end in (self._wake, wake):
@@ -131,6 +189,8 @@ class Supervisor:
         self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._no_fork_until = 0.0
+        self._refused_since: float | None = None
+        self._n_broken = 0
         self._idle_since: float | None = time.monotonic() + _FIRST_CLIENT_SECONDS
 
     def run(self) -> None:
@@ -140,6 +200,7 @@ class Supervisor:
                 self._handle(key.fileobj)
             self._reap()
             self._enforce()
+            self._admit()
             self._dispatch()
             self._prepare_one()
         self._end()
@@ -177,22 +238,55 @@ class Supervisor:
                 return
             connection.settimeout(5.0)  # no client may hold up the others
             channel = Channel(connection)
+            if len(self._clients) >= self._max_clients:
+                with contextlib.suppress(OSError):
+                    channel.send({"refused": _TOO_MANY.format(self._max_clients)})
+                channel.close()
+                continue
             self._clients.add(channel)
             self._selector.register(channel, selectors.EVENT_READ)
             self._tell(channel, self._hello)
 
     def _take(self, client: Channel, message: Message, files: list[int]) -> None:
-        if "cancel" in message:
-            doomed = [task for task in self._queue if _is_of(task, client, message)]
-            for task in doomed:
-                self._queue.remove(task)
-                self._finish(task, "cancelled", 0, {})
-            running = [child.task for child in self._running.values() if child.task]
-            self._kill([task for task in running if _is_of(task, client, message)], "cancelled")
-            return
-        evaluation = _Evaluation(client, int(message["evaluation"]), message["limits"])
-        pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
-        self._queue.extend(_Task(evaluation, split, pair) for split, pair in enumerate(pairs))
+        if "ping" in message:
+            self._tell(client, {"pong": message["ping"]})
+        elif "cancel" in message:
+            self._cancel(client, message)
+        elif "files" in message:
+            (evaluation,) = (one for one in self._admitted if one.client is client and one.number == message["files"])
+            pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
+            self._queue.extend(
+                _Task(evaluation, split, table, labels, pair)
+                for split, ((table, labels), pair) in enumerate(zip(evaluation.held, pairs, strict=True))
+            )
+        else:
+            held = [(str(table), str(labels)) for table, labels in message["held"]]
+            if len(held) > self._max_admitted:
+                self._tell(client, {"refused": _TOO_LARGE.format(self._max_admitted, len(held))})
+                return
+            number, process = int(message["evaluation"]), int(message["process"])
+            self._waiting.append(_Evaluation(client, process, number, held, message["limits"], len(held)))
+
+    def _cancel(self, client: Channel, message: Message) -> None:
+        for task in [task for task in self._queue if _is_of(task, client, message)]:
+            self._queue.remove(task)
+            self._finish(task, "cancelled", 0, {})
+        running = [child.task for child in self._running.values() if child.task]
+        self._kill([task for task in running if _is_of(task, client, message)], "cancelled")
+
+    def _turn(self, evaluation: _Evaluation) -> int:
+        """When a child was last started for the process that asks: who has waited longest is first."""
+        return self._served.get(evaluation.process, 0)
+
+    def _admit(self) -> None:
+        """Ask for the files of evaluations that have waited, while there is room."""
+        while self._waiting:
+            evaluation = min(self._waiting, key=self._turn)
+            if sum(len(one.held) for one in self._admitted) + len(evaluation.held) > self._max_admitted:
+                return
+            self._waiting.remove(evaluation)
+            self._admitted.append(evaluation)
+            self._tell(evaluation.client, {"admitted": evaluation.number})
 
     def _drop(self, client: Channel) -> None:
         if client not in self._clients:
@@ -200,6 +294,8 @@ class Supervisor:
         self._clients.remove(client)
         self._selector.unregister(client)
         client.close()
+        self._waiting = [evaluation for evaluation in self._waiting if evaluation.client is not client]
+        self._admitted = [evaluation for evaluation in self._admitted if evaluation.client is not client]
         for task in [task for task in self._queue if task.evaluation.client is client]:
             self._queue.remove(task)
             task.close()
@@ -216,7 +312,8 @@ class Supervisor:
     # ------------------------------------------------------------------ children
 
     def _wants_child(self) -> bool:
-        return len(self._ready) < _N_READY and not self._queue and time.monotonic() >= self._no_fork_until
+        is_busy = self._queue and len(self._running) >= self._options.cores
+        return len(self._ready) < _N_READY and not is_busy and time.monotonic() >= self._no_fork_until
 
     def _prepare_one(self) -> None:
         if self._wants_child():
@@ -226,38 +323,70 @@ class Supervisor:
 
     def _fork(self) -> _Child | None:
         """A child that waits for a task; None where the system has no process or descriptor left just now."""
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError:
-            self._no_fork_until = time.monotonic() + _PAUSE
-            return None
-        try:
-            pid = os.fork()
-        except OSError:
-            ours.close()
-            theirs.close()
-            self._no_fork_until = time.monotonic() + _PAUSE
-            return None
-        if pid == 0:
-            serve_one(theirs, self._pid, self._prepared, self._without)
+        with contextlib.ExitStack() as opened:
+            try:
+                ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
+                pid = os.fork()
+            except OSError as error:
+                self._note_refusal(error)
+                return None
+            if pid == 0:
+                serve_one(theirs, self._pid, self._prepared, self._without)
+            opened.pop_all()
         theirs.close()
+        self._refused_since = None
         return _Child(pid, ours)
 
+    def _note_refusal(self, error: OSError) -> None:
+        now = time.monotonic()
+        self._no_fork_until = now + _PAUSE
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        if not self._running and now - self._refused_since > _REFUSED_SECONDS:
+            self._refuse(f"Expected the sandbox to start a process; got {error}. {fix_of(error)}")
+
+    def _refuse(self, sentence: str) -> None:
+        """Tell all who wait that there will be no answer, and why."""
+        for client in {evaluation.client for evaluation in (*self._waiting, *self._admitted)}:
+            self._tell(client, {"refused": sentence})
+            self._drop(client)
+
+    def _next_task(self) -> _Task | None:
+        """The first task, processes taking turns, that may run beside those that run.
+
+        Where nothing runs on a table, its first task opens a split. Others that hold the same labels may join, but not
+        for ever while one before them waits for other labels.
+        """
+        running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
+        is_awaited: set[str] = set()
+        for task in sorted(self._queue, key=lambda queued: self._turn(queued.evaluation)):
+            if running.get(task.table, task.labels) != task.labels:
+                is_awaited.add(task.table)
+            elif task.table not in is_awaited or self._n_started.get(task.table, 0) < _MAX_STARTED:
+                return task
+        return None
+
     def _dispatch(self) -> None:
-        while self._queue and len(self._running) < self._options.cores:
+        while len(self._running) < self._options.cores and (task := self._next_task()) is not None:
             child = self._ready.popleft() if self._ready else self._fork()
             if child is None:
                 return
-            task = self._queue.popleft()
             try:
                 channel = Channel(child.control)
                 ((message, _),) = channel.receive()  # it is there already, or on its way
                 channel.send(task.evaluation.limits, task.files)
             except (OSError, EOFError):  # killed while it waited
                 child.control.close()
-                self._queue.appendleft(task)
+                self._n_broken += 1
+                if self._n_broken >= _MAX_BROKEN:
+                    self._n_broken = 0
+                    self._refuse(_BROKEN)
                 continue
             child.control.close()
+            self._n_broken = 0
+            self._queue.remove(task)
+            self._n_served += 1
+            self._served[task.evaluation.process] = self._n_served
+            self._n_started[task.table] = self._n_started.get(task.table, 0) + 1
             task.close()
             child.outer_pid = message["pid"]
             child.task, child.started, child.cpu_before = task, time.monotonic(), cpu_seconds(child.pid)
@@ -279,6 +408,8 @@ class Supervisor:
             cpu = max(0.0, usage.ru_utime + usage.ru_stime - child.cpu_before)
             wall = time.monotonic() - child.started
             assert child.task is not None
+            if all(other.task and other.task.table != child.task.table for other in self._running.values()):
+                self._n_started.pop(child.task.table, None)
             child.task.evaluation.children.remove(child)
             child.task.evaluation.cpu_used += cpu
             peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -317,6 +448,9 @@ class Supervisor:
 
     def _finish(self, task: _Task, end: str, code: int, usage: Message) -> None:
         task.close()
+        task.evaluation.n_open -= 1
+        if task.evaluation.n_open == 0 and task.evaluation in self._admitted:
+            self._admitted.remove(task.evaluation)
         about = {"evaluation": task.evaluation.number, "split": task.split, "end": end, "code": code}
         self._tell(task.evaluation.client, {**about, **usage})
 
@@ -338,8 +472,9 @@ class Supervisor:
         if self._clients:
             fcntl.flock(self._meeting.lock, fcntl.LOCK_UN)
             return False
-        with contextlib.suppress(OSError):  # whoever comes next replaces a socket that nobody listens at
-            os.unlink(self._options.socket_name, dir_fd=self._meeting.folder)
+        for suffix in (".sock", ".lock"):
+            with contextlib.suppress(OSError):  # whoever comes next replaces a socket that nobody listens at
+                os.unlink(self._options.socket_name.removesuffix(".sock") + suffix, dir_fd=self._meeting.folder)
         return True
 
     def _end(self) -> None:

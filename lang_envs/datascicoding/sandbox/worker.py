@@ -47,6 +47,9 @@ class Task(NamedTuple):
         x_train: Float64, shape (n_train, n_features).
         y_train: Int64, shape (n_train,).
         x_test: Float64, shape (n_test, n_features).
+        table: Digest of the table that the rows are of.
+        labels: Which labels of the table it holds. Tasks of one table run at the same time only where this is equal:
+            the training labels of one split are test labels of another.
     """
 
     code: str
@@ -54,6 +57,8 @@ class Task(NamedTuple):
     x_train: NDArray[np.float64]
     y_train: NDArray[np.int64]
     x_test: NDArray[np.float64]
+    table: str = ""
+    labels: str = ""
 
 
 _EXERCISE = Task(

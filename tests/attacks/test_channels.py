@@ -1,0 +1,86 @@
+"""Programs that run at the same time can signal to each other; none may hold what another is scored on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from attack_arena import LIMITS, small_table
+
+from lang_envs.datascicoding.evaluation import Evaluator, Status
+from lang_envs.datascicoding.sandbox.client import Answer, Limits, Sandbox
+from lang_envs.datascicoding.sandbox.rendezvous import Place
+from lang_envs.datascicoding.sandbox.worker import Task
+
+CLOCK = """
+import time
+began = time.monotonic()
+print("rehearse me")
+time.sleep(0.05)
+class Clock:
+    def predict_proba(self, x):
+        return np.tile([began, time.monotonic(), 1.0 - began - time.monotonic()], (len(x), 1))
+model = Clock()"""
+"""Three columns that add up to one, of which two say when it ran: it is scored, and rehearsed."""
+
+
+class Run(NamedTuple):
+    """When a program ran, by the clock of the machine."""
+
+    task: Task
+    began: float
+    ended: float
+
+
+class Watched(Sandbox):
+    """Notes which labels ran when."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.runs: list[Run] = []
+
+    def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+        answers = super().run(tasks, limits)
+        for task, answer in zip(tasks, answers, strict=True):
+            assert answer.probabilities is not None, answer
+            self.runs.append(Run(task, *answer.probabilities[0][:2]))
+        return answers
+
+
+def test_no_program_runs_beside_one_that_holds_its_test_labels() -> None:
+    """Eight evaluators, some on other splits of the table, some on another table; rehearsals among them."""
+    sandbox = Watched(Place(cores=4))
+    tables = [small_table(seed=8 if number == 7 else 7) for number in range(8)]
+    states = [(2, 3, 4) if number == 5 else (0, 1, 2) for number in range(8)]
+    found: list[Status] = []
+
+    def evaluate(number: int) -> None:
+        evaluator = Evaluator(tables[number], states[number], limits=LIMITS._replace(time_limit=20.0), sandbox=sandbox)
+        found.extend(evaluator(CLOCK).status for _ in range(2))
+
+    threads = [threading.Thread(target=evaluate, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sandbox.close()
+    assert found == [Status.OK] * 16
+    assert len(sandbox.runs) == 16 * 6  # three splits, then three rehearsals
+    beside = [
+        (one.task, other.task)
+        for one, other in combinations(sandbox.runs, 2)
+        if one.began < other.ended and other.began < one.ended
+    ]
+    assert [pair for pair in beside if pair[0].table == pair[1].table and _is_true(pair[0]) != _is_true(pair[1])] == []
+    true_runs = [pair for pair in beside if pair[0].table == pair[1].table and _is_true(pair[0])]
+    assert all(set(map(bytes, one.x_train)) == set(map(bytes, other.x_train)) for one, other in true_runs)
+    assert true_runs  # of one split, though
+
+
+def _is_true(task: Task) -> bool:
+    """Whether it holds the labels of its rows, and not permuted ones."""
+    table = next(one for one in (small_table(7), small_table(8)) if one.digest == task.table)
+    label_of = dict(zip(map(bytes, table.x), table.y, strict=True))
+    return [label_of[bytes(row)] for row in task.x_train] == task.y_train.tolist()
