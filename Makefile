@@ -50,6 +50,7 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m pytest -m slow
 	$(RUN) -m benchmarks.env_speed
 	$(RUN) -m benchmarks.env_scores
+	$(RUN) -m benchmarks.choices
 	for study in curves gamma-token gamma generalisation credit wall-time datasci; do \
 		$(RUN) -m benchmarks study $$study --workers 2 || exit 1; \
 	done

@@ -22,7 +22,7 @@ from _kitchen import kitchen_graph
 from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
 from _open import baseline_table, dataset_table, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
-from _speed import scaling_sentence, throughput_table
+from _speed import choices_table, scaling_sentence, throughput_table
 from _studies import STUDY_PICTURES, poad_results, same_policy_results, study_results, unseen_results
 from _tables import arguments, code, episode, info_fields, quoted, table
 from mkdocs.config.defaults import MkDocsConfig
@@ -232,6 +232,7 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "coder": _coder,
     "coding-scores": score_table,
     "data-digests": digest_table,
+    "choices": choices_table,
     "data-exit-codes": exit_codes,
     "data-preprocessing": preprocessing_table,
     "data-sources": source_table,

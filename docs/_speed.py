@@ -9,7 +9,7 @@ from _tables import table
 from benchmarks.environment import RESULTS
 from benchmarks.synthetic import MODELS
 
-__all__ = ["scaling_sentence", "throughput_table"]
+__all__ = ["choices_table", "scaling_sentence", "throughput_table"]
 
 _WORKLOADS = {
     "poad": "POAD, listed actions",
@@ -62,6 +62,17 @@ def throughput_table(_: str) -> str:
 def _kept(loop: dict[str, float]) -> str:
     factor = loop.get("slower_with_kept_memory")
     return "not measured" if factor is None else f"**{factor:.1f}**"
+
+
+def choices_table(_: str) -> str:
+    """Shares of actions with more than one choice."""
+    study = json.loads((RESULTS / "choices.json").read_text(encoding="utf-8"))
+    rows: dict[tuple[str, str], list[str]] = {}
+    for env_id, one in study["ids"].items():
+        rows.setdefault((f"{one['taken']:.0%}", f"{one['listed']:.0%}"), []).append(f"`{env_id}`")
+    head = ("tasks", "random actions with more than one choice", "of the listed actions")
+    lines = [(", ".join(ids), *shares) for shares, ids in rows.items()]
+    return f"{table(head, lines)}\n\nPocket model, {study['episodes']} episodes each: `{study['command']}`."
 
 
 def scaling_sentence(_: str) -> str:

@@ -116,9 +116,17 @@ def _work(chosen: Study, options: Options, pieces: Pieces, workers: int, budget:
             progress.console.print(f"{job}: {'?' if piece is None else job.outcome(piece)}", highlight=False)
 
         seconds = None if budget is None else 60 * budget
-        done = work(listed, pieces, describe_machine(), n_workers=workers, seconds=seconds, watch=watch)
+        done = work(listed, pieces, measured_with(), n_workers=workers, seconds=seconds, watch=watch)
     more = "" if done.in_time else " Time is up; the same command goes on."
     console().print(f"{chosen.name}: {done.n_done} runs done.{more}", highlight=False)
+
+
+def measured_with() -> dict[str, object]:
+    """Return what pieces are measured with; each run has one thread, whatever torch would take here."""
+    import torch  # for its vector units
+
+    torch.set_num_threads(1)
+    return describe_machine()
 
 
 def write_report(chosen: Study, seeds: Sequence[int], pieces: Pieces, folder: Path) -> list[str]:
@@ -135,7 +143,7 @@ def write_report(chosen: Study, seeds: Sequence[int], pieces: Pieces, folder: Pa
     """
     report = chosen.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds}))), pieces)
     about = {"study": chosen.name, "told": chosen.told, "command": f"python -m benchmarks study {chosen.name}"}
-    content = {**about, "measured_with": pieces.machines(), **report.content}
+    content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     written = [write_bytes(folder / f"{chosen.name}.json", f"{text}\n".encode())]
     written += [make(folder / f"{chosen.name}{ending}.png") for ending, make in report.pictures.items()]

@@ -44,8 +44,13 @@ class Pieces:
 
     def machines(self) -> list[dict[str, Any]]:
         """Hardware and versions of all pieces that were found, each once: those of several machines say so."""
-        told = [{k: v for k, v in one["measured"].items() if k != "command"} for one in self._known.values()]
+        apart = ("command", "commit")
+        told = [{k: v for k, v in one["measured"].items() if k not in apart} for one in self._known.values()]
         return [one for number, one in enumerate(told) if one not in told[:number]]
+
+    def commits(self) -> list[str]:
+        """Commits that the pieces were measured at; pieces of before commits were recorded have none."""
+        return sorted({one["measured"]["commit"] for one in self._known.values() if one["measured"].get("commit")})
 
     def _file(self, job: Work) -> dict[str, Any] | None:
         name = job.name
