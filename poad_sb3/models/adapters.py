@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import warnings
@@ -13,17 +14,19 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners import lora
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-from torch import nn
+from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from poad_sb3.errors import ModelError
 
-__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized", "merged"]
+__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized", "merged", "merged_copy"]
 
 DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
 """The paper's adapter. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
 
 _PAPERS_TARGETS = ("q_proj", "v_proj")
+_FUSED_OUT_PROJ = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}
+"""Architectures whose kernels read the weight of `out_proj` directly; peft refuses an adapter there."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
@@ -85,7 +88,15 @@ def _default_targets(base: Any) -> list[str] | str:  # noqa: ANN401 - as above
     known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
     if known is not None and not isinstance(known, str) and leaves.issuperset(known):
         return list(known)
+    if "out_proj" in leaves and base.config.model_type in _FUSED_OUT_PROJ:
+        return sorted(_linear_leaves(base) - {"out_proj"})
     return "all-linear"
+
+
+def _linear_leaves(base: Any) -> set[str]:  # noqa: ANN401 - as above
+    head = base.get_output_embeddings()
+    linear = (name for name, module in base.named_modules() if isinstance(module, nn.Linear) and module is not head)
+    return {name.rpartition(".")[2] for name in linear}
 
 
 def _are_conv1d(base: Any, targets: Any) -> bool:  # noqa: ANN401 - as above
@@ -123,6 +134,23 @@ def merged(base: Any) -> Iterator[None]:  # noqa: ANN401 - as above
     finally:
         for parent, name, layer in replaced:
             parent._modules[name] = layer
+
+
+def merged_copy(network: PeftModel) -> Any:  # noqa: ANN401 - as above
+    """A copy of the model in the CPU's memory, with the adapter merged into its weights.
+
+    Raises:
+        ValueError: If the adapter cannot be merged; of peft, as the next one.
+        RuntimeError: Likewise.
+    """
+    # deepcopy would copy on the model's own device, where there may be no room for a second one.
+    known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
+    known |= {id(one): _on_cpu(one) for one in network.buffers()}
+    return copy.deepcopy(network, known).merge_and_unload(safe_merge=True)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
 def _is_plain_lora(layer: Any) -> bool:  # noqa: ANN401 - as above
