@@ -100,7 +100,8 @@ def export_adapter(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, over
         )
     # "auto" would ask the hub whether the vocabulary has grown; it never does here.
     tensors = get_peft_model_state_dict(network, save_embedding_layers=False)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    # Layers that share a weight share an adapter; safetensors wants tensors of their own.
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in sorted(tensors.items())}
     with _new_folder(folder, about, overwrite) as scratch:
         save_file(tensors, scratch / _ADAPTER, metadata={"format": "pt"})
         written = load_file(scratch / _ADAPTER)

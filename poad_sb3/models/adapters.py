@@ -25,8 +25,14 @@ DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0
 """The paper's adapter. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
 
 _PAPERS_TARGETS = ("q_proj", "v_proj")
-_FUSED_OUT_PROJ = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}
-"""Architectures whose kernels read the weight of `out_proj` directly; peft refuses an adapter there."""
+_TARGETS = {
+    "cpmant": ["project_q", "project_v"],
+    "falcon_mamba": ["in_proj", "x_proj"],
+    "longcat_flash": ["q_b_proj", "kv_b_proj"],
+    "mamba": ["in_proj", "x_proj"],
+    "mamba2": ["in_proj"],
+}
+"""Of architectures whose other products read a layer's weight directly, past an adapter."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
@@ -62,12 +68,29 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - t
         with warnings.catch_warnings():
             # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
-            return get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+            network = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
     except (TypeError, ValueError) as error:
         raise ModelError(
             f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
             f"({str(error)[:300]}). Fix: target_modules that this architecture has, and arguments by peft's own names."
         ) from error
+
+    for first, second in _tied_layers(network):
+        second.lora_A, second.lora_B = first.lora_A, first.lora_B
+    return network
+
+
+def _tied_layers(network: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - as above
+    """Pairs of adapted layers on one base weight, as in Zamba2: the first on each weight, and another one.
+
+    They get one adapter: two could not be merged into one weight.
+    """
+    first: dict[int, Any] = {}
+    for layer in network.modules():
+        if type(layer) is lora.Linear:
+            known = first.setdefault(id(layer.get_base_layer().weight), layer)
+            if known is not layer:
+                yield known, layer
 
 
 def _check_full(base: Any) -> None:  # noqa: ANN401 - as above
@@ -88,15 +111,7 @@ def _default_targets(base: Any) -> list[str] | str:  # noqa: ANN401 - as above
     known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
     if known is not None and not isinstance(known, str) and leaves.issuperset(known):
         return list(known)
-    if "out_proj" in leaves and base.config.model_type in _FUSED_OUT_PROJ:
-        return sorted(_linear_leaves(base) - {"out_proj"})
-    return "all-linear"
-
-
-def _linear_leaves(base: Any) -> set[str]:  # noqa: ANN401 - as above
-    head = base.get_output_embeddings()
-    linear = (name for name, module in base.named_modules() if isinstance(module, nn.Linear) and module is not head)
-    return {name.rpartition(".")[2] for name in linear}
+    return _TARGETS.get(base.config.model_type, "all-linear")
 
 
 def _are_conv1d(base: Any, targets: Any) -> bool:  # noqa: ANN401 - as above
@@ -146,7 +161,12 @@ def merged_copy(network: PeftModel) -> Any:  # noqa: ANN401 - as above
     # deepcopy would copy on the model's own device, where there may be no room for a second one.
     known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
     known |= {id(one): _on_cpu(one) for one in network.buffers()}
-    return copy.deepcopy(network, known).merge_and_unload(safe_merge=True)
+    copied = copy.deepcopy(network, known)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="All adapters are already merged")
+        for _, second in _tied_layers(copied):  # the weight gets the adapter by the first
+            second.merged_adapters = list(second.active_adapters)
+        return copied.merge_and_unload(safe_merge=True)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

@@ -75,12 +75,13 @@ def is_exact(base: Any) -> bool:  # noqa: ANN401 - transformers has no types
 
 
 def adjust_logits(logits: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - transformers configs share no type
-    """What Granite, Cohere and Gemma do to the output of their heads."""
+    """Scale and cap the output of a head, as Granite, Cohere and the Gemma models do."""
     # Each of these is a table as large as the vocabulary: not made where a model does not ask for it.
-    for name, sign in (("logits_scaling", -1), ("logit_scale", 1)):
+    for name, sign in (("logits_scaling", -1), ("logits_mup_width_multiplier", -1), ("logit_scale", 1)):
         scale = getattr(config, name, None)
         logits = logits * scale**sign if scale else logits
-    cap = getattr(config, "final_logit_softcapping", None)
+    caps = (getattr(config, name, None) for name in ("final_logit_softcapping", "logits_soft_cap"))
+    cap = next((cap for cap in caps if cap is not None), None)
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
