@@ -64,15 +64,20 @@ SMALL: dict[str, Any] = {
 longest prompt that is measured."""
 
 _ALTERNATING = ["linear_attention", "full_attention"] * 2
+_ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 _HEADS = {"head_dim": 8, "num_key_value_heads": 2}
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8}
 SPECIAL: dict[str, dict[str, Any]] = {
     "bailing_hybrid": {"layer_group_size": 2},
     "bamba": {**_MAMBA, "attn_layer_indices": [1, 3]},
     "codegen": {"rotary_dim": 4},
-    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"] * 2},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": _ROPE, "sliding_attention": _ROPE}},
+    "cpmant": {"init_std": 0.02},
     "dbrx": {"attn_config": {"kv_n_heads": 2}, "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 48}},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "deepseek_v4": {"num_key_value_heads": 1, "o_groups": 2, "o_lora_rank": 16, "qk_rope_head_dim": 4},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "falcon_h1": {**_MAMBA, "mamba_d_ssm": 64, "mamba_d_state": 16},
     "gemma3n_text": {"num_kv_shared_layers": 0, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "gptj": {"rotary_dim": 4},

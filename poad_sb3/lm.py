@@ -44,6 +44,7 @@ from poad_sb3.models.head import (
     gathered_logits,
     vocabulary_statistics,
 )
+from poad_sb3.models.last_layer import decoder_of
 from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.models.passes import decoder_pass, passes_of
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
@@ -318,7 +319,7 @@ class LanguageModel(nn.Module):
         self._require_room(max(map(len, prompts)))
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
-        if self.like_llama and self.base.device.type == "cpu" and can_be_written_out(self.base.get_decoder()):
+        if self.like_llama and self.base.device.type == "cpu" and can_be_written_out(decoder_of(self.base)):
             return LlamaDecoding(self.base, prompts)
         return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
 

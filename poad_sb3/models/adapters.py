@@ -27,12 +27,13 @@ DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0
 _PAPERS_TARGETS = ("q_proj", "v_proj")
 _TARGETS = {
     "cpmant": ["project_q", "project_v"],
+    "deepseek_v4": ["q_b_proj", "kv_proj"],
     "falcon_mamba": ["in_proj", "x_proj"],
     "longcat_flash": ["q_b_proj", "kv_b_proj"],
     "mamba": ["in_proj", "x_proj"],
     "mamba2": ["in_proj"],
 }
-"""Of architectures whose other products read a layer's weight directly, past an adapter."""
+"""Of architectures that read the weight of another linear layer past an adapter, or have grouped ones."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
@@ -68,6 +69,8 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - t
         with warnings.catch_warnings():
             # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            if not {"rank_pattern", "alpha_pattern"} & set(settings):  # peft's own, for experts without an adapter
+                warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
             network = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
     except (TypeError, ValueError) as error:
         raise ModelError(

@@ -24,6 +24,7 @@ from torch import Tensor
 from poad_sb3.errors import ModelError
 from poad_sb3.models.adapters import is_quantized, merged
 from poad_sb3.models.decoding import CachedDecoding, Decoding, LlamaDecoding
+from poad_sb3.models.last_layer import decoder_of
 from poad_sb3.models.packing import TokenIds, TokenRow
 from poad_sb3.models.token_pass import can_be_written_out
 
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")
 _LONGEST_REACH = 128
 _EXACT, _ROUNDED = 1e-4, 0.05
@@ -80,7 +82,7 @@ def adjust_logits(logits: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - tran
     for name, sign in (("logits_scaling", -1), ("logits_mup_width_multiplier", -1), ("logit_scale", 1)):
         scale = getattr(config, name, None)
         logits = logits * scale**sign if scale else logits
-    caps = (getattr(config, name, None) for name in ("final_logit_softcapping", "logits_soft_cap"))
+    caps = (getattr(config, name, None) for name in _SOFT_CAPS)
     cap = next((cap for cap in caps if cap is not None), None)
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -149,7 +151,7 @@ def check_model(
     caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
     like_llama = packs and caches and is_exact(base)  # in 16 bits a pass of another shape rounds in its own way
     with merged(base) if like_llama else nullcontext():  # as where it is used
-        like_llama = like_llama and can_be_written_out(base.get_decoder())
+        like_llama = like_llama and can_be_written_out(decoder_of(base))
         like_llama = like_llama and _agrees(partial(_cache_error, written_out), tokens, hidden_states, tolerance)
     return Abilities(hidden.shape[-1], apart, packs, caches, like_llama)
 
@@ -175,7 +177,7 @@ def plain_hidden(base: Any) -> Tensor:  # noqa: ANN401 - as above
     """What a model says at the probe before anything is done to it."""
     ids = torch.tensor([probe_row(base).tokens], device=base.device)
     try:
-        hidden: Tensor = base.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
+        hidden: Tensor = decoder_of(base)(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
     except Exception:  # what cannot be asked is told by `check_model`
         return torch.zeros(0)
     return hidden
