@@ -33,6 +33,7 @@ from poad_sb3.export_folder import new_folder, write_manifest
 from poad_sb3.hub import push
 from poad_sb3.lm import Check
 from poad_sb3.models.adapters import is_quantized, merged_copy
+from poad_sb3.models.check import is_exact
 from poad_sb3.models.sources import ModelFactory, no_progress_bars
 from poad_sb3.pocket import model_path
 from poad_sb3.policies import LLMPolicy
@@ -256,7 +257,7 @@ def _merged(network: Any) -> Any:  # noqa: ANN401 - a model of transformers or p
 
 def _require_agreement(policy: LLMPolicy, written: Any, check: Check) -> None:  # noqa: ANN401 - as above
     error = export_error(policy.lm, written)
-    tolerance = EXPORT_TOLERANCE if policy.lm.is_exact else ROUNDED_TOLERANCE
+    tolerance = EXPORT_TOLERANCE if is_exact(policy.lm.base) else ROUNDED_TOLERANCE
     if error < tolerance:
         return
     message = (
