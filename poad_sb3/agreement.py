@@ -249,8 +249,8 @@ def _prompts(lm: LanguageModel) -> tuple[list[TokenIds], list[int]]:
 
 
 def _trie(pool: Sequence[int], end: int) -> ActionTrie:
-    one, two, three, four, five = pool[:5]
-    return build_trie(((one, two, three, end), (one, two, end), (one, four, end), (five, end)))
+    one, two = pool[0], pool[-1]
+    return build_trie(((one, one, two, end), (one, one, end), (one, two, end), (two, end)))
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from toy import make_agent, randomise
+from toy import make_agent, randomise, save_small_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
@@ -156,6 +156,11 @@ def test_measuring_leaves_model_and_random_numbers_as_they_were() -> None:
     assert measure(lm).agrees(is_exact=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in lm.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_few_words_are_enough(tmp_path: Path) -> None:
+    folder = save_small_model(tmp_path / "small", words=("<unk>", "red", "wait", "<end>"))
+    assert examine_model(folder).verdict == "agrees"
 
 
 def test_the_doctor_prints_the_figures(tiny: Callable[[str], str]) -> None:
