@@ -58,6 +58,7 @@ bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
 	$(RUN) -m benchmarks.scaling
 	$(RUN) -m benchmarks.overlap
 	$(RUN) -m benchmarks.pocket_coder
+	$(RUN) -m benchmarks.architectures
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import _root  # noqa: F401 - what is imported below needs it
+from _architectures import architecture_table, refused_table
 from _bad import BAD_TABLES
 from _data import digest_table, exit_codes, preprocessing_table, source_table
 from _families import FAMILIES, make, rows_of
@@ -226,6 +227,8 @@ def _coder(_: str) -> str:
 _GENERATORS: dict[str, Callable[[str], str]] = {
     "after-failure": _after_failure,
     "agents": agent_table,
+    "architectures": architecture_table,
+    "architectures-refused": refused_table,
     "arguments": arguments,
     "baselines": baseline_table,
     "checks": _checks,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from enum import Enum
@@ -22,14 +23,17 @@ from peft.utils import get_peft_model_state_dict
 from peft.utils.other import AuxiliaryTrainingWrapper
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.base_class import BaseAlgorithm
-from torch import Tensor, nn
+from torch import Tensor
 
+from poad_sb3.agreement import EXPORT_TOLERANCE, ROUNDED_TOLERANCE, export_error
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.errors import ExportError
 from poad_sb3.export_card import About, Kind, model_card
 from poad_sb3.export_folder import new_folder, write_manifest
 from poad_sb3.hub import push
-from poad_sb3.models.adapters import is_quantized
+from poad_sb3.lm import Check
+from poad_sb3.models.adapters import is_quantized, merged_copy
+from poad_sb3.models.check import is_exact
 from poad_sb3.models.sources import ModelFactory, no_progress_bars
 from poad_sb3.pocket import model_path
 from poad_sb3.policies import LLMPolicy
@@ -58,7 +62,12 @@ class Export(NamedTuple):
 
 
 def export_policy(
-    model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, merge: bool = False, overwrite: bool = False
+    model: BaseAlgorithm | LLMPolicy,
+    folder: str | Path,
+    *,
+    merge: bool = False,
+    overwrite: bool = False,
+    check: Check | str | None = None,
 ) -> Export:
     """Write a policy's language model for use with transformers (and peft) alone; see the two kinds below.
 
@@ -67,11 +76,14 @@ def export_policy(
         folder: The folder to make. It comes whole or not at all.
         merge: Merge the adapter into the weights of the base model instead of writing the adapter.
         overwrite: Replace an earlier export.
+        check: Response to a merged model with other log-probabilities, `"error"` or `"warn"`; the policy's by default.
 
     Raises:
         ExportError: If it cannot be exported, or the folder cannot be written; nothing has changed then.
     """
-    return (export_merged if merge else export_adapter)(model, folder, overwrite=overwrite)
+    if merge:
+        return export_merged(model, folder, overwrite=overwrite, check=check)
+    return export_adapter(model, folder, overwrite=overwrite)
 
 
 def export_adapter(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, overwrite: bool = False) -> Export:
@@ -89,7 +101,8 @@ def export_adapter(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, over
         )
     # "auto" would ask the hub whether the vocabulary has grown; it never does here.
     tensors = get_peft_model_state_dict(network, save_embedding_layers=False)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    # Layers that share a weight share an adapter; safetensors wants tensors of their own.
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in sorted(tensors.items())}
     with _new_folder(folder, about, overwrite) as scratch:
         save_file(tensors, scratch / _ADAPTER, metadata={"format": "pt"})
         written = load_file(scratch / _ADAPTER)
@@ -100,14 +113,21 @@ def export_adapter(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, over
     return _export(folder, about, len(tensors))
 
 
-def export_merged(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, overwrite: bool = False) -> Export:
+def export_merged(
+    model: BaseAlgorithm | LLMPolicy,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    check: Check | str | None = None,
+) -> Export:
     """Write a model folder whose weights are those of the base model with the adapter merged in.
 
     The live model stays as it is: the adapter is merged into a copy in the CPU's memory, the only one at any time. A
     model without an adapter is written from where it is.
 
     Raises:
-        ExportError: As `export_policy`; and if the base model is quantised, or ties embeddings that were adapted.
+        ExportError: As `export_policy`; if the base model is quantised, or ties embeddings that were adapted; and if
+            the written model gives other log-probabilities than the policy, unless `check` is `"warn"`.
     """
     policy, about = _about(model, Kind.MERGED)
     _require_mergeable(policy.lm.network)
@@ -126,6 +146,8 @@ def export_merged(model: BaseAlgorithm | LLMPolicy, folder: str | Path, *, overw
         with no_progress_bars():
             written = kind.from_pretrained(scratch, dtype="auto")
         _require_same(expected, _digests(written.state_dict()))
+        _require_agreement(policy, written, Check(check or policy.check))
+        del written
         _write_rest(scratch, policy, about)
     return _export(folder, about, len(expected))
 
@@ -224,11 +246,8 @@ def _merged(network: Any) -> Any:  # noqa: ANN401 - a model of transformers or p
         shallow = copy.copy(network)
         shallow.config = copy.deepcopy(network.config)  # saving notes the dtype in it
         return shallow
-    # deepcopy would copy on the model's own device, where there may be no room for a second one.
-    known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
-    known |= {id(one): _on_cpu(one) for one in network.buffers()}
     try:
-        return copy.deepcopy(network, known).merge_and_unload(safe_merge=True)
+        return merged_copy(network)
     except (ValueError, RuntimeError) as error:
         raise ExportError(
             f"Expected an adapter that can be merged; got {str(error)[:300]}. "
@@ -236,8 +255,19 @@ def _merged(network: Any) -> Any:  # noqa: ANN401 - a model of transformers or p
         ) from error
 
 
-def _on_cpu(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True)
+def _require_agreement(policy: LLMPolicy, written: Any, check: Check) -> None:  # noqa: ANN401 - as above
+    error = export_error(policy.lm, written)
+    tolerance = EXPORT_TOLERANCE if is_exact(policy.lm.base) else ROUNDED_TOLERANCE
+    if error < tolerance:
+        return
+    message = (
+        f"Expected a merged model with the policy's log-probabilities within {tolerance}; those of "
+        f"{policy.lm.base.config.model_type} differ by {error:.2g}. Fix: export the adapter, or pass check='warn' "
+        "(poad export --merge --check warn)."
+    )
+    if check is Check.ERROR:
+        raise ExportError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 # ---------------------------------------------------------------------- what is written

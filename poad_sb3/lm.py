@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from poad_sb3.errors import ModelError
 from poad_sb3.models.adapters import DEFAULT_LORA, adapt, fingerprint, merged
 from poad_sb3.models.check import (
+    Check,
     adjust_logits,
     agrees_when_trimmed,
     check_checkpointing,
@@ -43,6 +44,7 @@ from poad_sb3.models.head import (
     gathered_logits,
     vocabulary_statistics,
 )
+from poad_sb3.models.last_layer import decoder_of
 from poad_sb3.models.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.models.passes import decoder_pass, passes_of
 from poad_sb3.models.sources import ModelFactory, ModelSource, context_length, load
@@ -53,7 +55,7 @@ CACHED_PER_FORWARD = 8
 """Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
 little more for many texts than for one, and without gradients a token takes little memory."""
 
-__all__ = ["CACHED_PER_FORWARD", "DEFAULT_LORA", "CriticTrunk", "LanguageModel", "TokenRow"]
+__all__ = ["CACHED_PER_FORWARD", "DEFAULT_LORA", "Check", "CriticTrunk", "LanguageModel", "TokenRow"]
 
 
 class CriticTrunk(StrEnum):
@@ -81,10 +83,12 @@ class LanguageModel(nn.Module):
         critic_trunk: See `CriticTrunk`. With `lora=None`, `"frozen"` keeps a second copy of the weights.
         prompt: How a prompt is made of an observation, see `poad_sb3.prompts.prompt_template`.
         max_tokens_per_forward: Bound on rows x padded length of one pass; memory follows it, results do not.
+        check: Response to an architecture that is not scored as it scores itself: `"error"` or `"warn"`.
         device: Where a quantised base is loaded.
 
     Raises:
-        ModelError: If the model cannot be loaded as asked, has no end token, or the adapter does not fit it.
+        ModelError: If the model cannot be loaded as asked, is not scored as it scores itself, has no end token, or the
+            adapter does not fit it.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class LanguageModel(nn.Module):
         critic_trunk: CriticTrunk | str = CriticTrunk.FROZEN,
         prompt: PromptSpec = "auto",
         max_tokens_per_forward: int = 1024,
+        check: Check | str = Check.ERROR,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
@@ -107,6 +112,8 @@ class LanguageModel(nn.Module):
             raise ModelError(f"Expected max_tokens_per_forward >= 1; got {max_tokens_per_forward}. Fix: try 1024.")
         if critic_trunk not in list(CriticTrunk):
             raise ModelError(f"Expected critic_trunk to be one of {[*map(str, CriticTrunk)]}; got {critic_trunk!r}.")
+        if check not in list(Check):
+            raise ModelError(f"Expected check to be one of {[*map(str, Check)]}; got {check!r}.")
         self.max_tokens_per_forward = max_tokens_per_forward
         self.critic_trunk = CriticTrunk(critic_trunk)
         self.source = ModelSource(
@@ -125,11 +132,10 @@ class LanguageModel(nn.Module):
         self.eval()
         self.is_exact = is_exact(base)
         # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
-        self.packs_trees, self.trims, self.hidden_size = True, False, 0
+        self.apart, self.packs_trees, self.trims, self.hidden_size = False, True, False, 0
         self._recomputes: list[nn.Module] = []
-        self.hidden_size, self.packs_trees, self.caches, self.like_llama = check_model(
-            self.base, self.hidden_states, self.vocabulary_logits, self.source.name
-        )
+        found = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, Check(check))
+        self.hidden_size, self.apart, self.packs_trees, self.caches, self.like_llama = found
         self.trims = self.packs_trees and agrees_when_trimmed(self.base, self.hidden_states, self._trimming)
         if as_it_was is not None:
             frozen = partial(self.hidden_states, frozen=True)
@@ -142,6 +148,11 @@ class LanguageModel(nn.Module):
     def base(self) -> Any:  # noqa: ANN401 - transformers has no types
         """The transformers model; an adapter is inside its layers."""
         return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network
+
+    def read_apart(self) -> None:
+        """Give up merged rows, batches and caches: every position that is read gets a plain pass of its own."""
+        self.apart = True
+        self.packs_trees = self.caches = self.like_llama = self.trims = False
 
     # ------------------------------------------------------------------ text and tokens
 
@@ -163,7 +174,7 @@ class LanguageModel(nn.Module):
 
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
         """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
-        for groups in passes_of(self._groups(rows), self.max_tokens_per_forward):
+        for groups in passes_of(self._groups(rows), 1 if self.apart else self.max_tokens_per_forward):
             yield [index for group in groups for index in group.rows]
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
@@ -179,7 +190,7 @@ class LanguageModel(nn.Module):
         Returns:
             `[total reads, hidden_size]` in the order of the rows and their reads.
         """
-        if not self.packs_trees and any(row.parents for row in rows):
+        if (self.apart and not _is_one_read(rows)) or (not self.packs_trees and any(row.parents for row in rows)):
             return self._hidden_states_unpacked(rows, frozen=frozen)
         parts: list[Tensor] = [torch.empty(0)] * len(rows)
         # A chunk is one pass, but where its rows could be merged further than among all rows, and padding grew.
@@ -203,7 +214,7 @@ class LanguageModel(nn.Module):
             self.trims = False
 
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
-        """The same, with every read as an ordinary sequence of its own: for models that see more than the mask."""
+        """Hidden states with every read as an ordinary sequence: for models that see more than the mask."""
         plain = [path_to(row, read) for row in rows for read in row.reads]
         parts: list[Tensor] = [torch.empty(0)] * len(plain)
         for chunk in self.chunks(plain):
@@ -308,7 +319,7 @@ class LanguageModel(nn.Module):
         self._require_room(max(map(len, prompts)))
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
-        if self.like_llama and self.base.device.type == "cpu" and can_be_written_out(self.base.get_decoder()):
+        if self.like_llama and self.base.device.type == "cpu" and can_be_written_out(decoder_of(self.base)):
             return LlamaDecoding(self.base, prompts)
         return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
 
@@ -358,6 +369,11 @@ class LanguageModel(nn.Module):
                 f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
                 "Fix: shorten the observation, or use a model with a longer context."
             )
+
+
+def _is_one_read(rows: Sequence[TokenRow]) -> bool:
+    """Whether rows are a single sequence that is read at its end."""
+    return len(rows) == 1 and rows[0].parents is None and rows[0].reads == (len(rows[0].tokens) - 1,)
 
 
 def _other_ends(base: Any) -> list[int]:  # noqa: ANN401 - as above

@@ -19,6 +19,7 @@ from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3 import presets
+from poad_sb3.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.buffers import TokenRolloutBuffer
 from poad_sb3.checks import check_arguments
 from poad_sb3.choosers import AUTO, ActionSampling, member
@@ -37,8 +38,6 @@ __all__ = ["LLMOnPolicyAlgorithm"]
 
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
 
-_RATIO_TOLERANCE, _ROUNDED_TOLERANCE = 1e-4, 0.5
-"""Of the first ratio of an update: in float32, and in 16 bits or less, where batches of another shape round apart."""
 _ACTING = (
     "action_sampling",
     "candidate_normalization",
@@ -103,7 +102,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: Arguments of the policy, see `LLMPolicy`: `model`, `revision`, `lora`, `dtype`, `quantization`,
             `attn_implementation`, `gradient_checkpointing`, `critic_trunk`, `prompt`, `critic_arch`,
-            `max_tokens_per_forward`. Without a `model`, or with `model="auto"`, it is the pocket coder for an
+            `max_tokens_per_forward`, `check`. Without a `model`, or with `model="auto"`, it is the pocket coder for an
             environment whose actions are code, else the pocket model.
         verbose: 0 silent, 1 information.
         seed: Seed of everything random.
@@ -423,11 +422,11 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
 
 def _warn_if_off_policy(error: float, is_exact: bool) -> None:
     """The first ratio of an update is 1 where what was sampled is what is optimised."""
-    tolerance = _RATIO_TOLERANCE if is_exact else _ROUNDED_TOLERANCE
+    tolerance = RATIO_TOLERANCE if is_exact else ROUNDED_TOLERANCE
     if not error < tolerance:
         warnings.warn(
             f"Expected the first ratio of the update to be 1 within {tolerance}; it is off by {error:.2g}: the "
-            "model scores an action differently when acting and when learning. Fix: report the model's architecture.",
+            "model scores an action differently when acting and when learning. Fix: run `poad doctor MODEL`.",
             RuntimeWarning,
             stacklevel=3,
         )

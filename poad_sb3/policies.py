@@ -14,12 +14,13 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
+from poad_sb3.agreement import require_agreement
 from poad_sb3.candidates import TokenIds
 from poad_sb3.choosers import ActionSampling, FreeChooser, make_chooser
 from poad_sb3.critic import TokenCritic
 from poad_sb3.errors import ObservationError
 from poad_sb3.generation import Limits
-from poad_sb3.lm import DEFAULT_LORA, CriticTrunk, LanguageModel, TokenRow
+from poad_sb3.lm import DEFAULT_LORA, Check, CriticTrunk, LanguageModel, TokenRow
 from poad_sb3.models.sources import ModelFactory
 from poad_sb3.observations import merge_admissible, parse_observation, without_lists
 from poad_sb3.paths import TokenPath
@@ -39,6 +40,7 @@ MODEL_SETTINGS = (
     "attn_implementation",
     "prompt",
     "max_tokens_per_forward",
+    "check",
 )
 """Arguments that say which language model it is and how it reads, for every kind of policy."""
 
@@ -68,6 +70,7 @@ class LLMPolicy(BasePolicy):
         critic_arch: Hidden widths of the critic (the paper's by default).
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         max_tokens_per_forward: See `LanguageModel`.
+        check: `"error"`: refuse an architecture whose update does not reproduce its own sampling; `"warn"`: train it.
         action_sampling: How an action is sampled, see `ActionSampling`.
         candidate_normalization: N(a) of `"candidates"`, see `Normalization`.
         paper_mode: See `CandidateChooser`.
@@ -104,6 +107,7 @@ class LLMPolicy(BasePolicy):
         critic_arch: Sequence[int] = (1024, 512),
         critic_lr_schedule: Schedule | None = None,
         max_tokens_per_forward: int = 1024,
+        check: Check | str = Check.ERROR,
         action_sampling: ActionSampling | str = ActionSampling.TRIE,
         candidate_normalization: Normalization | str = Normalization.WORD,
         paper_mode: bool = False,
@@ -128,6 +132,7 @@ class LLMPolicy(BasePolicy):
             "critic_trunk": str(critic_trunk),
             "prompt": prompt,
             "max_tokens_per_forward": max_tokens_per_forward,
+            "check": str(check),
         }
         self._settings = {
             **of_model,
@@ -142,6 +147,8 @@ class LLMPolicy(BasePolicy):
             "stop": tuple(stop),
         }
         self.lm = LanguageModel(**of_model, device=device)
+        self.check = Check(check)
+        require_agreement(self.lm, self.check)
         self.critic = TokenCritic(self.lm.hidden_size, critic_arch)
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
         critic_schedule = critic_lr_schedule or lr_schedule

@@ -26,6 +26,7 @@ __all__ = [
     "decision_row",
     "prepare",
     "tokenise",
+    "tree_row",
     "value_row",
 ]
 
@@ -81,12 +82,12 @@ def prepare(lm: LanguageModel, question: Question, normalization: Normalization 
     except ValueError as error:
         raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
     if normalization is None:
-        return Prepared(prompt, trie, _tree_row(prompt, trie.tree))
+        return Prepared(prompt, trie, tree_row(prompt, trie.tree))
     pairs = zip(question.actions, trie.sequences, strict=True)
     tree, mixture = build_mixture(trie, [normalization.of(text, ids) for text, ids in pairs])
     if len(trie.sequences) == 1:  # nothing to decide
         return Prepared(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
-    return Prepared(prompt, trie, _tree_row(prompt, tree)._replace(mixture=mixture))
+    return Prepared(prompt, trie, tree_row(prompt, tree)._replace(mixture=mixture))
 
 
 def tokenise(lm: LanguageModel, question: Question) -> tuple[TokenIds, tuple[TokenIds, ...]]:
@@ -108,7 +109,8 @@ def tokenise(lm: LanguageModel, question: Question) -> tuple[TokenIds, tuple[Tok
     return lm.prompt_ids(question, reserve=max(map(len, words), default=1)), tuple(words)
 
 
-def _tree_row(prompt: TokenIds, tree: TokenTree) -> DecisionRow:
+def tree_row(prompt: TokenIds, tree: TokenTree) -> DecisionRow:
+    """Row of a prompt and a tree of actions behind it, which reads every branch point."""
     start = len(prompt)
     parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
     reads = tuple(start + position for position, _ in tree.queries)

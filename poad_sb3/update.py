@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from poad_sb3.buffers import TokenRolloutBuffer
-from poad_sb3.decisions import Reference, Slots, Taken, taken_log_probs
+from poad_sb3.decisions import Taken
 from poad_sb3.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
-from poad_sb3.models.packing import moved
-from poad_sb3.paths import DecisionRow, TokenPath
+from poad_sb3.paths import TokenPath
 from poad_sb3.policies import LLMPolicy
 from poad_sb3.rollouts import CreditLevel, TokenRolloutSamples
-from poad_sb3.rows import decision_row
+from poad_sb3.scoring import taken_by_chunk
 
 __all__ = ["UpdateSettings", "update"]
 
@@ -152,7 +151,7 @@ def _backward(
         features: Frozen-trunk features before each decision, `[D, hidden]`, for the divergence from the base model.
     """
     log_prob, entropy, base_kl = torch.empty_like(old), torch.empty_like(old), torch.zeros_like(old)
-    for taken, units, of in _taken_by_chunk(policy, paths, old.device, settings.credit_level, features):
+    for taken, units, of in taken_by_chunk(policy.lm, paths, old.device, settings.credit_level, features):
         new = _sum_in(taken.log_prob, of, len(units))
         entropies = _unit_entropies(taken, of, len(units), settings.credit_level)
         loss = clipped_policy_loss(new, old[units], advantages[units], settings.clip_range).sum()
@@ -166,31 +165,6 @@ def _backward(
     return _Scored(log_prob, entropy, base_kl)
 
 
-def _taken_by_chunk(
-    policy: LLMPolicy, paths: Sequence[TokenPath], device: torch.device, level: CreditLevel, features: Tensor | None
-) -> Iterator[tuple[Taken, Tensor, Tensor]]:
-    """What was chosen at the decisions of some paths, chunk by chunk.
-
-    Yields:
-        The decisions of the chunk, its units of credit, and which of these each decision belongs to.
-    """
-    children = [decision.children for path in paths for decision in path.decisions]
-    rows, slots, unit = _share_rows(paths, level)
-    for chunk in policy.lm.chunks([row.row for row in rows]):
-        # All of this is known on the host: nothing waits for the device.
-        place = torch.full((len(rows),), -1)
-        place[chunk] = torch.arange(len(chunk))
-        here = (place[slots.row] >= 0).nonzero().squeeze(-1)
-        among = (place[slots.row[here]], slots.decision[here], slots.choice[here])
-        reference = None
-        if features is not None:
-            reference = Reference(features[moved(here, device)], [children[which] for which in here.tolist()])
-        on_device = Slots(*(moved(part, device) for part in among))
-        taken = taken_log_probs(policy.lm, [rows[index] for index in chunk], on_device, reference)
-        units, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
-        yield taken, moved(units, device), moved(of, device)
-
-
 @torch.no_grad()
 def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer, level: CreditLevel) -> float:
     """Replace the log-probabilities stored at sampling; the largest error of a ratio that they would have caused."""
@@ -199,7 +173,7 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer, level: CreditLev
     if not len(sampled):
         return 0.0
     again = torch.empty_like(sampled)
-    for taken, units, of in _taken_by_chunk(policy, rollout.paths, sampled.device, level, None):
+    for taken, units, of in taken_by_chunk(policy.lm, rollout.paths, sampled.device, level, None):
         again[units] = _sum_in(taken.log_prob, of, len(units))
     rollout.old_log_prob[rollout.is_decision] = again
     return float((again - sampled).exp().sub(1).abs().max())
@@ -218,25 +192,6 @@ def _unit_entropies(taken: Taken, of: Tensor, n_units: int, level: CreditLevel) 
         return _sum_in(taken.entropy, of, n_units)
     counts = _sum_in(torch.ones_like(taken.entropy), of, n_units)
     return _sum_in(taken.action_entropy, of, n_units) / counts
-
-
-def _share_rows(paths: Sequence[TokenPath], level: CreditLevel) -> tuple[list[DecisionRow], Slots, Tensor]:
-    """Distinct rows of the paths, where each decision is found among them, and the unit of credit it belongs to."""
-    number: dict[DecisionRow, int] = {}
-    slots: list[tuple[int, int, int]] = []
-    units: list[int] = []
-    n_units = 0
-    for path in paths:
-        row = decision_row(path)
-        if row is None:
-            continue
-        index = number.setdefault(row, len(number))
-        nodes = range(len(path.decisions)) if path.tree is None else path.tree.nodes
-        slots += [(index, node, decision.choice) for node, decision in zip(nodes, path.decisions, strict=True)]
-        of_token = range(n_units, n_units + len(path.decisions))
-        units += of_token if level == CreditLevel.TOKEN else [n_units] * len(path.decisions)
-        n_units = units[-1] + 1
-    return list(number), Slots(*torch.tensor(slots).unbind(1)), torch.tensor(units)
 
 
 def _value_step(policy: LLMPolicy, batch: TokenRolloutSamples, settings: UpdateSettings, log: _Log) -> None:

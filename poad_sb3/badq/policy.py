@@ -19,7 +19,7 @@ from poad_sb3.badq.tree import QuestionTree, question_tree
 from poad_sb3.candidates import sample_index
 from poad_sb3.choosers import Chooser, Chosen, each_rng, member
 from poad_sb3.critic import FeatureWhitening, TokenCritic
-from poad_sb3.lm import DEFAULT_LORA, LanguageModel
+from poad_sb3.lm import DEFAULT_LORA, Check, LanguageModel
 from poad_sb3.losses import segment_log_softmax
 from poad_sb3.models.sources import ModelFactory
 from poad_sb3.observations import parse_observation
@@ -180,6 +180,7 @@ class BADQPolicy(LLMPolicy):
         prompt: See `LLMPolicy`.
         critic_arch: Hidden widths of the head.
         max_tokens_per_forward: See `LanguageModel`.
+        check: `"error"`: refuse an architecture whose update does not reproduce its own sampling; `"warn"`: train it.
         cache_size: Questions whose features are kept; each takes hidden size x edges x 4 bytes.
         soft: Whether values and policy are the soft ones.
         beta: Temperature of the soft ones.
@@ -211,6 +212,7 @@ class BADQPolicy(LLMPolicy):
         prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (256, 256),
         max_tokens_per_forward: int = 1024,
+        check: Check | str = Check.ERROR,
         cache_size: int = 4096,
         soft: bool = False,
         beta: float = 0.05,
@@ -241,6 +243,7 @@ class BADQPolicy(LLMPolicy):
             prompt=prompt,
             critic_arch=critic_arch,
             max_tokens_per_forward=max_tokens_per_forward,
+            check=check,
             device=device,
         )
         settings: dict[str, Any] = {

@@ -139,6 +139,10 @@ def export(
         bool, typer.Option("--merge", help="Merge the adapter into the base model, and write the whole.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    check: Annotated[
+        str | None,
+        typer.Option(help="error or warn: what to do if the merged model gives other log-probabilities."),
+    ] = None,
     push: Annotated[
         str | None, typer.Option(metavar="USER/REPO", help="Then upload it to this repository of the hub.")
     ] = None,
@@ -149,7 +153,17 @@ def export(
     require_llm()
     from poad_sb3.cli.export import export_run
 
-    export_run(console(), source, folder, settings or (), merge=merge, overwrite=overwrite, repo_id=push, public=public)
+    export_run(
+        console(),
+        source,
+        folder,
+        settings or (),
+        merge=merge,
+        overwrite=overwrite,
+        check=check,
+        repo_id=push,
+        public=public,
+    )
 
 
 @app.command()
@@ -171,10 +185,16 @@ def presets(
 
 @app.command()
 def doctor(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A folder with a model: measure that instead of the machine.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
 ) -> None:
-    """Say what this machine can do, and the largest model that can be trained on it."""
+    """Show what this machine can do, or how well training reproduces a model."""
     require_llm()
-    from poad_sb3.cli.doctor import show_diagnosis
+    from poad_sb3.cli.doctor import show_diagnosis, show_model
 
-    show_diagnosis(console(), as_json=as_json)
+    if model is None:
+        show_diagnosis(console(), as_json=as_json)
+    else:
+        show_model(console(), model, as_json=as_json)

@@ -10,11 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs.errors import install_command
+from poad_sb3.agreement import examine_model
+from poad_sb3.cli.common import fail
 from poad_sb3.doctor import MARGIN, Attention, Device, Diagnosis, Machine, diagnose, plain
+from poad_sb3.errors import PoadError
 from poad_sb3.fitting import WAYS, Choice, Fit
 from poad_sb3.memory import TrainingSettings
 
-__all__ = ["show_diagnosis"]
+__all__ = ["show_diagnosis", "show_model"]
 
 _GB = 1e9
 _WIDTH = 80
@@ -46,6 +49,33 @@ def show_diagnosis(console: Console, *, as_json: bool = False) -> None:
     _show_facts(narrow, diagnosis.machine)
     _show_fits(narrow, diagnosis)
     console.print(Text.assemble("\n", _verdict(diagnosis)), soft_wrap=True)  # one line, to be copied
+
+
+def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
+    """Measure how well training reproduces a model, and show the figures.
+
+    Args:
+        console: Where to.
+        model: `"pocket"`, a folder or an id of the hub.
+        as_json: The figures as JSON.
+    """
+    try:
+        found = examine_model(model)
+    except PoadError as error:
+        fail(str(error))
+    if as_json:
+        console.print(json.dumps(found.to_dict(), indent=1), markup=False, highlight=False, soft_wrap=True)
+        return
+    export = found.export_problem if found.export is None else f"{found.export:.1e}"
+    lines = (
+        f"architecture         {found.architecture}",
+        f"ratio error          {found.ratio:.1e}",
+        f"log-prob error       {found.log_prob:.1e}",
+        f"merged export error  {export}",
+        f"passes               {found.passes}",
+        f"verdict              {found.verdict}",
+    )
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 # ---------------------------------------------------------------------- facts

@@ -25,6 +25,7 @@ def export_run(
     *,
     merge: bool,
     overwrite: bool,
+    check: str | None,
     repo_id: str | None,
     public: bool,
 ) -> None:
@@ -37,6 +38,7 @@ def export_run(
         settings: NAME=VALUE of `policy_kwargs`, over those of the checkpoint: a base model that has moved.
         merge: Merge the adapter into the base model.
         overwrite: Replace an earlier export.
+        check: Response to a merged model with other log-probabilities; that of the checkpoint if None.
         repo_id: Repository on the hub to upload to.
         public: Whether everybody may see it.
     """
@@ -46,7 +48,7 @@ def export_run(
     checkpoint, _ = found(source)
     try:
         model = _load(checkpoint, moved)
-        exported = export_policy(model, folder, merge=merge, overwrite=overwrite)
+        exported = export_policy(model, folder, merge=merge, overwrite=overwrite, check=check)
     except (PoadError, OSError, ValueError, TypeError) as error:
         fail(str(error))
     _show(console, exported)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import warnings
@@ -13,17 +14,26 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners import lora
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
-from torch import nn
+from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from poad_sb3.errors import ModelError
 
-__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized", "merged"]
+__all__ = ["DEFAULT_LORA", "adapt", "fingerprint", "is_quantized", "merged", "merged_copy"]
 
 DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
 """The paper's adapter. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
 
 _PAPERS_TARGETS = ("q_proj", "v_proj")
+_TARGETS = {
+    "cpmant": ["project_q", "project_v"],
+    "deepseek_v4": ["q_b_proj", "kv_proj"],
+    "falcon_mamba": ["in_proj", "x_proj"],
+    "longcat_flash": ["q_b_proj", "kv_b_proj"],
+    "mamba": ["in_proj", "x_proj"],
+    "mamba2": ["in_proj"],
+}
+"""Of architectures that read the weight of another linear layer past an adapter, or have grouped ones."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
@@ -59,12 +69,31 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - t
         with warnings.catch_warnings():
             # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
-            return get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+            if not {"rank_pattern", "alpha_pattern"} & set(settings):  # peft's own, for experts without an adapter
+                warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
+            network = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
     except (TypeError, ValueError) as error:
         raise ModelError(
             f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
             f"({str(error)[:300]}). Fix: target_modules that this architecture has, and arguments by peft's own names."
         ) from error
+
+    for first, second in _tied_layers(network):
+        second.lora_A, second.lora_B = first.lora_A, first.lora_B
+    return network
+
+
+def _tied_layers(network: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - as above
+    """Pairs of adapted layers on one base weight, as in Zamba2: the first on each weight, and another one.
+
+    They get one adapter: two could not be merged into one weight.
+    """
+    first: dict[int, Any] = {}
+    for layer in network.modules():
+        if type(layer) is lora.Linear:
+            known = first.setdefault(id(layer.get_base_layer().weight), layer)
+            if known is not layer:
+                yield known, layer
 
 
 def _check_full(base: Any) -> None:  # noqa: ANN401 - as above
@@ -85,7 +114,7 @@ def _default_targets(base: Any) -> list[str] | str:  # noqa: ANN401 - as above
     known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
     if known is not None and not isinstance(known, str) and leaves.issuperset(known):
         return list(known)
-    return "all-linear"
+    return _TARGETS.get(base.config.model_type, "all-linear")
 
 
 def _are_conv1d(base: Any, targets: Any) -> bool:  # noqa: ANN401 - as above
@@ -123,6 +152,28 @@ def merged(base: Any) -> Iterator[None]:  # noqa: ANN401 - as above
     finally:
         for parent, name, layer in replaced:
             parent._modules[name] = layer
+
+
+def merged_copy(network: PeftModel) -> Any:  # noqa: ANN401 - as above
+    """A copy of the model in the CPU's memory, with the adapter merged into its weights.
+
+    Raises:
+        ValueError: If the adapter cannot be merged; of peft, as the next one.
+        RuntimeError: Likewise.
+    """
+    # deepcopy would copy on the model's own device, where there may be no room for a second one.
+    known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
+    known |= {id(one): _on_cpu(one) for one in network.buffers()}
+    copied = copy.deepcopy(network, known)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="All adapters are already merged")
+        for _, second in _tied_layers(copied):  # the weight gets the adapter by the first
+            second.merged_adapters = list(second.active_adapters)
+        return copied.merge_and_unload(safe_merge=True)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
 def _is_plain_lora(layer: Any) -> bool:  # noqa: ANN401 - as above

@@ -2,7 +2,8 @@
 
 Some things differ between architectures without any error: what a model does to its logits behind the head (scaling,
 soft caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
-distance and recurrent layers do not), whether a text is the same to it in any batch, whether its key-value cache
+distance and recurrent layers do not), whether a text is the same to it in any batch and whatever follows (routing of
+experts by batch and sparse attention by index may not be), whether its key-value cache
 continues padded prompts, by its modules and by a pass written out, whether it is as it was with its adapter taken off,
 and whether its layers compute the same when their activations are computed again for the backward pass.
 """
@@ -13,6 +14,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,11 +24,13 @@ from torch import Tensor
 from poad_sb3.errors import ModelError
 from poad_sb3.models.adapters import is_quantized, merged
 from poad_sb3.models.decoding import CachedDecoding, Decoding, LlamaDecoding
+from poad_sb3.models.last_layer import decoder_of
 from poad_sb3.models.packing import TokenIds, TokenRow
 from poad_sb3.models.token_pass import can_be_written_out
 
 __all__ = [
     "Abilities",
+    "Check",
     "adjust_logits",
     "agrees_when_trimmed",
     "check_checkpointing",
@@ -34,10 +38,14 @@ __all__ = [
     "check_model",
     "is_exact",
     "plain_hidden",
+    "probe_length",
     "probe_row",
 ]
 
 _WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+_REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")
+_LONGEST_REACH = 128
 _EXACT, _ROUNDED = 1e-4, 0.05
 """Largest error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
 
@@ -49,12 +57,15 @@ class Abilities(NamedTuple):
 
     Attributes:
         hidden_size: Width of its hidden states.
+        apart: Whether every position that is read needs a pass of its own over the tokens up to it, since a text
+            depends on what else is in its batch or on what follows.
         packs_trees: Whether several continuations of a prompt may share a row.
         caches: Whether its key-value cache continues prompts of different lengths.
         like_llama: Whether a token's pass may be written out, in place of the model's own modules.
     """
 
     hidden_size: int
+    apart: bool
     packs_trees: bool
     caches: bool
     like_llama: bool
@@ -66,13 +77,33 @@ def is_exact(base: Any) -> bool:  # noqa: ANN401 - transformers has no types
 
 
 def adjust_logits(logits: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - transformers configs share no type
-    """What Granite, Cohere and Gemma do to the output of their heads."""
+    """Scale and cap the output of a head, as Granite, Cohere and the Gemma models do."""
     # Each of these is a table as large as the vocabulary: not made where a model does not ask for it.
-    for name, sign in (("logits_scaling", -1), ("logit_scale", 1)):
+    for name, sign in (("logits_scaling", -1), ("logits_mup_width_multiplier", -1), ("logit_scale", 1)):
         scale = getattr(config, name, None)
         logits = logits * scale**sign if scale else logits
-    cap = getattr(config, "final_logit_softcapping", None)
+    caps = (getattr(config, name, None) for name in _SOFT_CAPS)
+    cap = next((cap for cap in caps if cap is not None), None)
     return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+class Check(StrEnum):
+    """Response to an architecture that is not reproduced."""
+
+    ERROR = "error"
+    """Raise ModelError."""
+    WARN = "warn"
+    """Warn, and train all the same."""
+
+    def refuse(self, message: str) -> None:
+        """Raise or warn.
+
+        Raises:
+            ModelError: With `ERROR`.
+        """
+        if self is Check.ERROR:
+            raise ModelError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 @torch.no_grad()
@@ -81,17 +112,19 @@ def check_model(
     hidden_states: HiddenStates,
     vocabulary_logits: Callable[[Tensor], Tensor],
     name: str,
+    check: Check = Check.ERROR,
 ) -> Abilities:
     """Compare the package's passes with the model's own on a few tokens.
 
     Args:
         base: The model.
-        hidden_states: `LanguageModel.hidden_states`.
+        hidden_states: From rows to hidden states, each row in its place in a batch.
         vocabulary_logits: `LanguageModel.vocabulary_logits`.
         name: The model's name, for the message.
+        check: Response to ordinary sequences that are not scored as the model itself scores them.
 
     Raises:
-        ModelError: If ordinary sequences are not scored as the model itself scores them.
+        ModelError: If they are not, unless `check` is `"warn"`; and if the model cannot be run.
     """
     row = probe_row(base)
     tokens = row.tokens
@@ -101,30 +134,42 @@ def check_model(
         ours = vocabulary_logits(hidden)[0]
         theirs = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits[0, -1].float()
     except Exception as error:
-        raise _unsupported(name, f"{type(error).__name__}: {str(error)[:200]}") from error
+        raise ModelError(_unsupported(name, f"{type(error).__name__}: {str(error)[:200]}")) from error
     difference = float((ours.log_softmax(0) - theirs.log_softmax(0)).abs().max())
     if not difference < tolerance * (1 if tolerance == _EXACT else 10):
-        raise _unsupported(name, f"log-probabilities differ by {difference:.2g} from the model's own forward pass")
-    difference = _neighbour_error(tokens, hidden_states)
+        reason = f"log-probabilities differ by {difference:.2g} from the model's own forward pass"
+        check.refuse(f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
+    difference = _relative(hidden_states([row]), hidden)
     if not difference < tolerance:
-        raise _unsupported(name, f"hidden states of a text differ by {difference:.2g} with the other texts of a batch")
-    packs = _sees_whole_sequences(base.config.get_text_config()) and _agrees(
-        _pack_error, tokens, hidden_states, tolerance
-    )
+        reason = f"hidden states of a text differ by {difference:.2g} from one pass to the next"
+        check.refuse(f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
+    apart = not _agrees(_context_error, tokens, hidden_states, tolerance)
+    packs = not apart and _sees_whole_sequences(base.config.get_text_config())
+    packs = packs and _agrees(_pack_error, tokens, hidden_states, tolerance)
     cached, written_out = partial(CachedDecoding, base, takes_bias=packs), partial(LlamaDecoding, base)
-    caches = _agrees(partial(_cache_error, cached), tokens, hidden_states, tolerance)
+    one_by_one = partial(_one_by_one, hidden_states) if apart else hidden_states
+    caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
     like_llama = packs and caches and is_exact(base)  # in 16 bits a pass of another shape rounds in its own way
     with merged(base) if like_llama else nullcontext():  # as where it is used
-        like_llama = like_llama and can_be_written_out(base.get_decoder())
+        like_llama = like_llama and can_be_written_out(decoder_of(base))
         like_llama = like_llama and _agrees(partial(_cache_error, written_out), tokens, hidden_states, tolerance)
-    return Abilities(hidden.shape[-1], packs, caches, like_llama)
+    return Abilities(hidden.shape[-1], apart, packs, caches, like_llama)
+
+
+def probe_length(base: Any) -> int:  # noqa: ANN401 - as above
+    """Tokens of a prompt that shows what an architecture does: more than fit its windows, where these are short."""
+    config = base.config.get_text_config()
+    reaches = [getattr(config, name, None) for name in (*_WINDOW_SETTINGS, *_REACHES)]
+    shown = max([12, *(3 * reach // 2 for reach in reaches if isinstance(reach, int) and reach <= _LONGEST_REACH)])
+    context = getattr(config, "max_position_embeddings", None)
+    return min(shown, context - 8) if isinstance(context, int) and context > 8 else shown  # with room to continue
 
 
 def probe_row(base: Any) -> TokenRow:  # noqa: ANN401 - as above
-    """A dozen tokens of the vocabulary, read at their end."""
-    size = base.config.get_text_config().vocab_size
+    """Some tokens of the vocabulary, read at their end."""
+    size, length = base.config.get_text_config().vocab_size, probe_length(base)
     first, step = (7, 3) if size > 64 else (0, 1)
-    return TokenRow(tuple((first + step * k) % size for k in range(12)), None, (11,))
+    return TokenRow(tuple((first + step * k) % size for k in range(length)), None, (length - 1,))
 
 
 @torch.no_grad()
@@ -132,7 +177,7 @@ def plain_hidden(base: Any) -> Tensor:  # noqa: ANN401 - as above
     """What a model says at the probe before anything is done to it."""
     ids = torch.tensor([probe_row(base).tokens], device=base.device)
     try:
-        hidden: Tensor = base.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
+        hidden: Tensor = decoder_of(base)(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
     except Exception:  # what cannot be asked is told by `check_model`
         return torch.zeros(0)
     return hidden
@@ -176,8 +221,8 @@ def check_frozen(
         )
 
 
-def _unsupported(name: str, reason: str) -> ModelError:
-    return ModelError(
+def _unsupported(name: str, reason: str) -> str:
+    return (
         f"Expected a causal language model with a decoder and an output head; {name!r} cannot be scored ({reason}). "
         "Fix: use another architecture (Llama, Qwen, Mistral, Gemma, GPT-2, Phi and the like work)."
     )
@@ -228,12 +273,18 @@ def _relative(ours: Tensor, theirs: Tensor) -> float:
     return difference if math.isfinite(difference) else math.inf  # the greater of a number and NaN can be the number
 
 
-def _neighbour_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
-    """By how much texts of different lengths differ together and alone, and alone a second time."""
-    rows = [TokenRow(tokens[:n], None, (n - 1,)) for n in (len(tokens), 3, 7)]
-    together = hidden_states(rows)
-    alone = torch.cat([hidden_states([row]) for row in rows])
-    return max(_relative(together, alone), _relative(torch.cat([hidden_states([row]) for row in rows]), alone))
+def _one_by_one(hidden_states: HiddenStates, rows: Sequence[TokenRow]) -> Tensor:
+    return torch.cat([hidden_states([row]) for row in rows])
+
+
+def _context_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
+    """Difference of texts alone from the same texts beside others in a batch, and with more text behind them."""
+    n = len(tokens)
+    lengths = (n, 3, 7, n - 1)
+    rows = [TokenRow(tokens[:length], None, (length - 1,)) for length in lengths]
+    alone = _one_by_one(hidden_states, rows)
+    longer = TokenRow(tokens, None, tuple(length - 1 for length in lengths))
+    return max(_relative(hidden_states(rows), alone), _relative(hidden_states([longer]), alone))
 
 
 def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:

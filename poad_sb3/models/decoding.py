@@ -12,6 +12,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from poad_sb3.memory import CACHE_ROOM
+from poad_sb3.models.last_layer import decoder_of
 from poad_sb3.models.packing import TokenIds, TokenRow
 from poad_sb3.models.passes import attention_bias
 from poad_sb3.models.token_pass import TokenPass
@@ -122,7 +123,7 @@ class CachedDecoding(Decoding):
         return attention_bias(self._mask[:, None].bool(), self._base)
 
     def _run(self, ids: Tensor, positions: Tensor, mask: Tensor) -> None:
-        output = self._base.get_decoder()(
+        output = decoder_of(self._base)(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
@@ -142,7 +143,7 @@ class LlamaDecoding(CachedDecoding):
 
     def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:  # noqa: ANN401 - transformers has no types
         super().__init__(base, prompts, takes_bias=True)
-        self._pass = TokenPass(base.get_decoder())
+        self._pass = TokenPass(decoder_of(base))
 
     def _step(self, tokens: Tensor) -> None:
         self.hidden = self._pass(tokens, self._next, self._bias(), self._cache.layers)

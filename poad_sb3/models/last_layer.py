@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["last_layer_of", "reading_only"]
+__all__ = ["decoder_of", "last_layer_of", "reading_only"]
 
 
 class _Captured(Exception):  # noqa: N818 - no error: it says that enough is known
@@ -43,9 +43,15 @@ class _Known:
         return self._known
 
 
+def decoder_of(base: Any) -> Any:  # noqa: ANN401 - transformers has no types
+    """Decoder of a model; `get_decoder` returns Llama 4 itself, and the head of ModernBERT."""
+    found = base.get_decoder()
+    return base.model if found is base or found is base.get_output_embeddings() else found
+
+
 def last_layer_of(base: Any) -> Any | None:  # noqa: ANN401 - transformers has no types
     """The last layer of a model, None where it is not where most have it."""
-    layers = getattr(base.get_decoder(), "layers", None)
+    layers = getattr(decoder_of(base), "layers", None)
     return layers[-1] if layers is not None and len(layers) else None
 
 

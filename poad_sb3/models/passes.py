@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from poad_sb3.models.last_layer import last_layer_of, reading_only
+from poad_sb3.models.last_layer import decoder_of, last_layer_of, reading_only
 from poad_sb3.models.packing import Group, Packed, moved
 
 __all__ = ["attention_bias", "decoder_pass", "passes_of"]
@@ -40,7 +40,7 @@ def decoder_pass(model: Any, packed: Packed, *, trim: bool) -> Tensor:  # noqa: 
         seen = attention_bias(packed.seen_from(at), model)
         trimmed = reading_only(last_layer_of(model), moved(at, model.device), seen)
     with trimmed:
-        output = model.get_decoder()(
+        output = decoder_of(model)(
             input_ids=moved(packed.ids, model.device),
             attention_mask=None if packed.seen is None else attention_bias(packed.seen, model),
             position_ids=moved(packed.positions, model.device),
