@@ -53,6 +53,16 @@ class ActionKind(StrEnum):
     CODE = "code"
     """Any text, executed as a program."""
 
+    @property
+    def action_sampling(self) -> str:
+        """Meaning of `action_sampling="auto"`."""
+        return "trie" if self is ActionKind.LISTED else "free"
+
+    @property
+    def model(self) -> str:
+        """Meaning of `model="auto"`."""
+        return "pocket-coder" if self is ActionKind.CODE else "pocket"
+
 
 def action_kind(env: VecEnv) -> ActionKind:
     """Return the kind of actions that an environment declares; `LISTED` if it declares none.

@@ -259,7 +259,7 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
                 "Fix: POAD, NTPO or ARCHER."
             )
         if self.action_sampling == AUTO:
-            self.action_sampling = str(ActionSampling.TRIE if kind is ActionKind.LISTED else ActionSampling.FREE)
+            self.action_sampling = kind.action_sampling
             chosen.append(f"action_sampling={self.action_sampling!r}")
         elif kind is not ActionKind.LISTED and self.action_sampling != ActionSampling.FREE:
             raise UnsupportedEnvError(
@@ -267,10 +267,9 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
                 f"{self.action_sampling!r}. Fix: leave it out."
             )
         if self.policy_kwargs.get("model", AUTO) == AUTO:
-            model = "pocket-coder" if kind is ActionKind.CODE else "pocket"
-            if "model" in self.policy_kwargs or kind is ActionKind.CODE:
-                self.policy_kwargs = {**self.policy_kwargs, "model": model}
-            chosen.append(f"model={model!r}")
+            if "model" in self.policy_kwargs or kind is ActionKind.CODE:  # else it is the policy's default
+                self.policy_kwargs = {**self.policy_kwargs, "model": kind.model}
+            chosen.append(f"model={kind.model!r}")
         self._chosen_defaults = ", ".join(chosen)
         self._check_numbers()
 

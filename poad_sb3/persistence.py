@@ -185,6 +185,7 @@ class ResumableAlgorithm(BaseAlgorithm):
             "algorithm": type(self).__name__,
             "num_timesteps": self.num_timesteps,
             "model": self.policy.lm.source.name,
+            "action_sampling": getattr(self, "action_sampling", None),
             "prompt": self.policy.lm.prompter.template.to_dict(),
             "base_fingerprint": self.base_fingerprint,
             "exact_resume": self._is_exact(set(exclude or ()) - set(include or ())),

@@ -185,16 +185,20 @@ def presets(
 
 @app.command()
 def doctor(
-    model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="A folder with a model: measure that instead of the machine.")
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL|RUN|ENV]",
+            help="A folder with a model, a run or its checkpoint, or an environment, instead of the machine.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
 ) -> None:
-    """Show what this machine can do, or how well training reproduces a model."""
+    """Show what this machine can do, how well training reproduces a model, or how an agent acts."""
     require_llm()
-    from poad_sb3.cli.doctor import show_diagnosis, show_model
+    from poad_sb3.cli.doctor import show_acting, show_diagnosis, show_model
 
-    if model is None:
+    if subject is None:
         show_diagnosis(console(), as_json=as_json)
-    else:
-        show_model(console(), model, as_json=as_json)
+    elif not show_acting(console(), subject, as_json=as_json):
+        show_model(console(), subject, as_json=as_json)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lang_envs import ENV_ROWS
 from lang_envs.errors import install_command
 from poad_sb3.agreement import examine_model
-from poad_sb3.cli.common import fail
+from poad_sb3.checkpoints import read_header
+from poad_sb3.cli.common import environments, fail, found
 from poad_sb3.doctor import MARGIN, Attention, Device, Diagnosis, Machine, diagnose, plain
 from poad_sb3.errors import PoadError
 from poad_sb3.fitting import WAYS, Choice, Fit
 from poad_sb3.memory import TrainingSettings
+from poad_sb3.observations import ActionKind, action_kind
 
-__all__ = ["show_diagnosis", "show_model"]
+__all__ = ["show_acting", "show_diagnosis", "show_model"]
 
 _GB = 1e9
 _WIDTH = 80
@@ -60,22 +66,58 @@ def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
         as_json: The figures as JSON.
     """
     try:
-        found = examine_model(model)
+        report = examine_model(model)
     except PoadError as error:
         fail(str(error))
     if as_json:
-        console.print(json.dumps(found.to_dict(), indent=1), markup=False, highlight=False, soft_wrap=True)
+        console.print(json.dumps(report.to_dict(), indent=1), markup=False, highlight=False, soft_wrap=True)
         return
-    export = found.export_problem if found.export is None else f"{found.export:.1e}"
+    export = report.export_problem if report.export is None else f"{report.export:.1e}"
     lines = (
-        f"architecture         {found.architecture}",
-        f"ratio error          {found.ratio:.1e}",
-        f"log-prob error       {found.log_prob:.1e}",
+        f"architecture         {report.architecture}",
+        f"ratio error          {report.ratio:.1e}",
+        f"log-prob error       {report.log_prob:.1e}",
         f"merged export error  {export}",
-        f"passes               {found.passes}",
-        f"verdict              {found.verdict}",
+        f"passes               {report.passes}",
+        f"verdict              {report.verdict}",
     )
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def show_acting(console: Console, subject: str, *, as_json: bool = False) -> bool:
+    """Show how the agent of a run acts, or how one would act by default in an environment.
+
+    Args:
+        console: Where to.
+        subject: Folder of a run, a checkpoint, or an environment's id; nothing is shown for anything else.
+        as_json: The facts as JSON.
+
+    Returns:
+        Whether it was one of these.
+    """
+    path = Path(subject)
+    if path.suffix == ".zip" or (path / "latest.zip").is_file():
+        try:
+            header = read_header(found(path)[0])
+        except PoadError as error:
+            fail(str(error))
+        facts = {name: header[name] for name in ("algorithm", "num_timesteps", "action_sampling", "model")}
+    elif not path.exists() and (":" in subject or subject in gym.registry):
+        envs = environments(subject, _trial(subject), 1)
+        kind = action_kind(envs)
+        envs.close()
+        methods = "POAD, NTPO, ARCHER" + (", TWOSOME, GLAM, BADQ" if kind is ActionKind.LISTED else "")
+        facts = {"actions": kind, "action_sampling": kind.action_sampling, "model": kind.model, "methods": methods}
+    else:
+        return False
+    lines = json.dumps(facts, indent=1) if as_json else "\n".join(f"{name:<17}{value}" for name, value in facts.items())
+    console.print(lines, markup=False, highlight=False, soft_wrap=True)
+    return True
+
+
+def _trial(env_id: str) -> dict[str, Any]:
+    """Arguments with which an id of `lang_envs` can be made where its table is not here."""
+    return next((row.trial for row in ENV_ROWS if row.id == env_id), {})
 
 
 # ---------------------------------------------------------------------- facts

@@ -2,6 +2,8 @@
 
 import csv
 import json
+from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD, UnsupportedEnvError
+from poad_sb3.arguments import typed_arguments
 from poad_sb3.observations import VecAdmissibleObservation
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -229,3 +232,60 @@ def test_learning_without_an_environment_is_refused(tmp_path):
         UnsupportedEnvError, match=r"Expected an environment to learn in; got None\. Fix: model.set_env"
     ):
         POAD.load(tmp_path / "model.zip").learn(1)
+
+
+# ---------------------------------------------------------------------- schedules of clip ranges
+
+
+@pytest.mark.parametrize("name", ["clip_range", "clip_range_vf"])
+@pytest.mark.parametrize(
+    ("given", "clips"),
+    [(0.2, [0.2, 0.2]), ("lin_0.2", [0.1, 0.0]), (lambda left: 0.1 + 0.4 * left, [0.3, 0.1])],
+    ids=["number", "text", "function"],
+)
+def test_clip_ranges_may_be_schedules(name: str, given: Any, clips: list[float], tmp_path: Path) -> None:
+    """As SB3's: an update has the value of the moment after its rollout, and so has one after loading."""
+    model = POAD("LLMPolicy", ENV_ID, n_steps=16, batch_size=8, seed=0, **{name: given})
+    seen: list[float] = []
+    train = model.train
+
+    def noting() -> None:
+        train()
+        seen.append(model.logger.name_to_value[f"train/{name}"])
+
+    model.train = noting  # type: ignore[method-assign]
+    model.learn(32)
+    assert seen == pytest.approx(clips)
+    del model.train
+    model.save(tmp_path / "model.zip")
+    loaded = POAD.load(tmp_path / "model.zip", ENV_ID)
+    assert loaded._clip_range_now(name) == pytest.approx(clips[-1])
+
+
+def test_a_falling_clip_range_clips_more_in_the_end() -> None:
+    wide, narrow = (
+        POAD("LLMPolicy", ENV_ID, n_steps=32, batch_size=8, seed=0, target_kl=None, clip_range=clip).learn(32)
+        for clip in (0.2, "lin_0.2")  # at the only update, at the end of training, it is 0
+    )
+    fractions = [one.logger.name_to_value["train/clip_fraction"] for one in (wide, narrow)]
+    assert fractions[0] < fractions[1]
+
+
+@pytest.mark.parametrize("wrong", [0, -0.1, "0.2", "lin_0", float("nan"), True, [0.2]])
+def test_a_wrong_clip_range_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="Expected clip_range to be a positive number, one that falls to 0"):
+        POAD("LLMPolicy", ENV_ID, clip_range=wrong)
+
+
+def test_a_schedule_that_gives_no_clip_range_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Expected clip_range_vf to stay a number of at least 0; .* gives -1"):
+        POAD("LLMPolicy", ENV_ID, n_steps=4, clip_range_vf=lambda left: -1.0).learn(4)
+
+
+def test_clip_range_schedules_in_presets_and_from_the_shell() -> None:
+    model = POAD.from_preset("pocket/overcooked", ENV_ID, clip_range="lin_0.3", n_steps=8)
+    assert model.clip_range == "lin_0.3"
+    assert typed_arguments(POAD, {"clip_range": "lin_0.3", "clip_range_vf": "none"}) == {
+        "clip_range": "lin_0.3",
+        "clip_range_vf": None,
+    }

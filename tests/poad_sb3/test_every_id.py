@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import io
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 import pytest
+from stable_baselines3.common import vec_env
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
 from toy import LampEnv
 
 from lang_envs import ENV_ROWS, EnvRow
 from lang_envs.core import Outcome
-from poad_sb3 import ARCHER, BADQ, GLAM, NTPO, POAD, TWOSOME, UnsupportedEnvError
+from poad_sb3 import ARCHER, BADQ, GLAM, NTPO, POAD, TWOSOME, ObservationError, UnsupportedEnvError
 
 LISTED, OPEN = (POAD, NTPO, ARCHER, TWOSOME, GLAM), (POAD, NTPO, ARCHER)
 
@@ -95,3 +100,30 @@ def test_one_method_on_every_id(number: int, row: EnvRow) -> None:
 def test_every_method_on_every_id(row: EnvRow) -> None:
     for method in supported(row):
         learn(row, method)
+
+
+@pytest.mark.parametrize("env_id", ["KeyToken-v0", "DataSciCoding-balance-scale-v0"])
+@pytest.mark.parametrize("kind", ["environment", "DummyVecEnv", "SubprocVecEnv"])
+def test_sb3_evaluates_on_the_bare_environment(env_id: str, kind: str, tmp_path: Path) -> None:
+    make: Any = partial(gym.make, f"lang_envs:{env_id}")
+    env = make() if kind == "environment" else getattr(vec_env, kind)([make] * 2)
+    model = POAD("LLMPolicy", make(), n_steps=2)
+    if kind != "SubprocVecEnv":  # SB3 warns where the training has a vector of another class
+        model.learn(2, EvalCallback(env, eval_freq=1, n_eval_episodes=1, log_path=str(tmp_path), warn=False, verbose=0))
+        assert np.load(tmp_path / "evaluations.npz")["results"].shape == (2, 1)
+    mean, _ = evaluate_policy(model, env, n_eval_episodes=2, deterministic=False, warn=False)
+    assert math.isfinite(mean)
+    env.close()
+
+
+def test_shared_memory_drops_the_list_and_the_error_says_what_to_do() -> None:
+    envs = gym.make_vec("KeyToken-v0", num_envs=2, vectorization_mode="async")
+    texts, infos = envs.reset(seed=0)
+    envs.close()
+    model = POAD("LLMPolicy", "KeyToken-v0", n_steps=2)
+    with pytest.raises(
+        ObservationError, match=r"carries its admissible actions; got tuple\. Fix: .*admissible_actions=info"
+    ):
+        model.predict(texts)
+    actions, _ = model.predict(texts, admissible_actions=list(infos["admissible_actions"]))
+    assert actions.shape == (2, model.action_space.shape[0])

@@ -393,6 +393,21 @@ def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None
     run(*train, "--dry-run")  # refused if the folder held a run
 
 
+@pytest.mark.parametrize(
+    ("env_id", "sampling", "model", "methods"),
+    [
+        ("DataSciCoding-airlines-v0", "free", "pocket-coder", "POAD, NTPO, ARCHER"),
+        (ENV_ID, "trie", "pocket", "POAD.*BADQ"),
+    ],
+)
+def test_the_doctor_shows_how_an_agent_would_act(
+    run: Run, env_id: str, sampling: str, model: str, methods: str
+) -> None:
+    shown = run("doctor", env_id)
+    assert re.search(rf"action_sampling +{sampling}\nmodel +{model}\nmethods +{methods}$", shown.strip())
+    assert json.loads(run("doctor", env_id, "--json"))["model"] == model
+
+
 def test_a_run_on_code_is_trained_and_evaluated_as_typed(run: Run) -> None:
     shown = run("train", "DataSciCoding-balance-scale-v0", "--steps", "2", "--set", "n_steps=2", "--out", "code")
     assert "action_sampling='free', model='pocket-coder'" in shown
@@ -401,6 +416,8 @@ def test_a_run_on_code_is_trained_and_evaluated_as_typed(run: Run) -> None:
     assert config.arguments["action_sampling"] == "free"
     assert config.arguments["policy_kwargs"] == {"model": "pocket-coder"}
     assert "2 episodes" in run("eval", "code", "--episodes", "2")
+    for subject in ("code", "code/latest.zip"):
+        assert re.search(r"action_sampling +free\nmodel +pocket-coder", run("doctor", subject))
     run("train", "--out", "code", "--resume", "--steps", "4")
 
 
