@@ -106,7 +106,7 @@ def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
     assert {name: defaults[name] for name in SILENT} == SILENT
     named = {*preset("pocket/virtualhome", "POAD"), "action_sampling"}
     nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model"}
-    of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing"}
+    of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing", "check"}
     speed = {"max_tokens_per_forward"}
     others = {"self", "policy", "env", "observation_space", "action_space", "lr_schedule"}
     known = {*SILENT, *named, *nothing_to_learning, *of_loading, *speed, *others}
