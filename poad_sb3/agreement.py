@@ -241,7 +241,8 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 def _prompts(lm: LanguageModel) -> tuple[list[TokenIds], list[int]]:
     """Prompts of several lengths, two of which begin alike, and the tokens that they are made of."""
-    vocabulary, special = lm.base.config.get_text_config().vocab_size, set(lm.tokenizer.all_special_ids)
+    vocabulary = lm.base.config.get_text_config().vocab_size
+    special = {*lm.tokenizer.all_special_ids, lm.end_token}
     pool = [token for token in range(min(vocabulary, 1024)) if token not in special]
     longest = min(probe_length(lm.base), lm.max_length - _WRITTEN)
     tokens = np.random.default_rng(0).choice(pool, longest).tolist()

@@ -16,6 +16,7 @@ from toy import (
     METHODS,
     PAPER,
     WORDS,
+    LampEnv,
     all_log_probs,
     assert_same_frequencies,
     batch_of,
@@ -29,7 +30,7 @@ from toy import (
 )
 
 import lang_envs  # noqa: F401 - registers the environments
-from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, choosers
+from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, UnsupportedEnvError, choosers
 from poad_sb3.candidates import Decision
 from poad_sb3.lm import TokenRow
 
@@ -294,7 +295,7 @@ def test_the_first_ratio_is_one_in_chunks_of_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("action_sampling", r"action_sampling to be one of \['trie', 'candidates', 'free'\]; got 'beam'"),
+        ("action_sampling", r"action_sampling to be one of \['auto', 'trie', 'candidates', 'free'\]; got 'beam'"),
         ("candidate_normalization", r"candidate_normalization to be one of \['sum', 'token', 'word'\]; got 'beam'"),
         ("credit_level", r"credit_level to be one of \['token', 'action'\]; got 'beam'"),
         ("bootstrap", r"bootstrap to be one of \['state', 'action'\]; got 'beam'"),
@@ -343,13 +344,21 @@ def test_numbers_of_acting_are_checked(name: str, wrong: float) -> None:
 
 @pytest.mark.parametrize("kind", [TWOSOME, GLAM, POAD, NTPO, ARCHER])
 def test_an_open_action_space_has_no_trie_and_no_candidates(kind: Any) -> None:
-    agent = kind("LLMPolicy", gym.make("DataSciCoding-iris-v0"), n_steps=2, policy_kwargs={"critic_arch": (8,)})
+    ways = ["trie", "candidates"] if kind in (POAD, NTPO, ARCHER) else ["candidates"]
+    for way in ways:
+        with pytest.raises(UnsupportedEnvError, match=r"any text is an action of this environment.* Fix: (leave|POAD)"):
+            kind("LLMPolicy", gym.make("DataSciCoding-iris-v0"), action_sampling=way)
+
+
+def test_an_open_action_space_that_is_not_declared_is_named_at_the_first_observation() -> None:
+    class Undeclared(LampEnv):
+        def _listed_actions(self) -> None:  # type: ignore[override]
+            return None
+
     with pytest.raises(
-        ObservationError,
-        match=r"Expected a list of admissible actions; got none \(an open.*Fix: action_sampling='free'",
+        ObservationError, match=r"got none \(an open.*Fix: action_sampling='free'.*metadata\['actions'\]"
     ):
-        agent.learn(2)
-    agent.get_env().close()
+        POAD("LLMPolicy", Undeclared(), n_steps=2, policy_kwargs={"critic_arch": (8,)}).learn(2)
 
 
 def test_every_way_to_act_is_a_word_that_a_checkpoint_can_hold() -> None:
