@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable
 from functools import partial
@@ -141,6 +142,61 @@ def logged(model: BaseAlgorithm, steps: int = 16, **kwargs: Any) -> dict[str, An
 def test_public_methods_and_attributes_are_those_of_sb3(ours: type, theirs: type) -> None:
     left_out = {"collect_rollouts"} if ours is BADQ else set()
     assert {name for name in dir(theirs) if not name.startswith("_")} - set(dir(ours)) == left_out
+
+
+def arguments_of(function: Any) -> dict[str, Any]:
+    return {name: argument.default for name, argument in inspect.signature(function).parameters.items()}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "missing"),
+    [
+        (POAD, sb3.PPO, {"use_sde", "sde_sample_freq", "rollout_buffer_class", "rollout_buffer_kwargs"}),
+        (
+            BADQ,
+            sb3.DQN,
+            {"replay_buffer_class", "replay_buffer_kwargs", "optimize_memory_usage", "exploration_fraction"},
+        ),
+    ],
+)
+def test_constructors_take_the_arguments_of_sb3_by_name(ours: type, theirs: type, missing: set[str]) -> None:
+    assert set(arguments_of(theirs.__init__)) - set(arguments_of(ours.__init__)) == missing
+    assert list(arguments_of(ours.__init__))[:4] == list(arguments_of(theirs.__init__))[:4]
+    assert ours("LLMPolicy", env=None, _init_setup_model=False).verbose == 0
+
+
+DEFAULTS = {
+    "learn": {"tb_log_name"},  # None is the name of the class
+    "load": {"force_reset"},
+    "set_env": {"force_reset"},
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(POAD, sb3.PPO), (BADQ, sb3.DQN)])
+def test_methods_take_the_arguments_of_sb3(ours: type, theirs: type) -> None:
+    for name in ("learn", "predict", "save", "load", "set_env", "set_parameters", "get_parameters", "set_random_seed"):
+        mine, wanted = arguments_of(getattr(ours, name)), arguments_of(getattr(theirs, name))
+        assert list(mine)[: len(wanted)] == list(wanted)
+        others = {argument for argument in wanted if mine[argument] != wanted[argument]}
+        assert others == DEFAULTS.get(name, set()) | ({"log_interval"} if (ours, name) == (BADQ, "learn") else set())
+    assert (arguments_of(POAD.load)["force_reset"], arguments_of(POAD.set_env)["force_reset"]) == (False, None)
+    assert (arguments_of(BADQ.learn)["log_interval"], arguments_of(sb3.DQN.learn)["log_interval"]) == (10, 4)
+
+
+def test_schedules_stay_as_they_were_given() -> None:
+    model = make(clip_range="lin_0.2", clip_range_vf=None).learn(8)
+    assert (model.clip_range, model.clip_range_vf) == ("lin_0.2", None)
+    with pytest.raises(ValueError, match="Expected clip_range"):
+        make(clip_range="0.2")
+
+
+def test_the_exploration_rate_follows_from_the_step() -> None:
+    model = make("BADQ", exploration_steps=16, exploration_final_eps=0.0).learn(8)
+    assert model.exploration_rate == 0.5
+    observation = model.env.reset()
+    assert len({str(model.predict(observation)[0]) for _ in range(20)}) == 1, "predict does not explore"
+    with pytest.raises(AttributeError, match="no setter"):
+        model.exploration_rate = 1.0
 
 
 # ---------------------------------------------------------------------- save and load
@@ -640,6 +696,16 @@ def test_evaluation_mode_holds_in_rollouts_and_after(kind: str) -> None:
     model.learn(8, callback=note)
     assert modes == [False] * 8
     assert not model.policy.training
+
+
+def test_updates_are_made_in_evaluation_mode(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, modes = make(kind), []
+    step = model.policy.critic_optimizer.step
+    monkeypatch.setattr(
+        model.policy.critic_optimizer, "step", lambda *args: (modes.append(model.policy.training), step(*args))[1]
+    )
+    model.learn(8)
+    assert set(modes) == {False}
 
 
 # ---------------------------------------------------------------------- evaluate_policy
