@@ -24,15 +24,21 @@ class LanguageModelAlgorithm(ResumableAlgorithm):
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
         if policy_name not in self.policy_aliases:
-            own = next(iter(self.policy_aliases))
-            raise ValueError(
-                f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of {own}; "
-                f'got {policy_name!r}. Fix: {type(self).__name__}("{own}", env).'
-            )
+            raise self._unknown_policy(policy_name)
         return self.policy_aliases[policy_name]
+
+    def _unknown_policy(self, policy: object) -> ValueError:
+        own = next(iter(self.policy_aliases))
+        return ValueError(
+            f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of {own}; "
+            f'got {policy!r}. Fix: {type(self).__name__}("{own}", env).'
+        )
 
     def _make_policy(self, **arguments: Any) -> None:  # noqa: ANN401 - of the policy class
         """Make the policy of `policy_kwargs` and of arguments that the algorithm gives it."""
+        given = self.policy_class
+        if not isinstance(given, type) or not issubclass(given, next(iter(self.policy_aliases.values()))):
+            raise self._unknown_policy(given)
         known = set(inspect.signature(self.policy_class.__init__).parameters) - {"self", *arguments}
         unknown = sorted(set(self.policy_kwargs) - known)
         if unknown:

@@ -53,14 +53,24 @@ def atomic_target(target: Target) -> Iterator[Target]:
     """Where to write so that `target` is either the old file or the whole new one.
 
     Adds `.zip` to a path without suffix and makes its folder, as SB3 does. A file object gets the bytes at the end.
+
+    Raises:
+        IsADirectoryError: If the path is that of a folder.
+        ValueError: If it is neither a path nor a binary file opened for writing.
     """
     if not isinstance(target, str | pathlib.Path):
+        if isinstance(target, io.TextIOBase) or not hasattr(target, "write") or not target.writable():
+            raise ValueError(
+                f"Expected a path, or a binary file opened for writing; got {target!r}. Fix: pass open(path, 'wb')."
+            )
         buffer = io.BytesIO()
         yield buffer
         target.write(buffer.getvalue())
         return
     final = pathlib.Path(target)
     final = final if final.suffix else final.with_name(f"{final.name}.zip")
+    if final.is_dir():
+        raise IsADirectoryError(f"Expected a file to write; {final} is a folder. Fix: name a file in it.")
     final.parent.mkdir(parents=True, exist_ok=True)
     scratch = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:

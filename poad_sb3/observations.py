@@ -108,6 +108,8 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa:
             f"Expected as many lists as texts, in at most one dimension; got shapes {texts.shape}, {lists.shape} "
             f"and {packed.shape}."
         )
+    if not texts.size:
+        raise ObservationError("Expected at least one observation; got none. Fix: pass one text, or a batch of them.")
     triples = list(zip(*map(np.atleast_1d, (texts, lists, packed)), strict=True))
     for text, listed, context in triples:
         if not isinstance(text, str) or not isinstance(listed, str) or not isinstance(context, str):

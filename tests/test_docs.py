@@ -56,6 +56,19 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
     assert seen == explained
 
 
+def test_the_conventions_name_tests_that_exist() -> None:
+    page = (ROOT / "docs/development/conventions.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    tests = {
+        path.name: set(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+        for path in ROOT.glob("tests/**/test_*.py")
+    }
+    assert named - set().union(*tests.values()) == set()
+    for names, file in re.findall(r"\| ([^|]*) \(`(test_\w+\.py)`\) \|$", page, re.MULTILINE):
+        assert set(re.findall(r"`(test_\w+)`", names)) & tests[file], file
+    assert tests["test_sb3_conventions.py"] | tests["test_gymnasium_conventions.py"] <= named
+
+
 def test_the_example_is_that_of_the_readme() -> None:
     index, readme = (BLOCK.search((ROOT / name).read_text(encoding="utf-8")) for name in ("docs/index.md", "README.md"))
     assert index is not None

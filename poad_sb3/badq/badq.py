@@ -183,16 +183,8 @@ class BADQ(ResumableOffPolicy):
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         kept = self.__dict__.get("replay_buffer")  # of a checkpoint
-        if kept is not None and kept.capacity != self.buffer_size:
-            raise ValueError(
-                f"Expected buffer_size={kept.capacity}, that of the replay buffer in the checkpoint; got "
-                f"{self.buffer_size}. Fix: leave it out, or save with exclude=['replay_buffer']."
-            )
-        if kept is not None and kept.n_envs != self.n_envs:  # whose steps lie in it in turn
-            raise ValueError(
-                f"Expected {kept.n_envs} environments, as many as fill the replay buffer in the checkpoint; got "
-                f"{self.n_envs}. Fix: pass that many, or save with exclude=['replay_buffer']."
-            )
+        if kept is not None:
+            self._check_replay_buffer(kept)
         self.replay_buffer = TransitionBuffer(self.buffer_size, self.n_envs) if kept is None else kept
         self._make_policy(**{name: getattr(self, name) for name in _OF_POLICY})
 

@@ -635,7 +635,7 @@ def test_another_number_of_environments_than_filled_the_replay_buffer_is_refused
     whole, light = io.BytesIO(), io.BytesIO()
     model.save(whole)
     model.save(light, exclude=["replay_buffer"])
-    wrong = r"Expected 2 environments, as many as fill the replay buffer in the checkpoint; got 3\. Fix: pass that many"
+    wrong = r"Expected 2 environments, as many as fill the saved replay buffer; got 3\. Fix: pass that many"
     with pytest.raises(ValueError, match=wrong):
         BADQ.load(whole, make_vec_env(LampEnv, 3))
     loaded = BADQ.load(whole)

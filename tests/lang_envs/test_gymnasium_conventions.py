@@ -1,0 +1,451 @@
+"""Behaviours that Gymnasium tests for spaces and vector environments; see docs/development/conventions.md."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Dict, Discrete, MultiDiscrete, OneOf, Sequence, Text, Tuple
+from gymnasium.spaces.utils import flatdim, flatten, flatten_space, is_space_dtype_shape_equiv, unflatten
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.wrappers import vector as vector_wrappers
+
+import lang_envs
+from lang_envs import ActionError, TextObservation, TextSpace, TokenSequence
+
+ID = "Overcooked-TomatoSalad-v0"
+SHUFFLED = {"shuffle_actions": True}
+
+SPACES: dict[str, Callable[..., gym.Space[Any]]] = {
+    "text": partial(TextSpace, 40),
+    "tokens": partial(TokenSequence, None, 6),
+}
+
+
+@pytest.fixture(params=SPACES)
+def make_space(request: pytest.FixtureRequest) -> Callable[..., gym.Space[Any]]:
+    return SPACES[request.param]
+
+
+def plain(samples: Any) -> Any:
+    """Samples as values that `==` compares whole."""
+    return [np.asarray(sample).tolist() for sample in samples]
+
+
+# ---------------------------------------------------------------------- spaces
+
+
+def test_samples_are_in_the_space_and_follow_the_seed(make_space: Any) -> None:
+    space, twin, other = make_space(seed=3), make_space(seed=3), make_space(seed=4)
+    drawn = [space.sample() for _ in range(30)]
+    assert all(sample in space for sample in drawn)
+    assert plain(drawn) == plain([twin.sample() for _ in range(30)]) != plain([other.sample() for _ in range(30)])
+    assert space.seed(3) == 3
+    assert plain(drawn) == plain([space.sample() for _ in range(30)])
+    from_generator = make_space(seed=np.random.default_rng(1))
+    assert from_generator.sample() in from_generator
+
+
+def test_a_seed_is_an_integer_of_at_least_zero_or_none(make_space: Any) -> None:
+    space = make_space()
+    for seed in ("3", 1.5, -1):
+        with pytest.raises(gym.error.Error, match="Seed must be"):
+            space.seed(seed)
+    assert isinstance(space.seed(None), int)
+
+
+def test_copies_and_pickles_are_equal_and_go_on_alike(make_space: Any) -> None:
+    space = make_space(seed=1)
+    space.sample()
+    for copied in (copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        assert copied == space
+        assert (copied.shape, copied.dtype) == (space.shape, space.dtype)
+        assert plain([copied.sample()]) == plain([copy.deepcopy(space).sample()])
+    assert copy.copy(space) == space
+
+
+def test_equality_is_that_of_type_and_bounds(make_space: Any) -> None:
+    space = make_space(seed=1)
+    assert space == make_space(seed=2)
+    assert space != 3
+    for base in (Text(40), MultiDiscrete([258] * 6)):
+        assert (space == base, base == space) == (False, False)
+
+
+def test_the_repr_makes_the_space_again(make_space: Any) -> None:
+    space = make_space()
+    assert eval(repr(space), vars(lang_envs)) == space  # noqa: S307 - our own text
+
+
+def test_a_space_is_not_hashable_and_its_shape_is_fixed(make_space: Any) -> None:
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(make_space())
+    with pytest.raises(AttributeError, match="no setter"):
+        make_space().shape = (3,)
+
+
+def test_samples_survive_json(make_space: Any) -> None:
+    space = make_space(seed=0)
+    drawn = [space.sample() for _ in range(5)]
+    back = space.from_jsonable(json.loads(json.dumps(space.to_jsonable(drawn))))
+    assert plain(back) == plain(drawn)
+    assert all(sample in space for sample in back)
+
+
+def test_samples_survive_flattening(make_space: Any) -> None:
+    space = make_space(seed=0)
+    assert space.is_np_flattenable
+    for _ in range(5):
+        sample = space.sample()
+        flat = flatten(space, sample)
+        assert flat in flatten_space(space)
+        assert flat.shape == (flatdim(space),)
+        assert plain([unflatten(space, flat)]) == plain([sample])
+
+
+CONTAINERS: dict[str, Callable[[gym.Space[Any]], gym.Space[Any]]] = {
+    "Dict": lambda space: Dict({"a": space, "b": Discrete(2)}),
+    "Tuple": lambda space: Tuple((space, Discrete(2))),
+    "Sequence": Sequence,
+    "OneOf": lambda space: OneOf((space, Discrete(2))),
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_a_space_works_inside_others(make_space: Any, container: str) -> None:
+    space = CONTAINERS[container](make_space())
+    space.seed(1)
+    sample = space.sample()
+    assert sample in space
+    assert unflatten(space, flatten(space, sample)) in space
+    assert space.from_jsonable(space.to_jsonable([sample, sample]))[0] in space
+    assert pickle.loads(pickle.dumps(space)) == copy.deepcopy(space) == space
+
+
+def test_masks_are_for_tokens_only() -> None:
+    for arguments in ({"mask": (3, None)}, {"probability": (3, None)}):
+        with pytest.raises(ValueError, match=r"Expected no mask: TextSpace holds free text\. Fix"):
+            TextSpace(40).sample(**arguments)
+    tokens = TokenSequence(max_length=3)
+    allowed = np.zeros(258, dtype=np.int8)
+    allowed[[65, 66]] = 1
+    assert set(tokens.sample(mask=(allowed,) * 3).tolist()) <= {65, 66}
+    with pytest.raises(AssertionError, match="Expects the mask to be a tuple"):
+        tokens.sample(mask=allowed)
+
+
+def test_the_character_set_is_that_of_samples_in_gymnasium_and_no_bound_here() -> None:
+    space = TextSpace(40)
+    assert "é" in space
+    assert "é" not in space.character_set
+    assert max(len(TextSpace(1000, seed=seed).sample()) for seed in range(20)) <= 64
+
+
+def test_token_sequences_are_indexed_like_their_base() -> None:
+    space = TokenSequence(max_length=6)
+    assert len(space) == 6
+    assert space[0] == Discrete(258)
+    assert space.start.tolist() == [0] * 6
+
+
+def test_spaces_of_other_bounds_are_not_equivalent() -> None:
+    assert is_space_dtype_shape_equiv(TextSpace(40), TextSpace(40))
+    assert not is_space_dtype_shape_equiv(TextSpace(40), TextSpace(41))
+
+
+def test_batches_are_those_of_the_bases() -> None:
+    texts, tokens = TextSpace(5, seed=1), TokenSequence(max_length=3)
+    assert batch_space(texts, 2) == Tuple((TextSpace(5), TextSpace(5)))
+    first, second = batch_space(TextSpace(40, seed=1), 2).sample()
+    assert first != second, "each has a seed of its own"
+    assert batch_space(tokens, 2).shape == (2, 3)
+    assert create_empty_array(texts, 2) == create_empty_array(texts, 2, fn=np.ones) == ("", "")
+    assert create_empty_array(tokens, 2).tolist() == [[0] * 3] * 2
+    assert concatenate(texts, ["a", "b"], create_empty_array(texts, 2)) == ("a", "b")
+    assert [row.tolist() for row in iterate(batch_space(tokens, 2), np.ones((2, 3), dtype=int))] == [[1] * 3] * 2
+
+
+def test_an_observation_is_a_sample_that_keeps_no_list_in_json() -> None:
+    observation, space = TextObservation("The lamp is red.", ["wait"]), TextSpace(40)
+    assert observation in space
+    assert data_equivalence(observation, TextObservation("The lamp is red.", ["press"]))
+    back = space.from_jsonable(json.loads(json.dumps(space.to_jsonable([observation]))))
+    assert [type(text) for text in back] == [str]
+
+
+# ---------------------------------------------------------------------- vector environments
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "sync": SyncVectorEnv,
+    "async": partial(AsyncVectorEnv, context="fork"),
+    "async, no shared memory": partial(AsyncVectorEnv, context="fork", shared_memory=False),
+}
+
+pytestmark = pytest.mark.usefixtures("workers_end")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def vector(kind: str) -> Iterator[Callable[..., Any]]:
+    """Makes vectors of two kitchens, and closes them."""
+    made = []
+
+    def make(*, env: dict[str, Any] | None = None, n: int = 2, **kwargs: Any) -> Any:
+        made.append(KINDS[kind]([partial(gym.make, ID, **(env or {}))] * n, **kwargs))
+        return made[-1]
+
+    yield make
+    for envs in made:
+        envs.close()
+
+
+def spoken(envs: Any, *texts: str) -> Any:
+    return np.stack([envs.single_action_space.encode(text) for text in texts])
+
+
+def test_observations_and_actions_are_in_the_batched_spaces(vector: Any) -> None:
+    envs = vector()
+    texts, infos = envs.reset(seed=0)
+    assert texts in envs.observation_space
+    assert type(texts) is tuple
+    assert infos["_admissible_actions"].tolist() == [True, True]
+    assert infos["success"].dtype == np.bool_
+    envs.action_space.seed(0)
+    texts, rewards, terminated, truncated, _ = envs.step(envs.action_space.sample())
+    assert texts in envs.observation_space
+    assert (rewards.dtype, terminated.dtype, truncated.dtype) == (np.float64, np.bool_, np.bool_)
+    assert rewards.shape == terminated.shape == truncated.shape == (2,)
+
+
+def test_observations_carry_their_lists_but_in_shared_memory(vector: Any, kind: str) -> None:
+    texts, infos = vector().reset(seed=0)
+    if kind == "async":
+        assert {type(text) for text in texts} == {str}
+    else:
+        assert [list(text.admissible_actions) for text in texts] == infos["admissible_actions"].tolist()
+
+
+def test_all_kinds_of_vectors_play_alike(vector: Any) -> None:
+    reference, envs = SyncVectorEnv([partial(gym.make, ID, **SHUFFLED)] * 2), vector(env=SHUFFLED)
+    reference.action_space.seed(0)
+    wanted, got = reference.reset(seed=3), envs.reset(seed=3)
+    for _ in range(5):
+        assert got[0] == wanted[0]
+        assert got[-1]["admissible_actions"].tolist() == wanted[-1]["admissible_actions"].tolist()
+        actions = reference.action_space.sample()
+        wanted, got = reference.step(actions), envs.step(actions)
+        for mine, theirs in zip(got[1:4], wanted[1:4], strict=True):
+            assert mine.tolist() == theirs.tolist()
+
+
+def test_each_environment_has_its_seed(vector: Any) -> None:
+    envs = vector(env=SHUFFLED, n=3)
+    lists = [
+        envs.reset(seed=seed)[1]["admissible_actions"].tolist() for seed in (3, [3, 4, 5], [5, 4, 3], [3, None, 3])
+    ]
+    assert lists[0] == lists[1] == lists[2][::-1]
+    assert lists[3][0] == lists[3][2] == lists[0][0]
+    envs.reset(seed=3)
+    assert envs.np_random_seed == (3, 4, 5)
+    assert len(envs.np_random) == 3
+    with pytest.raises(ValueError, match="length must match num_envs=3"):
+        envs.reset(seed=[3, 4])
+
+
+def test_a_mask_resets_some_environments(vector: Any) -> None:
+    envs = vector(env={"max_episode_steps": 9})
+    first, _ = envs.reset(seed=0)
+    moved = envs.step(spoken(envs, "pick up the tomato", "pick up the tomato"))[0]
+    assert moved[0] != first[0]
+    texts, infos = envs.reset(seed=0, options={"reset_mask": np.array([True, False])})
+    assert texts == (first[0], moved[1])
+    assert infos["_admissible_actions"].tolist() == [True, False]
+    for mask, error in (
+        ([True, True], TypeError),
+        (np.zeros(2, dtype=bool), ValueError),
+        (np.ones(3, bool), ValueError),
+    ):
+        with pytest.raises(error, match="reset_mask"):
+            envs.reset(options={"reset_mask": mask})
+    assert envs.reset(options={"anything": 1})[0][0] == first[0]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_episodes_end_as_the_autoreset_mode_asks(vector: Any, mode: AutoresetMode) -> None:
+    envs = vector(env={"max_episode_steps": 1}, autoreset_mode=mode)
+    assert envs.metadata["autoreset_mode"] is mode
+    start, _ = envs.reset(seed=0)
+    picking = spoken(envs, "pick up the tomato", "take the bowl")
+    texts, _, _, truncated, infos = envs.step(picking)
+    assert truncated.tolist() == [True, True]
+    if mode is AutoresetMode.SAME_STEP:
+        assert texts == start
+        assert all(final != text for final, text in zip(infos["final_obs"], start, strict=True))
+        for final, listed in zip(infos["final_obs"], infos["final_info"]["admissible_actions"], strict=True):
+            assert list(final.admissible_actions) == listed
+    else:
+        assert all(text != first for text, first in zip(texts, start, strict=True))
+        assert "final_obs" not in infos
+    if mode is AutoresetMode.NEXT_STEP:
+        texts, rewards, _, truncated, _ = envs.step(picking)
+        assert (texts, rewards.tolist(), truncated.tolist()) == (start, [0.0, 0.0], [False, False])
+    if mode is AutoresetMode.DISABLED:
+        texts, _ = envs.reset(options={"reset_mask": np.array([True, True])})
+        assert texts == start
+
+
+def test_methods_and_attributes_reach_every_environment(vector: Any) -> None:
+    envs = vector(env={"render_mode": "rgb_array"})
+    _, infos = envs.reset(seed=0)
+    assert list(envs.call("admissible_actions")) == infos["admissible_actions"].tolist()
+    envs.set_attr("invalid_action_reward", -1.0)
+    assert envs.get_attr("invalid_action_reward") == (-1.0, -1.0)
+    envs.set_attr("invalid_action_reward", [-1.0, -2.0])
+    assert envs.get_attr("invalid_action_reward") == (-1.0, -2.0)
+    with pytest.raises(ValueError, match="length equal to the number of environments"):
+        envs.set_attr("invalid_action_reward", [-1.0])
+    assert envs.render_mode == "rgb_array"
+    frames = envs.render()
+    assert [frame.dtype for frame in frames] == [np.uint8, np.uint8]
+    with worker_error(envs), pytest.raises(AttributeError, match="no_such_attribute"):
+        envs.get_attr("no_such_attribute")
+
+
+def worker_error(envs: Any) -> AbstractContextManager[Any]:
+    """The warning by which `AsyncVectorEnv` shows the traceback of a worker."""
+    return pytest.warns(UserWarning, match="ERROR") if isinstance(envs, AsyncVectorEnv) else nullcontext()
+
+
+@pytest.mark.parametrize("actions", [["serve", "serve"], np.zeros((2, 96)), np.full((2, 96), 999)], ids=str)
+def test_the_error_of_a_worker_is_that_of_the_environment(vector: Any, actions: Any) -> None:
+    envs = vector()
+    envs.reset(seed=0)
+    with worker_error(envs), pytest.raises(ActionError, match=r"Expected .*; got .*\. Fix"):
+        envs.step(actions)
+
+
+def test_without_copies_shared_memory_is_a_live_view(vector: Any, kind: str) -> None:
+    envs = vector(copy=False)
+    texts, _ = envs.reset(seed=0)
+    before = tuple(texts)
+    after = envs.step(spoken(envs, "pick up the tomato", "take the bowl"))[0]
+    assert before != tuple(after)
+    assert (tuple(texts) == tuple(after)) == (kind == "async")
+    assert tuple(after) in envs.observation_space
+    assert (after in envs.observation_space) == (kind != "async")  # a view that changes is no tuple
+
+
+def test_a_closed_vector_stays_closed(vector: Any, kind: str) -> None:
+    envs = vector()
+    envs.close()
+    envs.close()
+    assert multiprocessing.active_children() == []
+    if kind != "sync":
+        with pytest.raises(gym.error.ClosedEnvironmentError):
+            envs.reset()
+
+
+@pytest.mark.parametrize("context", multiprocessing.get_all_start_methods())
+def test_workers_start_in_every_context(context: str) -> None:
+    envs = AsyncVectorEnv([partial(gym.make, f"lang_envs:{ID}")] * 2, context=context)
+    try:
+        texts, _ = envs.reset(seed=0)
+    finally:
+        envs.close()
+    assert texts == (str(gym.make(ID).reset(seed=0)[0]),) * 2
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_make_vec_makes_a_vector_that_its_spec_makes_again(mode: str) -> None:
+    envs = gym.make_vec(ID, 2, vectorization_mode=mode, max_action_length=64)
+    again = gym.make_vec(envs.spec)
+    try:
+        assert envs.single_action_space.max_length == again.single_action_space.max_length == 64
+        assert envs.spec.id == ID
+        assert (again.num_envs, type(again)) == (2, type(envs))
+        assert envs.reset(seed=0)[0] == again.reset(seed=0)[0]
+    finally:
+        envs.close()
+        again.close()
+
+
+def test_without_a_vector_entry_point_none_is_used() -> None:
+    with pytest.raises(gym.error.Error, match="doesn't have a vector entry point"):
+        gym.make_vec(ID, 2, vectorization_mode="vector_entry_point")
+
+
+def test_vector_wrappers_work(vector: Any) -> None:
+    envs = vector_wrappers.RecordEpisodeStatistics(vector(env={"max_episode_steps": 1}))
+    envs.reset(seed=0)
+    infos = envs.step(spoken(envs, "take the bowl", "take the bowl"))[-1]
+    assert infos["episode"]["l"].tolist() == [1, 1]
+    listed = vector_wrappers.DictInfoToList(vector())
+    _, rows = listed.reset(seed=0)
+    assert all("pick up the tomato" in row["admissible_actions"] for row in rows)
+    normalised = vector_wrappers.NormalizeReward(vector())
+    normalised.reset(seed=0)
+    assert np.isfinite(normalised.step(spoken(envs, "take the bowl", "take the bowl"))[1]).all()
+
+
+# ---------------------------------------------------------------------- single environments
+
+
+def test_the_order_of_calls_is_enforced() -> None:
+    env = gym.make(ID, render_mode="ansi")
+    for use in (lambda: env.step(env.action_space.sample()), env.render):
+        with pytest.raises(gym.error.ResetNeeded):
+            use()
+    with pytest.raises(gym.error.Error, match="Seed must be"):
+        env.reset(seed="0")  # type: ignore[arg-type]
+    with env as same:
+        same.reset(seed=4)
+        assert same.unwrapped.np_random_seed == 4
+
+
+def test_an_environment_is_copied_in_mid_episode() -> None:
+    env = gym.make(ID, **SHUFFLED)
+    env.reset(seed=0)
+    env.step(env.action_space.encode("pick up the tomato"))
+    for twin in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
+        action = env.action_space.encode("take the bowl")
+        state = env.unwrapped.get_state()
+        mine, theirs = env.step(action), twin.step(action)
+        assert data_equivalence(list(mine), list(theirs))
+        env.unwrapped.set_state(state)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "arguments"),
+    [
+        (gym.wrappers.TimeLimit, {"max_episode_steps": 3}),
+        (gym.wrappers.RecordEpisodeStatistics, {}),
+        (gym.wrappers.FrameStackObservation, {"stack_size": 2}),
+        (gym.wrappers.DelayObservation, {"delay": 1}),
+        (gym.wrappers.TransformReward, {"func": float}),
+        (gym.wrappers.StickyAction, {"repeat_action_probability": 0.5}),
+        (gym.wrappers.Autoreset, {}),
+        (gym.wrappers.RenderCollection, {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_wrappers_that_leave_texts_alone_work(wrapper: Any, arguments: dict[str, Any]) -> None:
+    env = wrapper(gym.make(ID, render_mode="rgb_array"), **arguments)
+    observation, _ = env.reset(seed=0)
+    assert observation in env.observation_space
+    assert env.step(env.action_space.sample())[0] in env.observation_space
