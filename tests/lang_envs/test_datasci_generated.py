@@ -176,6 +176,7 @@ def test_a_state_holds_the_bits_and_not_the_table() -> None:
     assert other.dataset == env.dataset
     assert other.step_text(BOOSTED) == env.step_text(BOOSTED)
     assert other.reset() == env.reset()
+    assert other.dataset == env.dataset != generated_table(state["world"].key)
 
 
 @pytest.mark.parametrize("key", [None, "x" * 16, b"x" * 15, bytearray(16), 7, np.zeros(16)])
