@@ -26,7 +26,7 @@ and what makes it an oracle. The code for health-insurance knows which two colum
 nothing, and reads four of twelve columns.
 
 The code for generated tables is the shortest of 14 programs that are within 0.01 of the best on the tables of 40 seeds
-(10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on other seeds: `python -m benchmarks.datasci_generated`.
+(10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on others: `python -m benchmarks.datasci_generated`.
 
 The fallback, a vote of a linear model and boosted trees, serves airlines, breast-w and spaceship-titanic, whose rows
 nobody here had to search on (made-up rows would say nothing of them), synthetic stand-ins, whose columns all count, and
