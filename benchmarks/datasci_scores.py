@@ -3,7 +3,8 @@
 Where any text is an action there is no list to go through, so nothing is exact but the oracle, whose code is paid the
 same every time. The random coder is sampled: means and 95% intervals over seeded episodes. Prints a table and writes
 results/datasci_scores.json. Ids whose table has to be fetched, or is the user's, are not among them; where its table is
-here, `--ids` scores such an id too. Use one thread: `OMP_NUM_THREADS=1`.
+here, `--ids` scores such an id too. Those of generated tables are made by `benchmarks.datasci_generated`. Use one
+thread: `OMP_NUM_THREADS=1`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ from benchmarks.evaluation import Episode, play, summarize
 from lang_envs import ENV_ROWS
 from lang_envs.agents import oracle_agent
 from lang_envs.datascicoding.coder import RandomCoder
+from lang_envs.datascicoding.datasets.generated import NAME
 from lang_envs.datascicoding.sandbox.rendezvous import library_versions
 
-__all__ = ["CODING_IDS", "OUTPUT", "scores_of"]
+__all__ = ["CODING_IDS", "OUTPUT", "scores_of", "summary"]
 
-CODING_IDS = tuple(row.id for row in ENV_ROWS if row.id.startswith("DataSciCoding-") and not row.trial)
-"""The ids that need no data: they can be scored anywhere."""
+CODING_IDS = tuple(
+    row.id
+    for row in ENV_ROWS
+    if row.id.startswith("DataSciCoding-") and not row.trial and row.kwargs["dataset"] != NAME
+)
+"""The ids of one table that needs no data: they can be scored anywhere."""
 OUTPUT = RESULTS / "datasci_scores.json"
 
 
@@ -45,10 +51,10 @@ def scores_of(env_id: str, n_episodes: int) -> dict[str, dict[str, Any]]:
     if expert[0] != expert[1]:
         raise RuntimeError(f"Expected the same code to be paid the same; got {expert} on {env_id}.")
     coded = play(env_id, RandomCoder(seed=0), n_episodes)
-    return {"oracle": _summary(expert, sampled=False), "random_coder": _summary(coded, sampled=True)}
+    return {"oracle": summary(expert, sampled=False), "random_coder": summary(coded, sampled=True)}
 
 
-def _summary(episodes: list[Episode], *, sampled: bool) -> dict[str, Any]:
+def summary(episodes: list[Episode], *, sampled: bool) -> dict[str, Any]:
     """Means, and the mean score of the code that ran: a return without the failures before it, at -1 each."""
     scores = [one.discounted_return + one.n_actions - 1 for one in episodes if one.success]
     return {"sampled": sampled, **summarize(episodes)._asdict(), "mean_score": sum(scores) / max(len(scores), 1)}

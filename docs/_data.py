@@ -31,8 +31,8 @@ _WHOLE = 64
 
 def manifest_of(row: EnvRow) -> Manifest | None:
     """The manifest of the table that an id is about; None if it is always here, or the user's own."""
-    name = row.kwargs["dataset"]
-    return None if name is None else DATASETS[name].manifest
+    known = DATASETS.get(row.kwargs["dataset"])
+    return None if known is None else known.manifest
 
 
 # ---------------------------------------------------------------------- ids that cannot be made without further data
@@ -101,8 +101,9 @@ def source_table(_: str = "") -> str:
         if row.manifest is not None:
             size = f"{n:,} of {row.manifest.shape[0]:,}"
             source = _link(row.manifest) + (f"; {row.manifest.note}" if row.manifest.note else "")
-        rows.append((code(name), source, size, str(width), str(row.classes), row.licence))
-    return table(("`dataset`", "source", "rows used", "features", "classes", "licence, as far as known"), rows)
+        rows.append((code(name), source, size, str(width), str(row.classes), row.known_labels, row.licence))
+    head = ("`dataset`", "source", "rows used", "features", "classes", "labels are", "licence, as far as known")
+    return table(head, rows)
 
 
 def preprocessing_table(_: str = "") -> str:

@@ -21,7 +21,7 @@ from _families import FAMILIES, make, rows_of
 from _installing import extras_table
 from _kitchen import kitchen_graph
 from _leaderboard import agent_table, episode_fields, leaderboard_families, leaderboard_tasks
-from _open import baseline_table, dataset_table, latency_table, published_table, score_table
+from _open import baseline_table, dataset_table, generated_table_scores, latency_table, published_table, score_table
 from _pages import graph_of, oracle_gif, overview, page, phrases
 from _speed import choices_table, scaling_sentence, throughput_table
 from _studies import STUDY_PICTURES, poad_results, same_policy_results, study_results, unseen_results
@@ -234,6 +234,7 @@ _GENERATORS: dict[str, Callable[[str], str]] = {
     "checks": _checks,
     "coder": _coder,
     "coding-scores": score_table,
+    "generated-table-scores": generated_table_scores,
     "data-digests": digest_table,
     "choices": choices_table,
     "data-exit-codes": exit_codes,

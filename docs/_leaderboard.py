@@ -11,6 +11,7 @@ from _tables import code, table
 
 from benchmarks.agents import KINDS
 from benchmarks.runner.episodes import FAMILY_FIELDS
+from benchmarks.runner.labels import labels_remark
 from benchmarks.runner.leaderboard import entries
 from benchmarks.runner.report import markdown_text, shown
 from benchmarks.runner.results import METRICS
@@ -18,6 +19,8 @@ from benchmarks.runner.statistics import estimate, mean
 
 __all__ = ["agent_table", "episode_fields", "leaderboard_families", "leaderboard_tasks"]
 
+_MARKS = "†‡§¶"
+"""Of remarks on labels, in the order in which they come."""
 _COLUMNS = ("discounted_return", "success", "steps", "invalid_rate", "ran_share", "best_score")
 
 
@@ -55,15 +58,19 @@ def leaderboard_tasks(family: str) -> str:
     """Every agent on every task of a family, the best first."""
     known, rows = entries(), []
     names = [name for name in _COLUMNS if any(name in task["scores"] for task in _tasks(known, family))]
+    marks: dict[str, str] = {}
     for row in rows_of(family):
+        remark = labels_remark(row.id)
         found = [(entry["agent"]["name"], entry["tasks"][row.id]) for entry in known if row.id in entry["tasks"]]
         for agent, task in sorted(found, key=lambda one: -float(np.mean(one[1]["scores"]["discounted_return"]))):
             played = f"{task['episodes']} x {len(task['seeds'])}"
             numbers = [_cell(task, name) for name in names]
-            rows.append((f"[{row.id}](environments/{row.id}.md)", markdown_text(agent), played, *numbers))
+            mark = marks.setdefault(remark, _MARKS[len(marks)]) if remark else ""
+            rows.append((f"[{row.id}](environments/{row.id}.md){mark}", markdown_text(agent), played, *numbers))
     head = ("task", "agent", "episodes x seeds", *(METRICS[name].title for name in names))
     commands = dict.fromkeys(code(task["command"].partition(" --env ")[0]) for task in _tasks(known, family))
-    return f"{table(head, rows)}\n\nCommands begin with {', '.join(commands)}; whole in the files."
+    footnotes = "".join(f"\n\n{mark} {remark}" for remark, mark in marks.items())
+    return f"{table(head, rows)}{footnotes}\n\nCommands begin with {', '.join(commands)}; whole in the files."
 
 
 def _tasks(known: Sequence[dict[str, Any]], family: str) -> list[dict[str, Any]]:

@@ -17,9 +17,18 @@ from benchmarks.datasci_published import PUBLISHED, TABLES
 from benchmarks.environment import RESULTS
 from lang_envs import EnvRow, LangEnv
 from lang_envs.datascicoding.datasets import DATASETS, DatasetRow, load
+from lang_envs.datascicoding.datasets.generated import NAME
 from lang_envs.datascicoding.oracle import ORACLE_CODE
 
-__all__ = ["baseline_table", "dataset_table", "latency_table", "open_sections", "published_table", "score_table"]
+__all__ = [
+    "baseline_table",
+    "dataset_table",
+    "generated_table_scores",
+    "latency_table",
+    "open_sections",
+    "published_table",
+    "score_table",
+]
 
 
 def open_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, str]:
@@ -52,6 +61,8 @@ def open_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, s
 
 def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a DataSciCodingEnv
     n, width = env.dataset.x.shape
+    is_generated = row.kwargs["dataset"] == NAME
+    chance = "the table, from the seed of the reset" if is_generated else "nothing; the seed changes nothing"
     rows = [
         ("observation space", code(str(env.observation_space))),
         (
@@ -61,13 +72,13 @@ def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a D
         ),
         ("listed actions", "none: any text is an action"),
         (
-            "table shown here" if row.trial else "table",
+            "table shown here" if row.trial or is_generated else "table",
             f"{n:,} rows, {width} features, {env.dataset.classes} classes; digest {code(env.dataset.digest)}",
         ),
         ("its source" if row.trial else "source of the table", f"{env.dataset.source}"),
         *_real_table(row),
         ("budget", f"{env.max_attempts} {family.unit}"),
-        ("random", "nothing; the seed changes nothing"),
+        ("random", chance),
         ("render modes", ", ".join(map(code, env.metadata["render_modes"]))),
         ("entry point", code(row.entry_point)),
     ]
@@ -120,6 +131,8 @@ def _oracle(row: EnvRow) -> str:
     if env.dataset.name not in ORACLE_CODE:
         what = "what is strong on many tables and was not searched for on this one"
     paid = "" if not row.trial else " on the made-up rows" if env.dataset.synthetic else " on the example table"
+    if env.dataset.name == NAME:
+        what, paid = "one program for all tables", " on the table of `reset(seed=0)`"
     return (
         f"`lang_envs.oracle(env)` submits {what}, in any situation:\n\n"
         f"```py\n{text.rstrip()}\n```\n\n"
@@ -132,8 +145,9 @@ def _oracle(row: EnvRow) -> str:
 
 @lru_cache(maxsize=1)
 def _scores() -> dict[str, Any]:
-    path = RESULTS / "datasci_scores.json"
-    return json.loads(path.read_text(encoding="utf-8"))["scores"] if path.exists() else {}
+    paths = [RESULTS / f"{name}.json" for name in ("datasci_scores", "datasci_generated")]
+    files = [json.loads(path.read_text(encoding="utf-8"))["scores"] for path in paths if path.exists()]
+    return {env_id: both for file in files for env_id, both in file.items()}
 
 
 _UNMEASURED = "Not measured yet: `python -m benchmarks.datasci_scores` makes the numbers."
@@ -149,6 +163,11 @@ def _own_scores(row: EnvRow) -> str:
     if found is None:
         return _UNMEASURED
     rows = [_score_row(name, one) for name, one in found.items()]
+    if row.kwargs["dataset"] == NAME:
+        return (
+            f"{table(_HEAD, rows)}\n\nBoth are **sampled**, an episode for each of the tables below (intervals: "
+            f"Wilson's for the success, Student's t for the return).\n\n{generated_table_scores()}"
+        )
     return (
         f"{table(_HEAD, rows)}\n\nThe oracle's code gives the same score every time: one episode is exact. The random "
         "coder is **sampled**, so its numbers have intervals (Wilson's for the success, Student's t for the return). "
@@ -159,7 +178,7 @@ def _own_scores(row: EnvRow) -> str:
 def _score_row(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
     sampled = one["sampled"]
     return (
-        {"oracle": "oracle", "random_coder": "random coder, sampled"}[name],
+        {"oracle": "oracle", "random_coder": "random coder"}[name] + (", sampled" if sampled else ""),
         str(one["n_episodes"]) if sampled else "1",
         percent(one["success_rate"]),
         _interval(one["success_interval"], percent) if sampled else "exact",
@@ -167,6 +186,22 @@ def _score_row(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
         _interval(one["return_interval"], "{:.3f}".format) if sampled else "exact",
         f"{one['mean_actions']:.2f}",
         f"{one['mean_score']:.4f}",
+    )
+
+
+def generated_table_scores(_: str = "") -> str:
+    """What programs reach on generated tables, and what no program can exceed on average."""
+    result = json.loads((RESULTS / "datasci_generated.json").read_text(encoding="utf-8"))
+    rows = [
+        (name, f"{one['mean']:.4f}", _interval(one["interval"], "{:.4f}".format), f"{one['std']:.4f}")
+        for name, one in result["programs"].items()
+    ]
+    shown = table(("program", "mean AUC", "95 %", "deviation between tables"), rows)
+    return (
+        f"{shown}\n\nMeans over the {result['tables']} tables of `reset(seed=0)` and the seeds after it, five halves "
+        "each. *True probabilities* are those that the classes were drawn from, given every value, the missing ones "
+        "too: on average no program exceeds them, and none that sees half of a table can reach them. Made by "
+        f"`{result['command']}`."
     )
 
 
@@ -195,8 +230,10 @@ def dataset_table(_: str = "") -> str:
     rows = []
     for name, row in DATASETS.items():
         n, width = row.shape
-        rows.append((code(name), str(n), str(width), str(row.classes), _counts(name, row), _made(row), row.source))
-    return table(("`dataset`", "rows", "features", "classes", "rows of each class", "splits", "source"), rows)
+        sizes = (str(n), str(width), str(row.classes), _counts(name, row))
+        rows.append((code(name), *sizes, _made(row), row.known_labels, row.source))
+    head = ("`dataset`", "rows", "features", "classes", "rows of each class", "splits", "labels are", "source")
+    return table(head, rows)
 
 
 def _counts(name: str, row: DatasetRow) -> str:

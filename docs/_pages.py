@@ -19,6 +19,7 @@ from _tables import arguments, code, docstring, episode, info_fields, percent, q
 
 from benchmarks.env_scores import Graph, explore, random_policy
 from benchmarks.environment import RESULTS
+from benchmarks.runner.labels import labels_remark
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, LangEnv
 from lang_envs.agents import oracle_agent
 from lang_envs.recording import encode_gif, record_episode
@@ -131,6 +132,9 @@ def _use(env_id: str) -> str:
 
 def _head(row: EnvRow, family: Family) -> str:
     head = f"{row.summary} {_use(row.id)}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page})."
+    remark = labels_remark(row.id)
+    if remark:
+        head += f"\n\n{remark} See the [threat model](threat_model.md#known-labels)."
     return f"{head}\n\n{trial_note(row)}" if row.trial else head
 
 

@@ -95,6 +95,7 @@ ENV_ROWS: tuple[EnvRow, ...] = (
     _coding("iris", "Write a classifier: which of three irises a flower is."),
     _coding("breast-cancer", "Write a classifier: whether a tumour is benign."),
     _coding("digits", "Write a classifier: which digit was written."),
+    _coding("generated", "Write a classifier: for a new, generated table in every episode."),
     _fetched_coding("airlines", "Write a classifier: whether a flight is late."),
     _fetched_coding("breast-w", "Write a classifier: whether a breast tumour is malignant."),
     _fetched_coding("health-insurance", "Write a classifier: whether a customer wants an insurance."),

@@ -181,6 +181,35 @@ def test_ids_of_absent_tables_say_that_their_page_shows_other_rows(pages: Module
             assert f"lang-envs data fetch {row.kwargs['dataset']}`" in text
 
 
+def test_pages_of_ids_say_how_their_labels_can_be_known(pages: ModuleType) -> None:
+    said = {
+        row.id: re.findall(
+            r"Memorizable: the labels are (.*?), so|(Every table follows from the seed)", pages.page(row)
+        )
+        for row in ENV_ROWS
+        if row.id in SMALL_IDS
+    }
+    assert {env_id for env_id, found in said.items() if not found and env_id.startswith("Data")} == {"DataSciCoding-v0"}
+    assert {env_id.split("-")[0] for env_id, found in said.items() if found} == {"DataSciCoding"}
+    for name in ("iris", "wine", "digits", "breast-cancer"):
+        assert said[f"DataSciCoding-{name}-v0"] == [("bundled with scikit-learn", "")]
+    assert said["DataSciCoding-generated-v0"] == [("", "Every table follows from the seed")]
+
+
+@pytest.mark.usefixtures("pages")
+def test_the_leaderboard_marks_known_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import _leaderboard
+
+    text = _leaderboard.leaderboard_tasks("DataSciCoding")
+    notes = dict(re.findall(r"^([†‡§¶]) (.*)$", text, re.MULTILINE))
+    marked = dict(re.findall(r"\[(DataSciCoding-\S+)\]\(\S+\)([†‡§¶])", text))
+    assert "bundled with scikit-learn" in notes[marked["DataSciCoding-iris-v0"]]
+    assert "given by a formula" in notes[marked["DataSciCoding-balance-scale-v0"]]
+    assert set(notes) == set(marked.values())
+    assert not re.search("^[†‡§¶]", _leaderboard.leaderboard_tasks("Overcooked"), re.MULTILINE)
+
+
 def test_tables_of_the_page_of_data_tell_what_the_manifests_know(data_pages: ModuleType) -> None:
     from lang_envs.datascicoding.datasets import DATASETS
     from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, manifest

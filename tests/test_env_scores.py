@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
+from benchmarks.datasci_generated import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
 from benchmarks.datasci_scores import CODING_IDS
 from benchmarks.env_scores import DISCOUNTS, LISTED_IDS, Policy, Score, oracle_policy, random_policy, score, score_both
 from benchmarks.environment import RESULTS
@@ -218,10 +219,18 @@ def coding() -> dict[str, Any]:
     return json.loads((RESULTS / "datasci_scores.json").read_text(encoding="utf-8"))["scores"]
 
 
-def test_every_id_is_scored_in_one_of_the_two_ways(committed: dict[str, Any], coding: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def generated() -> dict[str, Any]:
+    """Scores on generated tables."""
+    return json.loads((RESULTS / "datasci_generated.json").read_text(encoding="utf-8"))["scores"]
+
+
+def test_every_id_is_scored_in_one_way(
+    committed: dict[str, Any], coding: dict[str, Any], generated: dict[str, Any]
+) -> None:
     """But those whose table has to be fetched, or is the user's: nobody could measure them again without it."""
     exact = [row.id for row in ENV_ROWS if row.id.startswith("KeyToken-")]  # its scores are a closed form
-    assert [*committed, *coding, *exact] == [row.id for row in ENV_ROWS if not row.trial]
+    assert [*committed, *coding, *generated, *exact] == [row.id for row in ENV_ROWS if not row.trial]
     assert {row.id for row in ENV_ROWS if row.trial} == {
         "DataSciCoding-airlines-v0",
         "DataSciCoding-breast-w-v0",
@@ -244,6 +253,32 @@ def test_what_is_sampled_says_so_and_has_intervals(coding: dict[str, Any]) -> No
         assert coder["mean_return"] < coder["mean_score"] < expert["mean_score"] <= 1.0
         assert expert["mean_score"] == pytest.approx(expert["mean_return"])
         assert (expert["success_rate"], expert["mean_actions"]) == (1.0, 1.0)
+
+
+def test_scores_on_generated_tables_are_ordered() -> None:
+    result = json.loads((RESULTS / "datasci_generated.json").read_text(encoding="utf-8"))
+    both, programs = result["scores"][GENERATED_ID], result["programs"]
+    assert result["tables"] == both["oracle"]["n_episodes"] == both["random_coder"]["n_episodes"] >= 200
+    assert both["oracle"]["success_rate"] == 1.0
+    assert both["random_coder"]["mean_score"] < both["oracle"]["mean_score"]
+    assert both["oracle"]["mean_score"] == pytest.approx(programs["oracle"]["mean"], abs=1e-3)
+    means = {name: one["mean"] for name, one in programs.items()}
+    assert list(means) == [*PROGRAMS, CEILING]
+    assert sorted(means, key=means.__getitem__)[-2:] == ["oracle", CEILING]
+    assert all(one["interval"][0] < one["mean"] < one["interval"][1] for one in programs.values())
+
+
+def test_scores_of_one_generated_table() -> None:
+    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
+    found = scores_of_table(0, {"oracle": PROGRAMS["oracle"]})
+    env = gym.make(GENERATED_ID).unwrapped
+    env.reset(seed=0)
+    assert found["oracle"] == pytest.approx(env.step_text(env.oracle_action())[1])
+    assert found["oracle"] < found[CEILING]
+    rows = summaries([found, {name: score - 0.2 for name, score in found.items()}])
+    assert rows["oracle"]["mean"] == pytest.approx(found["oracle"] - 0.1)
+    with pytest.raises(RuntimeError, match="Expected broken to run on the table of seed 0; got ZeroDivisionError"):
+        scores_of_table(0, {"broken": "1 / 0"})
 
 
 @pytest.mark.parametrize("env_id", ["DataSciCoding-balance-scale-v0", "DataSciCoding-iris-v0"])

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.labels import labels_remark
 from benchmarks.runner.results import METRICS, Cell, Metric, load, normalised
 from benchmarks.runner.rollouts import Rollout, read_rollout
 from benchmarks.runner.session import steps_file
@@ -240,7 +241,8 @@ def _task_section(task: str, own: Sequence[Cell]) -> str:
 def _remarks(own: Sequence[Cell]) -> str:
     if any(episode.get("data") == "synthetic" for cell in own for episode in cell.episodes):
         return "**Made-up rows: scores say nothing about the table.**\n\n"
-    return ""
+    remark = labels_remark(own[0].env, own[0].header["env_settings"])
+    return f"**{remark}**\n\n" if remark else ""
 
 
 def _details(own: Sequence[Cell]) -> str:

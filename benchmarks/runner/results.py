@@ -168,7 +168,7 @@ def _references() -> dict[str, References]:
     for env_id, both in _committed("env_scores").items():
         random, oracle = (both[name]["returns"][f"{discount_of(env_id):g}"] for name in ("random", "oracle"))
         found[env_id] = References(random, oracle)
-    for env_id, both in _committed("datasci_scores").items():
+    for env_id, both in (_committed("datasci_scores") | _committed("datasci_generated")).items():
         found[env_id] = References(both["random_coder"]["mean_return"], both["oracle"]["mean_return"])
     return found
 

@@ -50,6 +50,7 @@ def show_list() -> None:
     console().print()
     for manifest in wanted.values():
         _show_note(manifest)
+    _show_known_labels()
 
 
 def _show_rows(rows: Sequence[_Row]) -> None:
@@ -122,6 +123,21 @@ def _show_note(wanted: Manifest) -> None:
         here.print(Text(f"  {wanted.page}"), soft_wrap=True)
     else:
         here.print(note, Text(wanted.page), soft_wrap=True)
+
+
+def _show_known_labels() -> None:
+    """Say how the labels of every table can be known without learning."""
+    from lang_envs.datascicoding.datasets import DATASETS
+
+    by_way: dict[str, list[str]] = {}
+    for name, row in DATASETS.items():
+        by_way.setdefault(row.known_labels, []).append(name)
+    ways = "; ".join(f"{way}: {', '.join(names)}" for way, names in by_way.items())
+    told = f"labels that a program can hold without learning, {ways}. "
+    told += "DataSciCoding-generated-v0 has a new table in every episode."
+    here = console()
+    here.print()
+    here.print(Text.assemble(("memorizable", "cyan"), ": ", told), soft_wrap=not here.is_terminal)
 
 
 def licence_of(wanted: Manifest, receipt: Receipt | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lang_envs.core import LangEnv, Outcome, is_number
 from lang_envs.datascicoding import prompts
 from lang_envs.datascicoding.cache import Cache, cache_folder
+from lang_envs.datascicoding.datasets.generated import KEY_BYTES, NAME, generated_table
 from lang_envs.datascicoding.evaluation import Evaluation, Evaluator, Status
 from lang_envs.datascicoding.extraction import MAX_CODE_BYTES
 from lang_envs.datascicoding.options import (
@@ -45,7 +47,15 @@ class Attempt(NamedTuple):
 
 
 class _World(NamedTuple):
+    """State of an episode.
+
+    Attributes:
+        attempts: The attempts so far.
+        key: Bits that the table is drawn from; empty where it is always the same, and before the first reset.
+    """
+
     attempts: tuple[Attempt, ...]
+    key: bytes
 
 
 class DataSciCodingEnv(LangEnv[_World]):
@@ -60,7 +70,8 @@ class DataSciCodingEnv(LangEnv[_World]):
     sandbox, the wording, and that messages are masked: see the documentation's threat model.
 
     Args:
-        dataset: Key of `lang_envs.datascicoding.datasets.DATASETS`; None for a table of one's own.
+        dataset: Key of `lang_envs.datascicoding.datasets.DATASETS`; `"generated"` for a new table in every episode;
+            None for a table of one's own.
         data: `"synthetic"`: made-up rows of the same shape as a table that has to be fetched, labelled so everywhere.
         preprocessing: `"default"`: numbers stay, categories are numbered; `"published"`: the arrays that the paper's
             code builds.
@@ -92,7 +103,8 @@ class DataSciCodingEnv(LangEnv[_World]):
     the last attempt `status` (`evaluation.Status`), `auc_mean`, `auc_std` (over splits, ddof 0; None on failure),
     `auc_splits` (tuple), `stdout` (of a rehearsal, masked, at most 2,000 characters), `wall_seconds`, `code`; further
     `best_so_far` (largest reward of code that ran in this episode, or None), `prefix` and `suffix` (of the hole, for
-    models that fill in the middle), `data` ("real", "synthetic" or "own") and `source` (where the rows come from).
+    models that fill in the middle), `data` ("real", "synthetic", "generated" or "own") and `source` (where the rows
+    come from).
 
     Raises:
         ValueError: For an unknown dataset or option, or numbers out of range.
@@ -153,19 +165,20 @@ class DataSciCodingEnv(LangEnv[_World]):
             render_mode=render_mode,
         )
         self.dataset = choose_dataset(dataset, data, preprocessing, table, target, description)
-        self._data = "own" if dataset is None else data
+        self._data = "own" if dataset is None else NAME if dataset == NAME else data
         self.failure_reward, self.max_attempts, self.feedback = float(failure_reward), max_attempts, feedback
         self.terminate_on_success = terminate_on_success
-        self._evaluate = Evaluator(
-            self.dataset,
-            random_states(splits),
+        self._evaluator = partial(
+            Evaluator,
+            random_states=random_states(splits),
             scoring=scoring,
             banned=names(banned),
             limits=Limits(float(time_limit), memory_limit << 20),
             sandbox=shared_sandbox(confinement),
             cache=Cache(cache_folder()) if cache else None,
         )
-        self._world = _World(())
+        self._evaluate = self._evaluator(self.dataset)
+        self._world = _World((), b"")
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -179,7 +192,7 @@ class DataSciCodingEnv(LangEnv[_World]):
 
     def oracle_action(self) -> str:
         """Strong code for this table, found by search on other splits than the published ones; else what suits most."""
-        return oracle_code(self.dataset.name if self._data == "real" else "")
+        return oracle_code(self.dataset.name if self._data in ("real", NAME) else "")
 
     def render(self) -> Any:  # noqa: ANN401 - text or image, by render_mode
         """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
@@ -190,7 +203,14 @@ class DataSciCodingEnv(LangEnv[_World]):
         return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
-        self._world = _World(())
+        self._enter(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))
+
+    def _enter(self, world: _World) -> None:
+        """Take over a world, and its table."""
+        if world.key != self._world.key:
+            self.dataset = generated_table(world.key or bytes(KEY_BYTES))
+            self._evaluate = self._evaluator(self.dataset)
+        self._world = world
 
     def _describe(self) -> str:
         attempts = list(enumerate(self.attempts, start=1))
@@ -211,7 +231,7 @@ class DataSciCodingEnv(LangEnv[_World]):
 
     def _advance(self, evaluation: Evaluation) -> Outcome:
         reward = self._reward(evaluation)
-        self._world = _World((*self.attempts, Attempt(evaluation, reward)))
+        self._world = self._world._replace(attempts=(*self.attempts, Attempt(evaluation, reward)))
         is_last = len(self.attempts) >= self.max_attempts
         success = self.best_so_far is not None and (self.terminate_on_success or is_last)
         return Outcome(reward, terminated=success, truncated=is_last and not success, success=success)
@@ -243,7 +263,7 @@ class DataSciCodingEnv(LangEnv[_World]):
     def _configuration(self) -> dict[str, Any]:
         evaluate = self._evaluate
         return {
-            "dataset": self.dataset.digest,
+            "dataset": NAME if self._data == NAME else self.dataset.digest,
             "failure_reward": self.failure_reward,
             "max_attempts": self.max_attempts,
             "feedback": self.feedback,
@@ -260,20 +280,28 @@ class DataSciCodingEnv(LangEnv[_World]):
     def _set_world(self, world: _World) -> None:
         if not self._could_be(world):
             got = f"{world!r:.200}"
-            raise StateError(f"Expected at most {self.max_attempts} attempts; got {got}. Fix: use get_state().")
-        self._world = world
+            lengths = f"a key of {KEY_BYTES} bytes" if self._data == NAME else "no key"
+            raise StateError(
+                f"Expected at most {self.max_attempts} attempts and {lengths}; got {got}. Fix: use get_state()."
+            )
+        self._enter(world)
 
     def _could_be(self, world: object) -> bool:
         """Whether an object that claims to be a captured world is one that this environment could be in."""
         try:
             return (
                 isinstance(world, _World)
+                and self._could_be_key(world.key)
                 and isinstance(world.attempts, tuple)
                 and len(world.attempts) <= self.max_attempts
                 and all(self._could_hold(attempt) for attempt in world.attempts)
             )
         except (TypeError, ValueError, AttributeError, OverflowError):  # damaged in its depths
             return False
+
+    def _could_be_key(self, key: object) -> bool:
+        """Whether a table can be of this key: none before the first reset, and where it is always the same."""
+        return isinstance(key, bytes) and (not key or (self._data == NAME and len(key) == KEY_BYTES))
 
     def _could_hold(self, attempt: object) -> bool:
         if not isinstance(attempt, Attempt) or not isinstance(attempt.evaluation, Evaluation):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lang_envs.core import is_number
 from lang_envs.datascicoding.datasets import Data, Dataset, Preprocessing, load
 from lang_envs.datascicoding.datasets.errors import TableError
+from lang_envs.datascicoding.datasets.generated import KEY_BYTES, NAME, generated_table
 
 if TYPE_CHECKING:
     from lang_envs.datascicoding.datasets.tables import Table
@@ -42,7 +43,11 @@ def choose_dataset(
                 f"Expected table, target and description with an environment for one's own table; got them with "
                 f"dataset={dataset!r}. Fix: gym.make('DataSciCoding-v0', table=..., target=...)."
             )
-        return load(dataset, data=data, preprocessing=preprocessing)
+        if dataset != NAME:
+            return load(dataset, data=data, preprocessing=preprocessing)
+        if data != "real" or preprocessing != "default":
+            raise ValueError(f"Expected no data and no preprocessing with dataset={NAME!r}. Fix: leave them out.")
+        return generated_table(bytes(KEY_BYTES))  # until the first reset draws a key
     if table is None or target is None:
         raise TableError(
             "Expected a table and the column to predict; at least one is missing. "

@@ -25,6 +25,9 @@ The code for the balances states the law of the lever, which the observation doe
 and what makes it an oracle. The code for health-insurance knows which two columns are categories whose numbers mean
 nothing, and reads four of twelve columns.
 
+The code for generated tables is the shortest of 14 programs that are within 0.01 of the best on the tables of 40 seeds
+(10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on others: `python -m benchmarks.datasci_generated`.
+
 The fallback, a vote of a linear model and boosted trees, serves airlines, breast-w and spaceship-titanic, whose rows
 nobody here had to search on (made-up rows would say nothing of them), synthetic stand-ins, whose columns all count, and
 tables of the user's own.
@@ -126,6 +129,20 @@ model = VotingClassifier([("linear", linear), ("trees", trees)], voting="soft")
 model.fit(x_train, y_train)
 """
 
+_GENERATED = """\
+from sklearn.ensemble import HistGradientBoostingClassifier, VotingClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+few = [j for j in range(x_train.shape[1]) if len(np.unique(x_train[:, j])) < 8]
+linear = make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(C=0.3, max_iter=1000))
+boosted = HistGradientBoostingClassifier(max_iter=50, categorical_features=few, random_state=0)
+model = VotingClassifier([("linear", linear), ("boosted", boosted)], voting="soft")
+model.fit(x_train, y_train)
+"""
+
 ORACLE_CODE: dict[str, str] = {
     "balance-scale": _LEVER,
     "balance-scale-full": _LEVER,
@@ -135,8 +152,9 @@ ORACLE_CODE: dict[str, str] = {
     "digits": _DIGITS,
     "health-insurance": _HEALTH_INSURANCE,
     "pharyngitis": _PHARYNGITIS,
+    "generated": _GENERATED,
 }
-"""Body of `build_model(x_train, y_train)` by name of the table; it ends where the template returns `model`."""
+"""Body of `build_model(x_train, y_train)` by value of `dataset`; it ends where the template returns `model`."""
 
 
 def oracle_code(name: str) -> str:

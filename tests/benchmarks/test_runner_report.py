@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmarks.runner import leaderboard
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.files import write_picture
+from benchmarks.runner.labels import labels_remark
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.plots import plot_curves, plot_improvements, plot_scores
 from benchmarks.runner.report import (
@@ -159,6 +160,36 @@ def test_made_up_rows_and_arguments_are_told(tmp_path: Path) -> None:
     assert normalised(cells[0]) is None
     with pytest.raises(ResultFileError, match="Expected the task as registered"):
         leaderboard.add(cells, folder=tmp_path / "board")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "remark"),
+    [
+        (KITCHEN, {}, ""),
+        ("DataSciCoding-v0", {}, ""),
+        ("DataSciCoding-digits-v0", {}, "Memorizable: the labels are bundled with scikit-learn, so a score can"),
+        ("DataSciCoding-balance-scale-v0", {}, "Memorizable: the labels are given by a formula, so a score can"),
+        ("DataSciCoding-balance-scale-v0", {"dataset": "iris"}, "Memorizable: the labels are bundled with scikit-"),
+        ("DataSciCoding-balance-scale-v0", {"dataset": "generated"}, "Every table follows from the seed"),
+        ("DataSciCoding-airlines-v0", {}, "Memorizable: the labels are public on OpenML, so a score can be memory."),
+        ("DataSciCoding-airlines-v0", {"data": "synthetic"}, ""),
+        ("DataSciCoding-generated-v0", {}, "Every table follows from the seed of its episode"),
+    ],
+)
+def test_remarks_on_labels(env_id: str, settings: dict[str, str], remark: str) -> None:
+    found = labels_remark(env_id, settings)
+    assert found.startswith(remark)
+    assert bool(found) == bool(remark)
+
+
+def test_a_report_says_which_labels_are_known(tmp_path: Path) -> None:
+    measure(Plan("oracle", ("DataSciCoding-iris-v0", KITCHEN), 1, 1), tmp_path / "iris.jsonl")
+    iris, kitchen = (
+        markdown_tables(load([tmp_path / "iris.jsonl"])).split("\n## " + name)[1].split("\n## ")[0]
+        for name in ("DataSciCoding-iris-v0", KITCHEN)
+    )
+    assert "**Memorizable: the labels are bundled with scikit-learn" in iris
+    assert "Memorizable" not in kitchen
 
 
 @pytest.mark.parametrize("which", ["steps", "times", "text"])

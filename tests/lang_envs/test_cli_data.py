@@ -92,7 +92,7 @@ def listed(*arguments: str) -> tuple[str, dict[str, list[str]], dict[str, str]]:
     """Of `lang-envs data list`: its title, the cells of every row, and the notes below, by the name of the table."""
     result = CliRunner().invoke(app, ["data", *arguments])
     assert result.exit_code == 0, result.output
-    table, notes = (part.splitlines() for part in result.stdout.split("\n\n"))
+    table, notes, _ = (part.splitlines() for part in result.stdout.split("\n\n"))
     assert all(len(line) <= 80 for line in table[1:])
     names = ["name", "source", "rows", "classes", "here", "verified", "licence"]
     assert table[1].split() == names
@@ -102,6 +102,17 @@ def listed(*arguments: str) -> tuple[str, dict[str, list[str]], dict[str, str]]:
         [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)] for line in table[2:]
     ]
     return table[0], {row[0]: row[1:] for row in rows}, dict(note.split(": ", 1) for note in notes)
+
+
+def test_the_list_says_which_labels_can_be_known(data: Path) -> None:
+    known = CliRunner().invoke(app, ["data"]).stdout.split("\n\n")[-1].strip()
+    assert known == (
+        "memorizable: labels that a program can hold without learning, given by a formula: balance-scale, "
+        "balance-scale-full; bundled with scikit-learn: wine, iris, breast-cancer, digits; public on OpenML: airlines, "
+        "breast-w; public on Kaggle: health-insurance, pharyngitis, spaceship-titanic. DataSciCoding-generated-v0 has "
+        "a new table in every episode."
+    )
+    assert all(name in known for name in DATASETS)
 
 
 @pytest.mark.usefixtures("no_network")

@@ -109,7 +109,12 @@ def test_failure_reward() -> None:
     assert env.step("")[1] == -0.25
 
 
-@pytest.mark.parametrize("env_id", [row.id for row in ENV_ROWS if row.id in IDS_HERE and not row.trial])
+ALWAYS_THE_SAME = [
+    row.id for row in ENV_ROWS if row.id in IDS_HERE and not row.trial and row.kwargs["dataset"] != "generated"
+]
+
+
+@pytest.mark.parametrize("env_id", ALWAYS_THE_SAME)
 def test_the_oracle_beats_the_obvious(env_id: str) -> None:
     env = TextAction(gym.make(env_id))
     env.reset(seed=0)

@@ -44,6 +44,7 @@ class DatasetRow(NamedTuple):
         classes: Number of classes.
         published: Whether the arrays of `preprocessing="default"` are those of the paper, whose splits are never
             redrawn.
+        known_labels: How a program can hold the labels without learning them, since the table is always the same.
         read: Features (n, d) and classes (n,), of `preprocessing="default"`.
         manifest: Of a table that has to be fetched; None for one that is generated or comes with a package.
     """
@@ -55,6 +56,7 @@ class DatasetRow(NamedTuple):
     shape: tuple[int, int]
     classes: int
     published: bool
+    known_labels: str
     read: Callable[[], Table]
     manifest: Manifest | None = None
 
@@ -67,11 +69,12 @@ class Dataset:
         name: As in `DATASETS`.
         title: A short noun phrase: "the balance scale table".
         about: What the rows are and what is to be predicted; names and describes no column.
-        x: Features, float64 (n, d), finite, read-only.
+        x: Features, float64 (n, d), finite or, with `may_be_missing`, NaN; read-only.
         y: Classes 0 .. k-1, int64 (n,), every one of them present, read-only.
         published: Whether its splits are those of the paper.
         source: Where the rows come from.
         synthetic: Whether the rows are made up, as a stand-in for a table that is not here.
+        may_be_missing: Whether features may be missing, as NaN.
         classes: k, at least 2.
         digest: First 16 hex digits of the SHA-256 of the bytes of `x` (by rows) followed by those of `y`.
 
@@ -87,13 +90,14 @@ class Dataset:
     published: bool
     source: str
     synthetic: bool = False
+    may_be_missing: bool = False
     classes: int = field(init=False)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         x = np.array(self.x, dtype=np.float64, order="C")  # a copy: nobody else can write to it
         y = np.array(self.y, dtype=np.int64)
-        _check(self.name, x, y)
+        _check(self.name, np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf) if self.may_be_missing else x, y)
         x.flags.writeable = y.flags.writeable = False
         digest = store.array_digest(x, y)
         for attribute, value in (("x", x), ("y", y), ("classes", int(y.max()) + 1), ("digest", digest)):
@@ -126,6 +130,7 @@ def _check(name: str, x: NDArray[np.float64], y: NDArray[np.int64]) -> None:
 
 _OURS = "MIT, as this package"
 _SKLEARN = "BSD-3-Clause, as scikit-learn"
+_BUNDLED_LABELS = "bundled with scikit-learn"
 _BALANCE_SOURCE = "OpenML 11 (balance-scale), generated from its definition"
 _BALANCE_ABOUT = (
     "Every row is a beam with a load on each arm. "
@@ -144,6 +149,7 @@ def _fetched(name: str) -> DatasetRow:
         shape=known.arrays,
         classes=len(known.classes),
         published=False,
+        known_labels=f"public on {known.service.label}",
         read=read,
         manifest=known,
     )
@@ -158,6 +164,7 @@ DATASETS: dict[str, DatasetRow] = {
         shape=(125, 4),
         classes=3,
         published=True,
+        known_labels="given by a formula",
         read=balance_scale.read_published,
     ),
     "balance-scale-full": DatasetRow(
@@ -168,6 +175,7 @@ DATASETS: dict[str, DatasetRow] = {
         shape=(625, 4),
         classes=3,
         published=False,
+        known_labels="given by a formula",
         read=balance_scale.read_full,
     ),
     "wine": DatasetRow(
@@ -178,6 +186,7 @@ DATASETS: dict[str, DatasetRow] = {
         shape=(178, 13),
         classes=3,
         published=False,
+        known_labels=_BUNDLED_LABELS,
         read=bundled.read_wine,
     ),
     "iris": DatasetRow(
@@ -188,6 +197,7 @@ DATASETS: dict[str, DatasetRow] = {
         shape=(150, 4),
         classes=3,
         published=False,
+        known_labels=_BUNDLED_LABELS,
         read=bundled.read_iris,
     ),
     "breast-cancer": DatasetRow(
@@ -198,6 +208,7 @@ DATASETS: dict[str, DatasetRow] = {
         shape=(569, 30),
         classes=2,
         published=False,
+        known_labels=_BUNDLED_LABELS,
         read=bundled.read_breast_cancer,
     ),
     "digits": DatasetRow(
@@ -208,6 +219,7 @@ DATASETS: dict[str, DatasetRow] = {
         shape=(1797, 64),
         classes=10,
         published=False,
+        known_labels=_BUNDLED_LABELS,
         read=bundled.read_digits,
     ),
     **{name: _fetched(name) for name in MANIFEST_NAMES},
