@@ -190,7 +190,7 @@ def _score_row(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def generated_table_scores(_: str = "") -> str:
-    """What programs reach on generated tables, and what no program can exceed on average."""
+    """Mean AUC of reference programs on generated tables, with the ceiling of the true probabilities."""
     result = json.loads((RESULTS / "datasci_generated.json").read_text(encoding="utf-8"))
     rows = [
         (name, f"{one['mean']:.4f}", _interval(one["interval"], "{:.4f}".format), f"{one['std']:.4f}")

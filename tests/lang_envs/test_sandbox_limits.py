@@ -44,7 +44,7 @@ def meeting_place() -> Iterator[Path]:
 
 
 def outcome(folder: Path, *before: str, user: int | None = None, n_splits: int = 5, command: str = "") -> str:
-    """What honest code gets, or the error, after some statements.
+    """Return the reward of honest code, or the error, after some statements.
 
     Args:
         folder: Where the supervisor is met.

@@ -287,7 +287,7 @@ class _Connection:
         return [answer for answer in answers if answer is not None]
 
     def _wait(self, selector: selectors.BaseSelector) -> list[selectors.SelectorKey]:
-        """What is ready to be read. A supervisor that works, or makes us wait, answers when it is asked."""
+        """Wait for input. A supervisor that works, or makes us wait, answers a ping."""
         for _ in range(2):
             ready = selector.select(_SILENCE_SECONDS)
             if ready:
