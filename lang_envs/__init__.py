@@ -45,5 +45,5 @@ __version__ = "0.1.0"
 
 register_envs()
 
-# Names this run, for the processes that it starts: they share its sandbox supervisor, other runs have their own.
+# Names this process and those that it starts: they share a sandbox supervisor; processes started elsewhere do not.
 os.environ.setdefault("LANG_ENVS_RUN", os.urandom(8).hex())

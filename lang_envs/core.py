@@ -244,6 +244,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         if outcome is None:
             outcome = self._pass_time()
             outcome = outcome._replace(reward=outcome.reward + self.invalid_action_reward)
+        outcome = Outcome(float(outcome.reward), *map(bool, outcome[1:]))  # numpy's scalars are no state
         self._last = outcome
         self.last_action = text
         self.episode_return += outcome.reward

@@ -65,9 +65,15 @@ class TextObservation(str):
 
         An array of `numpy.str_` would lose the lists. Every other function treats an observation as any `str`.
         """
-        if func is np.stack and len(args) == 1 and not kwargs:
-            stacked = np.empty(len(args[0]), dtype=object)
-            stacked[:] = args[0]
+        if not all(issubclass(kind, TextObservation | np.ndarray) for kind in types) or not hasattr(
+            func, "_implementation"
+        ):
+            return NotImplemented
+        given = {**dict(zip(("arrays", "axis"), args, strict=False)), **kwargs}
+        if func is np.stack and given.pop("axis", 0) == 0 and given.keys() == {"arrays"}:
+            texts = list(given["arrays"])
+            stacked = np.empty(len(texts), dtype=object)
+            stacked[:] = texts
             return stacked
         return func._implementation(*args, **kwargs)
 

@@ -266,7 +266,8 @@ class LLMOnPolicyAlgorithm(ResumableRollouts):
                 "Expected action_sampling='free', since any text is an action of this environment; got "
                 f"{self.action_sampling!r}. Fix: leave it out."
             )
-        if self.policy_kwargs.get("model", AUTO) == AUTO:
+        is_new = self.base_fingerprint is None  # a checkpoint goes on with its model, in whatever environment
+        if is_new and self.policy_kwargs.get("model", AUTO) == AUTO:
             if "model" in self.policy_kwargs or kind is ActionKind.CODE:  # else it is the policy's default
                 self.policy_kwargs = {**self.policy_kwargs, "model": kind.model}
             chosen.append(f"model={kind.model!r}")

@@ -148,6 +148,7 @@ class LLMPolicy(BasePolicy):
         }
         self.lm = LanguageModel(**of_model, device=device)
         self.check = Check(check)
+        self.lm.to(device)  # agreement is measured by the kernels that will train
         require_agreement(self.lm, self.check)
         self.critic = TokenCritic(self.lm.hidden_size, critic_arch)
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)

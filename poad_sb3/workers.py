@@ -10,6 +10,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
@@ -46,6 +47,14 @@ def guard_workers(env: gym.Env[Any, Any] | VecEnv, first: int = 0) -> None:
         _Pipe(number, connection, process, end, venv)
         for number, (connection, process) in enumerate(zip(connections, processes, strict=True), first)
     )
+    workers.close = partial(_close, venv, end)  # type: ignore[method-assign]
+
+
+def _close(venv: weakref.ref[SubprocVecEnv], end: weakref.finalize[Any, Any]) -> None:
+    """End the workers; SB3's `close` waits for answers that were read, or that dead workers owe."""
+    end()
+    if (workers := venv()) is not None:
+        workers.closed = True
 
 
 class _Pipe:
@@ -75,8 +84,7 @@ class _Pipe:
         try:
             self._connection.send(message)
         except (BrokenPipeError, ConnectionResetError) as error:
-            if message[0] != "close":  # a dead worker is closed
-                self._fail(error)
+            self._fail(error)
         except OSError as error:  # the handle is closed
             raise WorkerError(
                 "Expected open environments; their worker processes are closed. "
@@ -99,9 +107,7 @@ class _Pipe:
     def _fail(self, error: Exception | None) -> NoReturn:
         self._process.join(_SECONDS_TO_END)
         code = self._process.exitcode
-        self._end()
-        if (workers := self._venv()) is not None:
-            workers.closed = True  # or close() would ask dead workers
+        _close(self._venv, self._end)
         raise WorkerError(
             f"Expected an answer of every environment; a worker process has ended (environment {self._number}, "
             f"exit code {code}). Nothing was learned from this step. "
@@ -123,6 +129,9 @@ def _end(connections: Sequence[Connection], processes: Sequence[BaseProcess], ow
         _drain(connection, process, deadline)
         if process.is_alive():
             process.terminate()
+            process.join(1.0)
+        if process.is_alive():  # it handles the signal, or is stopped
+            process.kill()
             process.join()
         connection.close()
 

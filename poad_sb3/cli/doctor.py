@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,10 +103,14 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
         except PoadError as error:
             fail(str(error))
         facts = {name: header[name] for name in ("algorithm", "num_timesteps", "action_sampling", "model")}
-    elif not path.exists() and (":" in subject or subject in gym.registry):
+    elif not path.exists() and (subject in gym.registry or re.fullmatch(r"[\w.]+:[\w./-]+", subject)):
         envs = environments(subject, _trial(subject), 1)
-        kind = action_kind(envs)
-        envs.close()
+        try:
+            kind = action_kind(envs)
+        except PoadError as error:
+            fail(str(error))
+        finally:
+            envs.close()
         methods = "POAD, NTPO, ARCHER" + (", TWOSOME, GLAM, BADQ" if kind is ActionKind.LISTED else "")
         facts = {"actions": kind, "action_sampling": kind.action_sampling, "model": kind.model, "methods": methods}
     else:

@@ -52,7 +52,7 @@ class ProgressLines:
     def __enter__(self) -> ProgressLines:
         """Print the first line, and start."""
         self._began, self._stream = time.monotonic(), sys.stdout
-        if not self._stream.isatty():
+        if self._stream is not None and not self._stream.isatty():
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         return self
@@ -67,7 +67,10 @@ class ProgressLines:
 
     def _run(self) -> None:
         while True:
-            print(self.line(), file=self._stream, flush=True)
+            try:
+                print(self.line(), file=self._stream, flush=True)
+            except (OSError, ValueError):  # the reader of the pipe is gone, or the file is closed
+                return
             if self._stop.wait(self._period):
                 return
 

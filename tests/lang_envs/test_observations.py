@@ -48,7 +48,11 @@ def test_numpy_stacks_observations_as_objects_and_does_all_else_as_with_any_text
     assert carried(stacked) == [ACTIONS, None]
     assert np.array_equal(observation, TEXT)
     assert np.shape(observation) == ()
-    assert np.stack([observation, TEXT], axis=0).tolist() == [TEXT, TEXT]
+    assert carried(np.stack((observation, observation), axis=0)) == [ACTIONS, ACTIONS]
+    assert carried(np.stack(arrays=[observation])) == [ACTIONS]
+    assert np.stack([observation, observation], axis=0, dtype="U40", casting="unsafe").dtype.kind == "U"
+    with pytest.raises(TypeError):
+        np.asarray([1], like=observation)
     assert np.asarray([observation]).dtype.kind == "U"
 
 

@@ -62,6 +62,16 @@ def test_lines_come_again_and_again_until_the_end(monkeypatch: pytest.MonkeyPatc
     assert not progress._thread.is_alive()
 
 
+def test_a_reader_that_has_gone_ends_the_lines_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: False, write=stream.write, flush=stream.flush))
+    with ProgressLines(period=0.01) as progress:
+        assert progress._thread is not None
+        progress._thread.join(30)
+        assert not progress._thread.is_alive()
+
+
 def test_a_terminal_gets_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]

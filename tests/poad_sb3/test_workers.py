@@ -88,6 +88,17 @@ def test_a_killed_worker_is_named_and_ends_the_others(workers: SubprocVecEnv, mo
     POAD.load(tmp_path / "model.zip")
 
 
+def test_closing_ends_a_step_that_nobody_waited_for(workers: SubprocVecEnv) -> None:
+    """SB3's close waits for answers: of a dead worker, or for those that an interrupted step has read already."""
+    model = POAD("LLMPolicy", workers, **SMALL)
+    workers.reset()
+    workers.step_async(np.stack([model.action_space.sample()] * 2))
+    workers.remotes[0].recv()
+    kill(workers.processes[1])
+    workers.close()
+    assert_ended(workers.processes)
+
+
 def test_closing_after_a_death_is_no_error(workers: SubprocVecEnv) -> None:
     model = POAD("LLMPolicy", workers, **SMALL)
     kill(workers.processes[0])

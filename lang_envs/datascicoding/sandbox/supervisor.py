@@ -26,7 +26,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -268,9 +268,7 @@ class Supervisor:
             self._waiting.append(_Evaluation(client, process, number, held, message["limits"], len(held)))
 
     def _cancel(self, client: Channel, message: Message) -> None:
-        for task in [task for task in self._queue if _is_of(task, client, message)]:
-            self._queue.remove(task)
-            self._finish(task, "cancelled", 0, {})
+        self._finish_queued([task for task in self._queue if _is_of(task, client, message)], "cancelled")
         running = [child.task for child in self._running.values() if child.task]
         self._kill([task for task in running if _is_of(task, client, message)], "cancelled")
 
@@ -341,7 +339,7 @@ class Supervisor:
         now = time.monotonic()
         self._no_fork_until = now + _PAUSE
         self._refused_since = now if self._refused_since is None else self._refused_since
-        if not self._running and now - self._refused_since > _REFUSED_SECONDS:
+        if not self._running and not self._ready and now - self._refused_since > _REFUSED_SECONDS:
             self._refuse(f"Expected the sandbox to start a process; got {error}. {fix_of(error)}")
 
     def _refuse(self, sentence: str) -> None:
@@ -433,10 +431,7 @@ class Supervisor:
                 for child in evaluation.children
             )
             if used > limit or asleep:
-                queued = [task for task in self._queue if task.evaluation is evaluation]
-                for task in queued:
-                    self._queue.remove(task)
-                    self._finish(task, "time", 0, {})
+                self._finish_queued([task for task in self._queue if task.evaluation is evaluation], "time")
                 self._kill([child.task for child in evaluation.children if child.task], "time")
 
     def _kill(self, tasks: Iterable[_Task], why: str) -> None:
@@ -445,6 +440,13 @@ class Supervisor:
             if child.task and id(child.task) in doomed:
                 child.task.end = child.task.end or why
                 _kill_group(child.pid)
+
+    def _finish_queued(self, tasks: Sequence[_Task], end: str) -> None:
+        """Finish tasks that have not been started."""
+        for task in tasks:  # all of them first: a client that cannot be told is dropped, with what it has in the queue
+            self._queue.remove(task)
+        for task in tasks:
+            self._finish(task, end, 0, {})
 
     def _finish(self, task: _Task, end: str, code: int, usage: Message) -> None:
         task.close()
