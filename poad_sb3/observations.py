@@ -90,6 +90,8 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:  # noqa:
     Raises:
         ObservationError: If it is anything else.
     """
+    if isinstance(observation, list) and observation and all(isinstance(one, Question) for one in observation):
+        return observation, True  # what `LLMPolicy.obs_to_tensor` returned
     observation = _as_mapping(observation)
     if not isinstance(observation, Mapping) or set(observation) - {_CONTEXT} != _KEYS:
         got = sorted(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
@@ -307,7 +309,8 @@ def wrap_language_env(
     if not isinstance(made.action_space, TokenSequence):
         raise UnsupportedEnvError(
             f"Expected an environment with a lang_envs.TokenSequence action space; got {made.action_space}. "
-            "Fix: use a lang_envs environment, or give yours a TokenSequence (docs: environment contract)."
+            "Fix: take off the wrapper that changes its actions, such as TextAction, or give your environment a "
+            "TokenSequence."
         )
     if isinstance(space, gym.spaces.Dict) and set(space.spaces) - {_CONTEXT} == _KEYS:
         if any(needs) and _CONTEXT not in space.spaces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -46,6 +46,11 @@ class ResumableAlgorithm(BaseAlgorithm):
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,  # noqa: ANN401 - SB3's own arguments
     ) -> None:
+        if not isinstance(policy_kwargs, Mapping | None):
+            raise TypeError(
+                f"Expected policy_kwargs to be a dict; got {policy_kwargs!r:.80}. "
+                'Fix: policy_kwargs={"model": ...}, or leave it out.'
+            )
         self.base_fingerprint: str | None = None
         self._resume: dict[str, Any] | None = None
         self._envs_are_sound = True

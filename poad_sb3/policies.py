@@ -120,6 +120,8 @@ class LLMPolicy(BasePolicy):
     ) -> None:
         if use_sde:
             raise ValueError("Expected use_sde=False: token actions have no state-dependent noise. Fix: leave it out.")
+        if not isinstance(lora, Mapping | None):
+            raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')
         super().__init__(observation_space, action_space)
         of_model: dict[str, Any] = {
             "model": model,

@@ -26,6 +26,7 @@ from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.request import Request
 from poad_sb3.doctor import free_memory
 from poad_sb3.errors import ObservationError
+from poad_sb3.presets import PRESETS
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -122,7 +123,10 @@ def train_run(
     except OSError as error:
         fail(f"{folder.path} cannot be written: {error}")
     _announce(console, folder, config, model)
-    progress.watch(model, config.steps)
+    _warn_of_preset(config)
+    rollout = model.n_steps * model.n_envs
+    n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
+    progress.watch(model, model.num_timesteps + n_rollouts * rollout)  # training is of whole rollouts
     _learn(folder, config, model, callbacks)
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
 
@@ -200,6 +204,14 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     acting = f"action_sampling={model.action_sampling!r}, model={model.policy.lm.source.name!r}"
     console.print(acting, markup=False, highlight=False, soft_wrap=True)
+
+
+def _warn_of_preset(config: RunConfig) -> None:
+    """Warn where a preset was made for another family of environments."""
+    family, of_preset = config.env_id.partition("-")[0].lower(), (config.preset or "").rpartition("/")[2]
+    families = {name.rpartition("/")[2] for name in PRESETS}
+    if of_preset and family in families and family != of_preset:
+        typer.echo(f"poad: warning: preset {config.preset} is for {of_preset}; {config.env_id} is not.", err=True)
 
 
 def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, callbacks: list[BaseCallback]) -> None:

@@ -116,6 +116,24 @@ def test_sb3_evaluates_on_the_bare_environment(env_id: str, kind: str, tmp_path:
     env.close()
 
 
+def test_a_policy_takes_what_its_obs_to_tensor_returned() -> None:
+    env = gym.make("KeyToken-v0")
+    observation, _ = env.reset(seed=0)
+    policy = POAD("LLMPolicy", env, n_steps=2).policy
+    questions, is_batch = policy.obs_to_tensor(observation)
+    assert not is_batch
+    assert policy.predict_values(questions) == policy.predict_values(observation)
+    assert policy(questions)[0].shape == (1, *env.action_space.shape)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"), [("pocket", "policy_kwargs to be a dict"), ({"lora": 4}, "lora to be a dict")]
+)
+def test_policy_arguments_of_a_wrong_type_are_named(wrong: Any, match: str) -> None:
+    with pytest.raises(TypeError, match=f"Expected {match}.* Fix: "):
+        POAD("LLMPolicy", "KeyToken-v0", policy_kwargs=wrong)
+
+
 def test_shared_memory_drops_the_list_and_the_error_says_what_to_do() -> None:
     envs = gym.make_vec("KeyToken-v0", num_envs=2, vectorization_mode="async")
     texts, infos = envs.reset(seed=0)
