@@ -32,7 +32,7 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
-	$(RUN) -m benchmarks.demo
+	$(RUN) -m benchmarks measure demo
 
 test: $(VENV)/.dev ## the test suite (minutes)
 	$(RUN) -m pytest -n 2 -m "not slow"
@@ -46,25 +46,25 @@ format: $(VENV)/.dev ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## the slow studies; results go to benchmarks/results
+bench: $(VENV)/.dev ## the slow studies; results go to data/results
 	$(RUN) -m pytest -m slow
-	$(RUN) -m benchmarks.env_speed
-	$(RUN) -m benchmarks.env_scores
-	$(RUN) -m benchmarks.choices
+	$(RUN) -m benchmarks measure env-speed
+	$(RUN) -m benchmarks measure env-scores
+	$(RUN) -m benchmarks measure choices
 	for study in curves gamma-token gamma generalisation credit wall-time datasci; do \
 		$(RUN) -m benchmarks study $$study --workers 2 || exit 1; \
 	done
-	$(RUN) -m benchmarks.throughput
-	$(RUN) -m benchmarks.scaling
-	$(RUN) -m benchmarks.overlap
-	$(RUN) -m benchmarks.pocket_coder
-	$(RUN) -m benchmarks.architectures
+	$(RUN) -m benchmarks measure throughput
+	$(RUN) -m benchmarks measure scaling
+	$(RUN) -m benchmarks measure overlap
+	$(RUN) -m benchmarks measure pocket-coder
+	$(RUN) -m benchmarks measure architectures
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(VENV)/.dev ## build the wheel and try each extra of it in an empty environment (a network, many minutes)
-	$(RUN) -m benchmarks.installing
+	$(RUN) -m benchmarks measure installing
 
 pocket: $(VENV)/.demo ## retrain the pocket model
 	$(RUN) -m poad_sb3.pocket.train

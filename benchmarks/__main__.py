@@ -5,4 +5,4 @@ from __future__ import annotations
 from lang_envs.cli import run_app
 
 if __name__ == "__main__":  # workers that are started afresh import this file
-    run_app("benchmarks.runner.app", "benchmarks", "cli,bench")
+    run_app("benchmarks.app", "benchmarks", "cli,bench")

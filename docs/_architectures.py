@@ -9,7 +9,7 @@ from typing import Any
 
 from _tables import code, table
 
-from benchmarks.environment import RESULTS
+from benchmarks.runner.machine import RESULTS
 
 __all__ = ["architecture_table", "refused_table"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from _tables import code, table
 
-from poad_sb3.credit import next_state_values, token_gae
+from poad_sb3.credit.advantages import next_state_values, token_gae
 from poad_sb3.tabular import (
     TokenMDP,
     action_reference,

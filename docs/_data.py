@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from _tables import code, table
 
 from lang_envs import EnvRow
-from lang_envs.datascicoding.datasets import BUNDLED, DATASETS, errors, load
-from lang_envs.datascicoding.datasets.manifest import Encoding, Manifest, RowChoice
+from lang_envs.datasets import BUNDLED, DATASETS, errors, load
+from lang_envs.datasets.manifest import Encoding, Manifest, RowChoice
 
 __all__ = [
     "digest_table",

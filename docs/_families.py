@@ -41,8 +41,8 @@ class Family(NamedTuple):
     is_random: bool = False
 
 
-def _kitchen_rewards(env: Any) -> str:  # noqa: ANN401 - an OvercookedEnv
-    described = described_attributes("lang_envs.overcooked.env.KitchenReward")
+def _kitchen_rewards(env: Any) -> str:
+    described = described_attributes("lang_envs.envs.overcooked.env.KitchenReward")
     rows = [(code(name), f"{getattr(env.reward, name):g}", meaning) for name, meaning in described.items()]
     return table(("`KitchenReward`", "value", "meaning"), rows)
 
@@ -58,7 +58,7 @@ _FACTS = {
 }
 
 
-def _home_rewards(env: Any) -> str:  # noqa: ANN401 - a VirtualHomeEnv
+def _home_rewards(env: Any) -> str:
     def told(fact: tuple[str, ...], *, wanted: bool) -> str:
         words = _FACTS[fact[0]].format(*map(env.wording.the, fact[1:]))
         return words if wanted else words.replace(" is ", " is **not** ", 1)
@@ -71,7 +71,7 @@ def _home_rewards(env: Any) -> str:  # noqa: ANN401 - a VirtualHomeEnv
     )
 
 
-def _coding_rewards(env: Any) -> str:  # noqa: ANN401 - a DataSciCodingEnv
+def _coding_rewards(env: Any) -> str:
     rows = [
         ("code that runs on every split", "mean ROC AUC of the splits, 0 to 1"),
         ("anything else", f"{env.failure_reward:g} (`failure_reward`)"),
@@ -79,7 +79,7 @@ def _coding_rewards(env: Any) -> str:  # noqa: ANN401 - a DataSciCodingEnv
     return table(("attempt", "reward"), rows) + "\n\nEquations: [the evaluation](datascicoding.md#evaluation)."
 
 
-def _keytoken_rewards(env: Any) -> str:  # noqa: ANN401 - a KeyTokenEnv
+def _keytoken_rewards(env: Any) -> str:
     return f"1 / {env.horizon} (`1 / horizon`) for the right key word, 0 for a wrong one and for an invalid action."
 
 
@@ -144,6 +144,6 @@ def trial_of(env_id: str) -> dict[str, Any]:
     return next((row.trial for row in ENV_ROWS if row.id == env_id), {})
 
 
-def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:  # noqa: ANN401 - arguments of any environment
+def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """An environment of an id; never of a table that would have to be fetched, so that every build is the same."""
     return gym.make(env_id, disable_env_checker=True, **{**trial_of(env_id), **kwargs})

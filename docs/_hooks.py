@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import _root  # noqa: F401 - what is imported below needs it
+from _architecture import dependency_table, picture
 from _architectures import architecture_table, refused_table
 from _bad import BAD_TABLES
 from _data import digest_table, exit_codes, preprocessing_table, source_table
@@ -25,14 +26,14 @@ from _open import baseline_table, dataset_table, generated_table_scores, latency
 from _pages import graph_of, oracle_gif, overview, page, phrases
 from _speed import choices_table, scaling_sentence, throughput_table
 from _studies import STUDY_PICTURES, poad_results, same_policy_results, study_results, unseen_results
-from _tables import arguments, code, episode, info_fields, quoted, table
+from _tables import arguments, code, episode, info_fields, quoted, settings, table
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from benchmarks.environment import RESULTS
+from benchmarks.runner.machine import RESULTS
 from lang_envs import ENV_ROWS
-from lang_envs.conformance import CHECKS
+from lang_envs.env_checker import CHECKS
 
 KITCHEN_ID = "Overcooked-TomatoSalad-v0"
 FIRST_CHOP = ("pick up the tomato", "put the tomato on the cutting board", "chop the tomato")
@@ -68,10 +69,10 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for row in ENV_ROWS:
         files.append(File.generated(config, f"environments/{row.id}.md", content=page(row)))
         files.append(File.generated(config, f"assets/{row.id}.gif", content=oracle_gif(row)))
-    for picture in RESULTS.glob("*.png"):
-        files.append(File.generated(config, f"assets/{picture.name}", content=picture.read_bytes()))
-    for place, picture in STUDY_PICTURES.items():
-        files.append(File.generated(config, f"assets/{place}", content=picture.read_bytes()))
+    for made in RESULTS.glob("*.png"):
+        files.append(File.generated(config, f"assets/{made.name}", content=made.read_bytes()))
+    for place, drawn in STUDY_PICTURES.items():
+        files.append(File.generated(config, f"assets/{place}", content=drawn.read_bytes()))
     return files
 
 
@@ -227,9 +228,12 @@ def _coder(_: str) -> str:
 _GENERATORS: dict[str, Callable[[str], str]] = {
     "after-failure": _after_failure,
     "agents": agent_table,
+    "architecture": lambda _: picture(),
+    "architecture-table": lambda _: dependency_table(),
     "architectures": architecture_table,
     "architectures-refused": refused_table,
     "arguments": arguments,
+    "settings": settings,
     "baselines": baseline_table,
     "checks": _checks,
     "coder": _coder,

@@ -6,8 +6,8 @@ import json
 
 from _tables import table
 
-from benchmarks.environment import RESULTS
-from benchmarks.installing import uses
+from benchmarks.performance.installing import uses
+from benchmarks.runner.machine import RESULTS
 
 __all__ = ["extras_table"]
 

@@ -42,7 +42,7 @@ def keytoken_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[st
     }
 
 
-def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a KeyTokenEnv
+def _glance(row: EnvRow, env: Any, family: Family) -> str:
     space = env.action_space
     rows = [
         ("observation space", code(str(env.observation_space))),
@@ -57,7 +57,7 @@ def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a K
     return table(("", code(row.id)), rows)
 
 
-def _actions(env: Any) -> str:  # noqa: ANN401 - a KeyTokenEnv
+def _actions(env: Any) -> str:
     rows = [(str(number), code(sentence)) for number, sentence in enumerate(env.sentences)]
     return table(("position", "action"), rows) + (
         "\n\nAll of them are listed always. The command set is the list: any other text is an invalid action."
@@ -71,7 +71,7 @@ def _oracle(env_id: str) -> str:
     return head + episode(env, iter(env.oracle_action, ""))
 
 
-def _scores(env: Any) -> str:  # noqa: ANN401 - a KeyTokenEnv
+def _scores(env: Any) -> str:
     rows = [
         ("uniformly random", keytoken_numbers(env)[1], f"{1 / env.n_actions:.6f}", str(env.horizon)),
         ("oracle", percent(1.0), "1.00000", str(env.horizon)),
@@ -81,6 +81,6 @@ def _scores(env: Any) -> str:  # noqa: ANN401 - a KeyTokenEnv
     )
 
 
-def keytoken_numbers(env: Any) -> tuple[str, str]:  # noqa: ANN401 - a KeyTokenEnv
+def keytoken_numbers(env: Any) -> tuple[str, str]:
     """Actions of the oracle, and how often random play succeeds."""
     return str(env.horizon), percent(env.n_actions**-env.horizon)

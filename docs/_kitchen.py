@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.env_scores import Graph
+from benchmarks.performance.env_scores import Graph
 
 __all__ = ["KitchenGraph", "kitchen_graph"]
 

@@ -10,12 +10,12 @@ from _families import FAMILIES, rows_of
 from _tables import code, table
 
 from benchmarks.agents import KINDS
+from benchmarks.reports.labels import labels_remark
+from benchmarks.reports.leaderboard import entries
+from benchmarks.reports.report import markdown_text, shown
+from benchmarks.reports.statistics import estimate, mean
 from benchmarks.runner.episodes import FAMILY_FIELDS
-from benchmarks.runner.labels import labels_remark
-from benchmarks.runner.leaderboard import entries
-from benchmarks.runner.report import markdown_text, shown
 from benchmarks.runner.results import METRICS
-from benchmarks.runner.statistics import estimate, mean
 
 __all__ = ["agent_table", "episode_fields", "leaderboard_families", "leaderboard_tasks"]
 

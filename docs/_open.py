@@ -12,13 +12,13 @@ from _data import manifest_of
 from _families import Family, make
 from _tables import code, percent, table
 
-from benchmarks.datasci_baselines import BANNED_MODELS
-from benchmarks.datasci_published import PUBLISHED, TABLES
-from benchmarks.environment import RESULTS
+from benchmarks.references.datasci_baselines import BANNED_MODELS
+from benchmarks.references.published import read
+from benchmarks.runner.machine import RESULTS
 from lang_envs import EnvRow, LangEnv
-from lang_envs.datascicoding.datasets import DATASETS, DatasetRow, load
-from lang_envs.datascicoding.datasets.generated import NAME
-from lang_envs.datascicoding.oracle import ORACLE_CODE
+from lang_envs.datasets import DATASETS, DatasetRow, load
+from lang_envs.datasets.generated import NAME
+from lang_envs.envs.datascicoding.oracle import ORACLE_CODE
 
 __all__ = [
     "baseline_table",
@@ -59,7 +59,7 @@ def open_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, s
     }
 
 
-def _glance(row: EnvRow, env: Any, family: Family) -> str:  # noqa: ANN401 - a DataSciCodingEnv
+def _glance(row: EnvRow, env: Any, family: Family) -> str:
     n, width = env.dataset.x.shape
     is_generated = row.kwargs["dataset"] == NAME
     chance = "the table, from the seed of the reset" if is_generated else "nothing; the seed changes nothing"
@@ -150,7 +150,7 @@ def _scores() -> dict[str, Any]:
     return {env_id: both for file in files for env_id, both in file.items()}
 
 
-_UNMEASURED = "Not measured yet: `python -m benchmarks.datasci_scores` makes the numbers."
+_UNMEASURED = "Not measured yet: `python -m benchmarks measure datasci-scores` makes the numbers."
 _HEAD = ("agent", "episodes", "success", "95 %", "return", "95 %", "attempts", "score of code that ran")
 
 
@@ -171,7 +171,7 @@ def _own_scores(row: EnvRow) -> str:
     return (
         f"{table(_HEAD, rows)}\n\nThe oracle's code gives the same score every time: one episode is exact. The random "
         "coder is **sampled**, so its numbers have intervals (Wilson's for the success, Student's t for the return). "
-        "Made by `python -m benchmarks.datasci_scores`."
+        "Made by `python -m benchmarks measure datasci-scores`."
     )
 
 
@@ -205,7 +205,7 @@ def generated_table_scores(_: str = "") -> str:
     )
 
 
-def _interval(ends: Any, shown: Any) -> str:  # noqa: ANN401 - two numbers, and what writes one
+def _interval(ends: Any, shown: Any) -> str:
     low, high = map(shown, ends)
     return f"{low} to {high}"
 
@@ -254,7 +254,7 @@ def baseline_table(_: str = "") -> str:
     """What plain scikit-learn reaches on every table."""
     path = RESULTS / "datasci_baselines.json"
     if not path.exists():
-        return "Not measured yet: `python -m benchmarks.datasci_baselines` makes the numbers."
+        return "Not measured yet: `python -m benchmarks measure datasci-baselines` makes the numbers."
     result = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, Any] = result["datasets"]
     names = list(next(iter(found.values()))["models"])
@@ -285,10 +285,11 @@ def _model(name: str) -> str:
 
 def published_table(_: str = "") -> str:
     """What was published on the tables, what it may be compared with here, and the protocol of each figure."""
-    rows = [(row.method, *(f"{score:.4f}" for score in row.scores)) for row in PUBLISHED]
-    rows.append(("**scores here that may stand beside them**", *map(_comparable, TABLES)))
-    protocols = [f"* **{row.method}** ({row.source}): {row.protocol}" for row in PUBLISHED]
-    return "\n\n".join([table(("ROC AUC", *map(code, TABLES)), rows), "\n".join(protocols)])
+    content = read("datasci")
+    rows = [(row["method"], *(f"{score:.4f}" for score in row["scores"])) for row in content["methods"]]
+    rows.append(("**scores here that may stand beside them**", *map(_comparable, content["tables"])))
+    protocols = [f"* **{row['method']}** ({row['source']}): {row['protocol']}" for row in content["methods"]]
+    return "\n\n".join([table(("ROC AUC", *map(code, content["tables"])), rows), "\n".join(protocols)])
 
 
 def _comparable(name: str) -> str:

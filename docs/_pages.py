@@ -17,16 +17,16 @@ from _open import open_sections
 from _root import ROOT
 from _tables import arguments, code, docstring, episode, info_fields, percent, quoted, table
 
-from benchmarks.env_scores import Graph, explore, random_policy
-from benchmarks.environment import RESULTS
-from benchmarks.runner.labels import labels_remark
+from benchmarks.performance.env_scores import Graph, explore, random_policy
+from benchmarks.reports.labels import labels_remark
+from benchmarks.runner.machine import RESULTS
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, LangEnv
 from lang_envs.agents import oracle_agent
 from lang_envs.recording import encode_gif, record_episode
 
 __all__ = ["graph_of", "oracle_gif", "overview", "page", "phrases", "recorded"]
 
-GOLDEN = ROOT / "tests" / "golden"
+GOLDEN = ROOT / "data" / "golden"
 
 
 HISTORY = {"v0": "first release"}
@@ -63,7 +63,7 @@ def recorded() -> dict[str, Counter[str]]:
     return counts
 
 
-def _inner(env_id: str, **kwargs: Any) -> LangEnv[Any]:  # noqa: ANN401 - arguments of any environment
+def _inner(env_id: str, **kwargs: Any) -> LangEnv[Any]:
     inner = make(env_id, **kwargs).unwrapped
     assert isinstance(inner, LangEnv)
     return inner
@@ -243,7 +243,7 @@ def _score_table(env_id: str, family: Family) -> str:
     head = ("agent", "success", *returns, "actions", *clock)
     return table(head, rows) + (
         "\n\nExact expectations; random play chooses uniformly from the list. Discounts leave the first "
-        f"{unit} undiscounted. Made by `python -m benchmarks.env_scores`."
+        f"{unit} undiscounted. Made by `python -m benchmarks measure env-scores`."
     )
 
 
@@ -257,7 +257,7 @@ def _checked(row: EnvRow) -> str:
         return (
             f"* Recordings of the original: {found['episodes']} episodes, {found['steps']:,} steps. A test "
             "replays them through `gym.make`, `action_space.encode` and `info`: rewards, ends, lists and feature "
-            f"vectors are equal (`tests/golden/README.md`).\n{search}"
+            f"vectors are equal (`data/golden/README.md`).\n{search}"
         )
     traced = [one for one in rows_of(row.id.partition("-")[0]) if one.id in recorded() and "nouns" not in one.kwargs]
     return (

@@ -6,8 +6,8 @@ import json
 
 from _tables import table
 
-from benchmarks.environment import RESULTS
-from benchmarks.synthetic import MODELS
+from benchmarks.performance.synthetic import MODELS
+from benchmarks.runner.machine import RESULTS
 
 __all__ = ["choices_table", "scaling_sentence", "throughput_table"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from _tables import code, percent, table
 
-from benchmarks.environment import RESULTS
+from benchmarks.runner.machine import RESULTS
 
 __all__ = ["STUDY_PICTURES", "poad_results", "same_policy_results", "study_results", "unseen_results"]
 

@@ -12,6 +12,8 @@ import gymnasium as gym
 import numpy as np
 from _root import ROOT
 
+import poad_sb3.settings
+
 __all__ = [
     "arguments",
     "code",
@@ -96,6 +98,17 @@ def arguments(path: str) -> str:
     return table(("argument", "default", "meaning"), rows)
 
 
+def settings(name: str) -> str:
+    """Table of the fields of `PPOSettings`, `SamplingSettings` or `ModelSettings`."""
+    kind = getattr(poad_sb3.settings, name)
+    kinds, helps = kind.kinds(), kind.help()
+    rows = [
+        (code(field), code(repr(default) if default == "" else str(default)), kinds[field].allowed, helps[field])
+        for field, default in kind.defaults().items()
+    ]
+    return table(("argument", "default", "values", "meaning"), rows)
+
+
 # ---------------------------------------------------------------------- episodes
 
 
@@ -105,7 +118,7 @@ def info_fields(info: dict[str, Any]) -> str:
     return table(("key of `info`", "type", "value"), rows)
 
 
-def _plain(value: Any) -> str:  # noqa: ANN401 - anything in info
+def _plain(value: Any) -> str:
     if isinstance(value, str) and (not value or "\n" in value):
         return (
             repr(value) if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]!r}... ({len(value)} characters)"

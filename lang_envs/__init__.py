@@ -41,7 +41,7 @@ __all__ = [
     "register_envs",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 register_envs()
 

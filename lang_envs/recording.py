@@ -50,7 +50,7 @@ def record_episode(
     *,
     seed: int = 0,
     max_frames: int = 60,
-    **kwargs: Any,  # noqa: ANN401 - arguments of any environment
+    **kwargs: Any,
 ) -> Recording:
     """Let an agent play one episode, and keep what it looks like.
 
@@ -80,7 +80,7 @@ def record_episode(
     return Recording(frames, actions, total, terminated, truncated, bool(info.get("success", False)))
 
 
-def _make_drawing(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:  # noqa: ANN401 - arguments of any environment
+def _make_drawing(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     with gym.make(env_id, disable_env_checker=True, **kwargs) as env:
         modes = env.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
@@ -121,7 +121,7 @@ def record_gif(
     *,
     seed: int = 0,
     max_frames: int = 60,
-    **kwargs: Any,  # noqa: ANN401 - arguments of any environment
+    **kwargs: Any,
 ) -> Recording:
     """`record_episode`, written to `path` as an animated GIF; a reader never sees half a file.
 

@@ -34,17 +34,17 @@ class EnvRow:
 
 
 def _kitchen(name: str, task: str, summary: str) -> EnvRow:
-    return EnvRow(f"Overcooked-{name}-v0", "lang_envs.overcooked.env:OvercookedEnv", summary, {"task": task})
+    return EnvRow(f"Overcooked-{name}-v0", "lang_envs.envs.overcooked.env:OvercookedEnv", summary, {"task": task})
 
 
 def _home(name: str, task: str, summary: str, **nouns: str) -> EnvRow:
     """A household task; `nouns` calls its things by other names, an underscore standing for a space."""
     called = {"nouns": {role.replace("_", " "): noun for role, noun in nouns.items()}} if nouns else {}
-    entry_point = "lang_envs.virtualhome.env:VirtualHomeEnv"
+    entry_point = "lang_envs.envs.virtualhome.env:VirtualHomeEnv"
     return EnvRow(f"VirtualHome-{name}-v0", entry_point, summary, {"task": task, **called})
 
 
-_CODING = "lang_envs.datascicoding.env:DataSciCodingEnv"
+_CODING = "lang_envs.envs.datascicoding.env:DataSciCodingEnv"
 
 
 def _coding(dataset: str, summary: str, **trial: str) -> EnvRow:
@@ -110,7 +110,7 @@ ENV_ROWS: tuple[EnvRow, ...] = (
     ),
     EnvRow(
         "KeyToken-v0",
-        "lang_envs.keytoken.env:KeyTokenEnv",
+        "lang_envs.envs.keytoken.env:KeyTokenEnv",
         "A diagnostic: one word of the action decides.",
         {"n_tokens": 4, "key_position": 1, "n_actions": 5, "horizon": 4},
     ),

@@ -60,7 +60,7 @@ class TextObservation(str):
         self.admissible_actions = None if admissible_actions is None else tuple(admissible_actions)
         return self
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - of any function
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Let `np.stack`, by which SB3's SubprocVecEnv joins observations, give an array of objects.
 
         An array of `numpy.str_` would lose the lists. Every other function treats an observation as any `str`.
@@ -99,7 +99,7 @@ class TextSpace(Text):
         self._shape = ()
         self.dtype = np.dtype(object)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:  # noqa: ANN401 - signature of gymnasium.Text
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
         """A random short text of letters, digits, punctuation and white space.
 
         Raises:
@@ -111,7 +111,7 @@ class TextSpace(Text):
         picks = self.np_random.integers(0, len(_SAMPLE_CHARACTERS), size=length)
         return "".join(_SAMPLE_CHARACTERS[pick] for pick in picks)
 
-    def contains(self, x: Any) -> bool:  # noqa: ANN401 - signature of gymnasium.Space
+    def contains(self, x: Any) -> bool:
         """Whether `x` is a `str` (or a 0-d array of one) of at most `max_length` code points."""
         if isinstance(x, np.ndarray) and x.shape == ():
             x = x.item()
@@ -213,7 +213,7 @@ class TokenSequence(MultiDiscrete):
         filler = next(token for token in range(self.vocab_size) if token not in self._stops)
         return np.full(self.max_length, filler, dtype=np.int64)
 
-    def contains(self, x: Any) -> bool:  # noqa: ANN401 - signature of gymnasium.Space
+    def contains(self, x: Any) -> bool:
         """Whether `x` is an integer array of the right shape with ids of the vocabulary."""
         try:
             self._checked_ids(x)
@@ -224,7 +224,7 @@ class TokenSequence(MultiDiscrete):
     def _text_length(self, ids: list[int]) -> int:
         return next((n for n, token in enumerate(ids) if token in self._stops), len(ids))
 
-    def _checked_ids(self, tokens: Any) -> list[int]:  # noqa: ANN401 - this is where the type is checked
+    def _checked_ids(self, tokens: Any) -> list[int]:
         try:
             array = np.asarray(tokens)
         except ValueError:  # ragged nested lists
@@ -249,7 +249,7 @@ class TokenSequence(MultiDiscrete):
         del state["nvec"], state["start"]
         return state
 
-    def __setstate__(self, state: Any) -> None:  # noqa: ANN401 - signature of gymnasium.Space
+    def __setstate__(self, state: Any) -> None:
         """Rebuild `nvec` from the spec."""
         self.__dict__.update(state)
         self.nvec = np.full(self.max_length, self.vocab_size, dtype=np.int64)
@@ -304,7 +304,7 @@ class _SharedTexts(Sequence[str]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - int or slice, as in Sequence
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self)[index]
         row = self._rows[index]
@@ -321,19 +321,19 @@ class _SharedTexts(Sequence[str]):
 
 
 @create_shared_memory.register
-def _create_text_memory(space: TextSpace, n: int = 1, ctx: ModuleType | None = None) -> Any:  # noqa: ANN401
+def _create_text_memory(space: TextSpace, n: int = 1, ctx: ModuleType | None = None) -> Any:
     import multiprocessing
 
     return (ctx or multiprocessing).Array("i", n * (space.max_length + 1))
 
 
 @read_from_shared_memory.register
-def _read_text_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> Any:  # noqa: ANN401
+def _read_text_memory(space: TextSpace, shared_memory: Any, n: int = 1) -> Any:
     return _SharedTexts(shared_memory, n, space.max_length)
 
 
 @write_to_shared_memory.register
-def _write_text_memory(space: TextSpace, index: int, values: str, shared_memory: Any) -> None:  # noqa: ANN401
+def _write_text_memory(space: TextSpace, index: int, values: str, shared_memory: Any) -> None:
     if not space.contains(values):
         raise ValueError(
             f"Expected a str of at most {space.max_length} characters; got {type(values).__name__} "
@@ -347,7 +347,7 @@ def _write_text_memory(space: TextSpace, index: int, values: str, shared_memory:
 
 
 @create_empty_array.register
-def _create_empty_texts(space: TextSpace, n: int = 1, fn: Any = np.zeros) -> tuple[str, ...]:  # noqa: ANN401
+def _create_empty_texts(space: TextSpace, n: int = 1, fn: Any = np.zeros) -> tuple[str, ...]:
     return ("",) * n
 
 

@@ -113,7 +113,7 @@ class HuggingFaceTokenizer:
 
 
 @lru_cache(maxsize=16)
-def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:  # noqa: ANN401 - transformers has no common base type
+def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:

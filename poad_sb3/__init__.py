@@ -14,9 +14,9 @@ from poad_sb3.errors import CheckpointError, ModelError, ObservationError, PoadE
 if TYPE_CHECKING:
     from poad_sb3.archer import ARCHER
     from poad_sb3.badq import BADQ
+    from poad_sb3.common.policies import LLMPolicy
     from poad_sb3.ntpo import NTPO
     from poad_sb3.poad import POAD
-    from poad_sb3.policies import LLMPolicy
     from poad_sb3.twosome import GLAM, TWOSOME
 
 __all__ = [
@@ -38,7 +38,7 @@ _HOMES = {
     "ARCHER": "archer",
     "BADQ": "badq",
     "GLAM": "twosome",
-    "LLMPolicy": "policies",
+    "LLMPolicy": "common.policies",
     "NTPO": "ntpo",
     "POAD": "poad",
     "TWOSOME": "twosome",
@@ -46,7 +46,7 @@ _HOMES = {
 _EXTRA = ("peft", "safetensors", "stable_baselines3", "tokenizers", "torch", "tqdm", "transformers")
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class, by name
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,13 +1,18 @@
 """The exceptions of `poad_sb3`, one tree. Messages say what was expected, what came, and the fix."""
 
+import difflib
+from collections.abc import Iterable
+
 __all__ = [
     "CheckpointError",
     "ExportError",
     "ModelError",
     "ObservationError",
     "PoadError",
+    "PresetError",
     "UnsupportedEnvError",
     "WorkerError",
+    "nearest",
 ]
 
 
@@ -31,9 +36,20 @@ class ObservationError(PoadError, ValueError):
     """An observation a policy cannot act on."""
 
 
+class PresetError(PoadError, ValueError):
+    """A preset or an argument that does not exist, or that would have no effect."""
+
+
 class WorkerError(PoadError, RuntimeError):
     """A worker process of a vector of environments that has ended."""
 
 
 class UnsupportedEnvError(PoadError, TypeError):
     """An environment that does not keep the contract of language environments."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown word: similar ones, or all."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."

@@ -5,31 +5,15 @@ Importing this module imports nothing of the `llm` extra, so that a command line
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from poad_sb3.arguments import MERGED, PresetError, check_arguments, nearest
+__all__ = ["ALGORITHMS", "MERGED", "PRESETS", "Preset"]
 
-if TYPE_CHECKING:
-    import gymnasium as gym
-    from stable_baselines3.common.vec_env import VecEnv
-
-    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-
-__all__ = [
-    "ALGORITHMS",
-    "PRESETS",
-    "Preset",
-    "PresetError",
-    "from_preset",
-    "preset",
-    "preset_arguments",
-]
-
-Kind = TypeVar("Kind", bound="LLMOnPolicyAlgorithm")
+MERGED = "policy_kwargs"
+"""The argument that is itself arguments: given ones are laid over those of a preset."""
 
 ALGORITHMS = ("POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM")
 """The algorithms of this package, by name."""
@@ -203,106 +187,3 @@ PRESETS: Mapping[str, Preset] = {
     "pocket/datascicoding": _pocket_coder(),
 }
 """All presets by name. The learning rates of `paper/...` and `reference-code/...` belong to fp16 Adam: see `note`."""
-
-
-def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str, Any]:
-    """Constructor arguments of an algorithm.
-
-    The actor's rates of the published presets belong to a 7-billion-parameter model with fp16 Adam. With fp32 LoRA
-    weights, as here, start two orders of magnitude higher.
-
-    Args:
-        name: Key of `PRESETS`.
-        algorithm: One of those that the preset is for.
-        n_envs: Environments that step together; those of the preset if None.
-
-    Returns:
-        A fresh dictionary.
-
-    Raises:
-        PresetError: If there is no such preset, or it says nothing about the algorithm.
-    """
-    found = _find(name, algorithm)
-    return _with_batch_size(found, algorithm, n_envs, _merged(found.methods[algorithm], {}))
-
-
-def preset_arguments(
-    kind: type[LLMOnPolicyAlgorithm], name: str, n_envs: int | None, overrides: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Arguments of a preset with some replaced, checked against the constructor.
-
-    Args:
-        kind: The class that will be made.
-        name: Key of `PRESETS`.
-        n_envs: Environments that step together; those of the preset if None.
-        overrides: Arguments that replace those of the preset; `policy_kwargs` are laid over its own. With another
-            `n_steps` the number of minibatches is kept.
-
-    Raises:
-        PresetError: For an unknown preset, an unknown argument, or a given one that would have no effect.
-        ValueError: For numbers out of range.
-    """
-    algorithm = next((one.__name__ for one in kind.__mro__ if one.__name__ in ALGORITHMS), kind.__name__)
-    found = _find(name, algorithm)
-    arguments = _merged(found.methods[algorithm], overrides)
-    check_arguments(kind, arguments, overrides)
-    return _with_batch_size(found, algorithm, n_envs, arguments)
-
-
-def from_preset(
-    kind: type[Kind],
-    name: str,
-    env: gym.Env[Any, Any] | VecEnv | str,
-    **overrides: Any,  # noqa: ANN401 - of the constructor
-) -> Kind:
-    """Make an algorithm by a preset; `LLMOnPolicyAlgorithm.from_preset` is this.
-
-    Args:
-        kind: The class.
-        name: Key of `PRESETS`.
-        env: An environment, a vector of them, or an id; of an id as many are made as the preset wants.
-        **overrides: Constructor arguments that replace those of the preset.
-
-    Raises:
-        PresetError: For an unknown preset, an unknown argument, or a given one that would have no effect.
-        ValueError: For numbers out of range.
-    """
-    from stable_baselines3.common.vec_env import VecEnv
-
-    from poad_sb3.runs import make_envs
-
-    policy = overrides.pop("policy", "LLMPolicy")
-    n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
-    arguments = preset_arguments(kind, name, n_envs, overrides)
-    wanted = PRESETS[name].n_envs
-    if n_envs not in (None, wanted):
-        warnings.warn(
-            f"Preset {name} is for {wanted} environments; got {n_envs}, so a rollout has {n_envs / wanted:.2g} times "
-            f"the actions. Fix: make_vec_env(id, {wanted}), the id alone, or another n_steps.",
-            stacklevel=3,
-        )
-    vector = make_envs(env, {}, wanted) if isinstance(env, str) else env
-    return kind(policy, vector, **arguments)
-
-
-def _find(name: str, algorithm: str) -> Preset:
-    if name not in PRESETS:
-        raise PresetError(f"There is no preset {name!r}. {nearest(name, PRESETS)}")
-    found = PRESETS[name]
-    if algorithm not in found.methods:
-        raise PresetError(f"Preset {name} is for {', '.join(found.methods)}; got {algorithm}. Fix: give its arguments.")
-    return found
-
-
-def _merged(own: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {**own, **overrides, MERGED: {**_copy(own.get(MERGED)), **_copy(overrides.get(MERGED))}}
-
-
-def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:
-    """With the batch size that gives the preset's number of minibatches, unless one is given."""
-    rollout = arguments["n_steps"] * (found.n_envs if n_envs is None else n_envs)
-    return {"batch_size": max(1, rollout // found.minibatches[algorithm]), **arguments}
-
-
-def _copy(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in (arguments or {}).items()}

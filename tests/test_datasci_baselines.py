@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -11,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from benchmarks.datasci_baselines import (
+from benchmarks.references.datasci_baselines import (
     BANNED_MODELS,
     MODELS,
     OUTPUT,
@@ -26,10 +24,10 @@ from benchmarks.datasci_baselines import (
     run,
     tables_here,
 )
-from benchmarks.datasci_published import PUBLISHED, TABLES, published
-from lang_envs.datascicoding.datasets import BUNDLED, DATASETS, Dataset, load, store
-from lang_envs.datascicoding.datasets.manifest import manifest
-from lang_envs.datascicoding.oracle import oracle_code
+from benchmarks.references.published import published, read
+from lang_envs.datasets import BUNDLED, DATASETS, Dataset, load, store
+from lang_envs.datasets.manifest import manifest
+from lang_envs.envs.datascicoding.oracle import oracle_code
 
 BY_NAME = {model.name: model for model in MODELS}
 FETCHED = ("health-insurance", "pharyngitis")
@@ -92,19 +90,20 @@ def committed() -> dict[str, Any]:
 
 
 def test_the_published_figures_are_complete() -> None:
-    assert len(TABLES) == 6
-    assert set(TABLES) <= set(DATASETS)
-    for row in PUBLISHED:
-        assert len(row.scores) == len(TABLES)
-        assert all(0.5 < score < 1 for score in row.scores)
-        assert "random halves" in row.protocol or "random_state" in row.protocol
-    best = PUBLISHED[0]
-    assert best.method.startswith("POAD-Best")
-    assert "maximum" in best.protocol
-    assert best.scores == (0.5939, 0.7282, 0.8628, 0.664, 0.9651, 0.9981)
-    assert all("75 %" in row.protocol for row in PUBLISHED[1:])
+    tables, methods = read("datasci")["tables"], read("datasci")["methods"]
+    assert len(tables) == 6
+    assert set(tables) <= set(DATASETS)
+    for row in methods:
+        assert len(row["scores"]) == len(tables)
+        assert all(0.5 < score < 1 for score in row["scores"])
+        assert "random halves" in row["protocol"] or "random_state" in row["protocol"]
+    best = methods[0]
+    assert best["method"].startswith("POAD-Best")
+    assert "maximum" in best["protocol"]
+    assert best["scores"] == [0.5939, 0.7282, 0.8628, 0.664, 0.9651, 0.9981]
+    assert all("75 %" in row["protocol"] for row in methods[1:])
     assert published("balance-scale") == dict(
-        zip([row.method for row in PUBLISHED], (0.9651, 0.844, 0.882, 0.8444, 0.882), strict=True)
+        zip([row["method"] for row in methods], (0.9651, 0.844, 0.882, 0.8444, 0.882), strict=True)
     )
     assert {name: published(name).get("POAD-Best (CodeLLaMA-7B)") for name in DATASETS} == {
         "balance-scale": 0.9651,
@@ -129,10 +128,10 @@ def test_the_models() -> None:
     )
 
 
-def test_a_run_writes_what_it_found(tmp_path: Path) -> None:
-    output, said = tmp_path / "new" / "found.json", io.StringIO()
+def test_a_run_writes_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "new" / "found.json"
     models = [BY_NAME["GaussianNB"], BY_NAME["LDA"], BY_NAME["SVC(probability=True)"]]
-    returned = run(["iris"], models, output=output, console=Console(file=said, width=160))
+    returned = run(["iris"], models, output=output)
     found = json.loads(output.read_text(encoding="utf-8"))
     assert found == json.loads(json.dumps(returned))
     of_torch = {"threads", "cpu_capability"}  # where an earlier test has loaded it
@@ -152,7 +151,7 @@ def test_a_run_writes_what_it_found(tmp_path: Path) -> None:
     assert iris["winner"]["name"] == "LDA"
     assert len(iris["winner"]["fresh"]["splits"]) == len(iris["oracle"]["fresh"]["splits"]) == 20
     assert iris["winner"]["fresh"]["splits"] == iris["oracle"]["fresh"]["splits"]  # the same model
-    text = said.getvalue()
+    text = capsys.readouterr().out
     assert "iris: GaussianNB: 0.99" in text
     assert "SVC(probability=True) (banned)" in text
     assert "LDA (banned)" not in text
@@ -189,10 +188,10 @@ def test_what_was_measured_on_tables_that_are_not_here_stays(tmp_path: Path, mon
     assert tables_here() == list(BUNDLED)
     monkeypatch.setattr(store, "read_receipt", lambda name: object() if name == "pharyngitis" else None)
     assert tables_here() == [*BUNDLED, "pharyngitis"]
-    output, console = tmp_path / "found.json", Console(file=io.StringIO())
+    output = tmp_path / "found.json"
     earlier = {"iris": {"old": 1}, "pharyngitis": {"old": 2}, "no table by now": {"old": 3}}
     output.write_text(json.dumps({"datasets": earlier}), encoding="utf-8")
-    run(["wine", "iris"], MODELS[:1], output=output, evaluate=always(0.6), console=console)
+    run(["wine", "iris"], MODELS[:1], output=output, evaluate=always(0.6))
     found = json.loads(output.read_text(encoding="utf-8"))["datasets"]
     assert list(found) == ["wine", "iris", "pharyngitis"]
     assert found["pharyngitis"] == {"old": 2}

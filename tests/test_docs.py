@@ -211,8 +211,8 @@ def test_the_leaderboard_marks_known_labels(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_tables_of_the_page_of_data_tell_what_the_manifests_know(data_pages: ModuleType) -> None:
-    from lang_envs.datascicoding.datasets import DATASETS
-    from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES, manifest
+    from lang_envs.datasets import DATASETS
+    from lang_envs.datasets.manifest import MANIFEST_NAMES, manifest
 
     sources, digests = data_pages.source_table(), data_pages.digest_table()
     assert re.findall(r"^\| `([\w-]+)` \|", sources, re.MULTILINE) == ["dataset", *DATASETS]
@@ -227,14 +227,14 @@ def test_tables_of_the_page_of_data_tell_what_the_manifests_know(data_pages: Mod
 
 
 def test_every_exit_code_of_data_is_told(data_pages: ModuleType) -> None:
-    from lang_envs.datascicoding.datasets import errors
+    from lang_envs.datasets import errors
 
     told = dict(re.findall(r"^\| \d+ \| `(\w+)` \| (.+) \|$", data_pages.exit_codes(), re.MULTILINE))
     assert set(told) == {name for name in errors.__all__ if name.endswith("Error")}
 
 
 def test_the_limits_of_a_table_of_ones_own_are_those_of_the_code() -> None:
-    from lang_envs.datascicoding.datasets.tables import MAX_CLASSES, MAX_DESCRIPTION, MIN_CLASS_ROWS
+    from lang_envs.datasets.tables import MAX_CLASSES, MAX_DESCRIPTION, MIN_CLASS_ROWS
 
     page = (ROOT / "docs/guide/data.md").read_text(encoding="utf-8")
     assert f"at most {MAX_DESCRIPTION} characters" in page

@@ -10,10 +10,19 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
-from benchmarks.datasci_generated import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
-from benchmarks.datasci_scores import CODING_IDS
-from benchmarks.env_scores import DISCOUNTS, LISTED_IDS, Policy, Score, oracle_policy, random_policy, score, score_both
-from benchmarks.environment import RESULTS
+from benchmarks.performance.datasci_generated import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
+from benchmarks.performance.datasci_scores import CODING_IDS
+from benchmarks.performance.env_scores import (
+    DISCOUNTS,
+    LISTED_IDS,
+    Policy,
+    Score,
+    oracle_policy,
+    random_policy,
+    score,
+    score_both,
+)
+from benchmarks.runner.machine import RESULTS
 from lang_envs import ENV_ROWS, LangEnv
 from lang_envs.core import Outcome
 

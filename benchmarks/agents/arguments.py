@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from benchmarks.agents.base import AgentError
-
-__all__ = ["hints_of", "require_types"]
 
 
 def hints_of(target: Callable[..., object]) -> dict[str, Any]:
@@ -22,21 +20,28 @@ def hints_of(target: Callable[..., object]) -> dict[str, Any]:
     return {one.name: Any if one.annotation is one.empty else one.annotation for one in signature.parameters.values()}
 
 
-def require_types(name: str, settings: Mapping[str, object], hints: Mapping[str, Any]) -> None:
-    """Refuse values of the wrong type.
+def check_settings(
+    name: str, settings: Mapping[str, object], known: Iterable[str] | None, hints: Mapping[str, Any]
+) -> None:
+    """Refuse settings that are not known (None for any), and values of the wrong type.
 
     Raises:
         AgentError: For the first of them.
     """
+    known = None if known is None else list(known)
     for setting, value in settings.items():
+        if known is not None and setting not in known:
+            listed = ", ".join(known) or "it has none"
+            raise AgentError(f"Expected settings of {name!r}; got {setting!r}. Known: {listed}.")
         hint = hints.get(setting, Any)
         if not _fits(value, hint):
+            wanted = getattr(hint, "__name__", hint) if isinstance(hint, type) else hint
             raise AgentError(
-                f"Expected {setting} of {name!r} to be {_told(hint)}; got {value!r}, which is {type(value).__name__}."
+                f"Expected {setting} of {name!r} to be {wanted}; got {value!r}, which is {type(value).__name__}."
             )
 
 
-def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - an annotation
+def _fits(value: object, hint: Any) -> bool:
     """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
@@ -45,7 +50,3 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - an annotation
     if isinstance(value, bool):
         return bool in kinds_of
     return isinstance(value, tuple(kinds_of)) or (isinstance(value, int) and float in kinds_of)
-
-
-def _told(hint: Any) -> str:  # noqa: ANN401 - an annotation
-    return str(getattr(hint, "__name__", hint)) if isinstance(hint, type) else str(hint)

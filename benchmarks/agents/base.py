@@ -1,4 +1,4 @@
-"""The agent protocol: what an agent is told, what it answers, and what an answer cost."""
+"""The agent protocol: observations in, decisions out, with their costs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from lang_envs import LangEnv, LangEnvsError
 
-__all__ = ["JSON", "Agent", "AgentError", "Decision", "TokenCredit", "Usage"]
-
 JSON: TypeAlias = "str | int | float | bool | Sequence[JSON] | Mapping[str, JSON] | None"
-"""Whatever a results line can hold."""
+"""A value that a results line can hold."""
 
 
 class AgentError(LangEnvsError, ValueError):
@@ -19,7 +17,7 @@ class AgentError(LangEnvsError, ValueError):
 
 
 class Usage(NamedTuple):
-    """What a decision cost; sums with `+`.
+    """Cost of a decision; sums with `+`.
 
     Attributes:
         requests: Requests to a server that were answered.
@@ -57,7 +55,7 @@ class TokenCredit(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What an agent does.
+    """An action of an agent.
 
     Attributes:
         text: The action.
@@ -97,7 +95,7 @@ class Agent(ABC):
 
     @abstractmethod
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        """What to do now.
+        """Choose an action.
 
         Args:
             observation: What the environment shows.
@@ -113,7 +111,7 @@ class Agent(ABC):
         truncated: bool,
         info: Mapping[str, Any],
     ) -> None:
-        """What came of a decision; called after every step.
+        """Take in the outcome of a decision; called after every step.
 
         Args:
             decision: What `act` returned.

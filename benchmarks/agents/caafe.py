@@ -1,9 +1,8 @@
 """CAAFE's division of labour on DataSciCoding: a language model writes features, a person has fixed the classifier.
 
-After Hollmann et al., "Large Language Models for Automated Data Science" (arXiv 2305.03403), written anew. What
-differs: columns have no names here, so that features are made of column numbers; columns can be added and none be
-dropped; and whether they stay is decided by the score of the environment, where the paper validates within the training
-rows.
+After Hollmann et al., "Large Language Models for Automated Data Science" (arXiv 2305.03403). Differences: columns have
+no names here, so that features are made of column numbers; columns can be added and none be dropped; and whether they
+stay is decided by the score of the environment, where the paper validates within the training rows.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from typing import Any, NamedTuple
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision, Usage
 from benchmarks.agents.texts import TextAgent, require_text_alone
 from lang_envs import LangEnv
-from lang_envs.datascicoding.extraction import CodeSyntaxError, extract, parsed
-
-__all__ = ["CLASSIFIERS", "CaafeAgent", "Features", "body", "caafe", "features_of"]
+from lang_envs.sandbox.extraction import CodeSyntaxError, extract, parsed
 
 _SKLEARN = "from sklearn."
 CLASSIFIERS: Mapping[str, tuple[str, ...]] = {
@@ -129,7 +126,7 @@ class CaafeAgent(Agent):
         Raises:
             AgentError: On another environment than DataSciCoding.
         """
-        from lang_envs.datascicoding.env import DataSciCodingEnv
+        from lang_envs.envs.datascicoding.env import DataSciCodingEnv
 
         if not isinstance(env, DataSciCodingEnv):
             raise AgentError(
@@ -159,15 +156,15 @@ class CaafeAgent(Agent):
 
     def _written(self) -> tuple[Features | None, Usage, str]:
         """New features, what they cost, and what was answered; None if no answer held code."""
-        usage, mended = Usage(), ""
+        usage, correction = Usage(), ""
         notes: list[str] = []
         for _ in range(self._replies):
-            reply = self._writer.reply(self._prompt() + mended)
+            reply = self._writer.reply(self._prompt() + correction)
             usage, notes = usage + reply.usage, [*notes, reply.text]
             try:
                 return Features(features_of(reply.text)), usage, "\n".join(notes)
             except CodeSyntaxError as error:
-                mended = f"\n\nYour last answer held no such function ({error.message}):\n{reply.text}"
+                correction = f"\n\nYour last answer held no such function ({error.message}):\n{reply.text}"
         return None, usage, "\n".join(notes)
 
     def _prompt(self) -> str:
@@ -209,9 +206,9 @@ class CaafeAgent(Agent):
 
 
 def _failure(observation: str) -> str:
-    """What the environment tells of the last attempt."""
-    told = _REMARK.findall(observation)
-    return told[-1] if told else ""
+    """The environment's remark on the last attempt."""
+    remarks = _REMARK.findall(observation)
+    return remarks[-1] if remarks else ""
 
 
 # ---------------------------------------------------------------------- code
@@ -262,25 +259,3 @@ def body(classifier: str, features: list[str]) -> str:
             "model = make_pipeline(FunctionTransformer(with_features), classifier).fit(x_train, y_train)",
         ]
     )
-
-
-def caafe(
-    spec: str,
-    *,
-    classifier: str = "logistic",
-    min_gain: float = 0.0,
-    replies: int = 3,
-    **settings: Any,  # noqa: ANN401 - of any kind
-) -> CaafeAgent:
-    """CAAFE with the agent of a spec as the writer of features.
-
-    Args:
-        spec: Of the agent that writes.
-        classifier: See `CaafeAgent`.
-        min_gain: See `CaafeAgent`.
-        replies: See `CaafeAgent`.
-        settings: Of the agent that writes.
-    """
-    from benchmarks.agents.registry import make_agent
-
-    return CaafeAgent(make_agent(spec, **settings), classifier=classifier, min_gain=min_gain, replies=replies)

@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.agents.arguments import hints_of, require_types
+from benchmarks.agents.arguments import check_settings, hints_of
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
-
-__all__ = ["agent_of", "load"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CHANCE = "rng"
@@ -28,7 +26,7 @@ _SHOW = "show_actions"
 
 
 def load(spec: str) -> object:
-    """What `module:name` names; the current folder is looked in too, last, as with `python -m`.
+    """Import the object of `module:name`; the current folder is looked in too, last, as with `python -m`.
 
     Raises:
         AgentError: If it cannot be imported.
@@ -63,7 +61,7 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
         AgentError: If it is none of these, or has no such setting.
     """
     if isinstance(target, Agent):
-        _require_known(name, settings, [])
+        check_settings(name, settings, [], {})
         return _described(target, name, {}, target)
     if not callable(target):
         raise AgentError(
@@ -79,16 +77,15 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
             "Fix: def agent(text): return ..."
         )
     extra = {_SHOW: bool} if needed == 1 else {}
-    _require_known(name, settings, [*keywords - {_CHANCE}, *extra])
-    require_types(name, settings, hints_of(target) | extra)
+    check_settings(name, settings, sorted([*keywords - {_CHANCE}, *extra]), hints_of(target) | extra)
     return (_TextCallable if needed == 1 else _InfoCallable)(target, name, settings, draws=_CHANCE in keywords)
 
 
 def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]) -> Agent:
     parameters = inspect.signature(factory).parameters.values()
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters):
-        _require_known(name, settings, [one.name for one in parameters if one.kind is not one.VAR_POSITIONAL])
-    require_types(name, settings, hints_of(factory))
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    known = sorted(one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
+    check_settings(name, settings, None if takes_any else known, hints_of(factory))
     try:
         made = factory(**settings)
     except TypeError as error:
@@ -132,13 +129,6 @@ def _arguments(target: Callable[..., object]) -> tuple[int, set[str]]:
     return max(len(positional), 1 if takes_any else 0), keywords
 
 
-def _require_known(name: str, settings: Mapping[str, Any], known: list[str]) -> None:
-    for given in settings:
-        if given not in known:
-            listed = ", ".join(sorted(known)) or "it has none"
-            raise AgentError(f"Expected settings of {name!r}; got {given!r}. Known: {listed}.")
-
-
 def _source(*targets: object) -> dict[str, JSON]:
     """A digest of the files (in a notebook the cells) that functions or classes are from.
 
@@ -155,14 +145,14 @@ def _source(*targets: object) -> dict[str, JSON]:
 
 
 def _unwrapped(target: object) -> object:
-    """What is inside of partial functions, caches and decorators."""
+    """The function inside of partial functions, caches and decorators."""
     while isinstance(target, functools.partial):
         target = target.func
     return inspect.unwrap(target) if callable(target) else target
 
 
 class _Callable(Agent):
-    """What both kinds of callables share."""
+    """The common part of both kinds of callables."""
 
     def __init__(self, call: Callable[..., str], name: str, settings: Mapping[str, Any], *, draws: bool) -> None:
         self.name, self.settings = name, {**settings, **_source(call)}

@@ -15,11 +15,9 @@ from lang_envs import LangEnv
 from lang_envs.agents import Agent as EnvFunction
 from lang_envs.agents import oracle_agent, random_agent
 
-__all__ = ["FunctionAgent", "HumanAgent", "ScriptedAgent", "coder", "human", "oracle", "random", "scripted"]
-
 
 class FunctionAgent(Agent):
-    """A function of `lang_envs.agents`, made anew for every episode.
+    """A function of `lang_envs.agents`, made again for every episode.
 
     Args:
         name: For tables.
@@ -65,7 +63,7 @@ def coder(*, spoiled: float = 0.5) -> Agent:
     Args:
         spoiled: Share of new bodies that get a mistake.
     """
-    from lang_envs.datascicoding.coder import RandomCoder
+    from lang_envs.envs.datascicoding.coder import RandomCoder
 
     RandomCoder(0, spoiled)  # refuses what is no probability now, not in the first episode
     return _CoderAgent("coder", lambda seed: RandomCoder(seed, spoiled), {"spoiled": spoiled})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from lang_envs import LangEnv, TextSpace, TokenSequence
 from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation, admissible_space
 
 if TYPE_CHECKING:
-    from poad_sb3.choosers import Chooser, Chosen
-    from poad_sb3.paths import TokenPath
-    from poad_sb3.policies import LLMPolicy
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+    from poad_sb3.common.policies import LLMPolicy, TextPolicy
+    from poad_sb3.distributions import ActionDistribution
+    from poad_sb3.distributions.base import SampledAction, TokenPath
 
-__all__ = ["PolicyAgent", "ZeroShotAgent", "checkpoint", "untrained", "zero_shot"]
 
 _REMEMBERED = 4_096
 """Actions in their situations whose values are kept: small tasks come back to the same ones."""
@@ -42,26 +42,32 @@ class PolicyAgent(Agent):
     def __init__(
         self,
         name: str,
-        policy: LLMPolicy,
+        policy: TextPolicy,
         settings: Mapping[str, JSON],
         *,
         deterministic: bool,
         whole_values: bool = False,
-        writer: Chooser | None = None,
+        writer: ActionDistribution | None = None,
     ) -> None:
-        from poad_sb3.rows import Memo, ScoreCache
+        from poad_sb3.distributions.base import ScoreCache
+        from poad_sb3.distributions.memo import Memo
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
-        self._scores = ScoreCache(policy.adapter_parameters())
-        self._read = Memo(self._read_path, _REMEMBERED)  # nobody changes the weights here
+        self._scores = ScoreCache([one for one in policy.parameters() if one.requires_grad])
+        self.read = Memo(self._read_path, _REMEMBERED)  # nobody changes the weights here
         needs = policy.lm.prompter.template.needs
         self._context, self._has_begun = EpisodeContext(needs.history, needs.fields), False
         self._rng = np.random.default_rng()
 
+    @classmethod
+    def of(cls, model: LLMOnPolicyAlgorithm) -> Self:
+        """A model as it is now, which samples; its chance comes from the seed of the episode alone."""
+        whole = model.estimator.whole_actions
+        return cls(type(model).__name__, model.policy, {}, deterministic=False, whole_values=whole)
+
     def begin(self, env: LangEnv[Any], seed: int) -> None:
-        """See `Agent.begin`."""
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
         self._context, self._has_begun = self._context.begun(""), False
 
@@ -69,8 +75,8 @@ class PolicyAgent(Agent):
         """See `Agent.act`."""
         self._see(observation)
         actions = info["admissible_actions"]
-        chooser = self._writer if self._writer is not None and actions is None else self.policy.chooser
-        chosen = self._choose(chooser, observation, actions, info)
+        writer = self._writer if actions is None else None
+        chosen = self._choose(writer or self.policy.distribution, observation, actions, info)
         return Decision(chosen.text, self._usage(chosen), self._credit(chosen))
 
     def _see(self, observation: str) -> None:
@@ -89,31 +95,39 @@ class PolicyAgent(Agent):
         """See `Agent.observe`."""
         self._context = self._context.after(decision.text, observation)
 
-    def _choose(self, chooser: Chooser, text: str, actions: Sequence[str] | None, info: Mapping[str, Any]) -> Chosen:
-        from poad_sb3.observations import parse_observation
+    def _choose(
+        self,
+        distribution: ActionDistribution,
+        text: str,
+        actions: Sequence[str] | None,
+        info: Mapping[str, Any],
+    ) -> SampledAction:
+        from poad_sb3.vec_env.text_observations import parse_observation
 
         packed = self._context.pack(dict(info)) if self._context.is_wanted else None
         questions = parse_observation(admissible_observation(text, actions, packed))[0]
-        rngs = None if self._deterministic else [self._rng]
-        return chooser.choose(questions, rngs, self._scores)[0]
+        if self._deterministic:
+            return distribution.mode(questions, self._scores)[0]
+        return distribution.sample(questions, [self._rng], self._scores)[0]
 
-    def _usage(self, chosen: Chosen) -> Usage:
+    def _usage(self, chosen: SampledAction) -> Usage:
         return Usage(0, len(chosen.path.prompt), len(chosen.path.action))
 
-    def _credit(self, chosen: Chosen) -> TokenCredit | None:
+    def _credit(self, chosen: SampledAction) -> TokenCredit | None:
         if len(chosen.log_probs) != len(chosen.path.action):  # BADQ knows the whole action alone
             return None
-        tokens, values = self._read(chosen.path)
+        tokens, values = self.read(chosen.path)
         return TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
 
     def _read_path(self, path: TokenPath) -> tuple[tuple[str, ...], tuple[float, ...]]:
         """Text of each token of an action, and value before it."""
-        from poad_sb3.generations import token_texts
+        from poad_sb3.common.generations import token_texts
 
         return tuple(token_texts(self.policy.lm.tokenizer, path.prompt, path.action)), self._values(path)
 
     def _values(self, path: TokenPath) -> tuple[float, ...]:
-        values: list[float] = self.policy.token_values([path]).values.tolist()
+        policy = cast("LLMPolicy", self.policy)  # a policy without token values has no credit either
+        values: list[float] = policy.token_values([path]).values.tolist()
         return tuple(values[:1] * len(values) if self._whole_values else values)
 
 
@@ -135,15 +149,15 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
     def __init__(
         self,
         name: str,
-        policy: LLMPolicy,
+        policy: TextPolicy,
         settings: Mapping[str, JSON],
         *,
-        writer: Chooser,
+        writer: ActionDistribution,
         ranks: bool,
         deterministic: bool,
     ) -> None:
         super().__init__(name, policy, settings, deterministic=deterministic, writer=writer)
-        self._written_by, self._ranks = writer, ranks
+        self._ranks = ranks
         self._info: Mapping[str, Any] = {}
         self.needs_info = self._context.is_wanted
 
@@ -157,7 +171,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
 
     def reply(self, prompt: str) -> Reply:
         """See `TextAgent.reply`."""
-        chosen = self._choose(self._written_by, prompt, None, self._info)
+        chosen = self._choose(self._writer or self.policy.distribution, prompt, None, self._info)
         return Reply(chosen.text, self._usage(chosen))
 
     def _values(self, path: TokenPath) -> tuple[float, ...]:
@@ -185,8 +199,7 @@ def checkpoint(
         AgentError: Without a path.
         PoadError: If it cannot be loaded.
     """
-    from poad_sb3.loading import find_checkpoint, load_checkpoint
-    from poad_sb3.rollouts import CreditLevel
+    from poad_sb3.runs.loading import find_checkpoint, load_checkpoint
 
     if not path:
         raise AgentError("Expected the path of a checkpoint or of a run; got none. Fix: checkpoint:PATH.")
@@ -204,7 +217,7 @@ def checkpoint(
         trained.policy,
         settings,
         deterministic=deterministic,
-        whole_values=getattr(trained, "credit_level", None) == CreditLevel.ACTION,
+        whole_values=getattr(trained, "credit_level", None) == "action",
     )
 
 
@@ -213,9 +226,9 @@ def untrained(
     *,
     acting: str = "trie",
     deterministic: bool = False,
-    prompt: Any = "auto",  # noqa: ANN401 - a PromptSpec
+    prompt: Any = "auto",
     dtype: str = "float32",
-    quantization: Any = None,  # noqa: ANN401 - as LLMPolicy takes it
+    quantization: Any = None,
     revision: str | None = None,
     device: str = "auto",
 ) -> PolicyAgent:
@@ -223,8 +236,8 @@ def untrained(
 
     Args:
         model: `"pocket"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
-        acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.choosers.ActionSampling`; where nothing is listed it
-            writes freely in any case.
+        acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`; where
+            nothing is listed it writes freely in any case.
         deterministic: The most probable action instead of a sample.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
@@ -236,15 +249,10 @@ def untrained(
         PoadError: If the model cannot be loaded.
         ValueError: For an unknown way to act.
     """
-    from poad_sb3.choosers import FreeChooser
-    from poad_sb3.generation import Limits
-    from poad_sb3.sampling import TokenSampling
-
     model = model or "pocket"
     of_model = {"model": model, "revision": revision, "dtype": dtype, "quantization": quantization, "prompt": prompt}
-    policy = _fresh(device, action_sampling=acting, **of_model)
-    settings: dict[str, JSON] = {**of_model, "acting": acting, "fingerprint": policy.lm.fingerprint}
-    writer = FreeChooser(policy.lm, Limits(_MAX_NEW_TOKENS), TokenSampling())
+    policy, settings = _fresh(device, acting, of_model)
+    writer = _writer(policy)
     return PolicyAgent(f"untrained:{model}", policy, settings, deterministic=deterministic, writer=writer)
 
 
@@ -259,9 +267,9 @@ def zero_shot(
     top_p: float = 1.0,
     max_new_tokens: int = _MAX_NEW_TOKENS,
     stop: Sequence[str] = (),
-    prompt: Any = "auto",  # noqa: ANN401 - a PromptSpec
+    prompt: Any = "auto",
     dtype: str = "float32",
-    quantization: Any = None,  # noqa: ANN401 - as LLMPolicy takes it
+    quantization: Any = None,
     attn_implementation: str | None = None,
     revision: str | None = None,
     device: str = "auto",
@@ -291,10 +299,6 @@ def zero_shot(
         AgentError: Without a model, or for an unknown way to act.
         PoadError: If the model cannot be loaded.
     """
-    from poad_sb3.choosers import FreeChooser
-    from poad_sb3.generation import Limits
-    from poad_sb3.sampling import TokenSampling
-
     if not model:
         raise AgentError("Expected a model; got none. Fix: hf:FOLDER or hf:ID, such as hf:Qwen/Qwen2.5-0.5B-Instruct.")
     if acting not in _ZERO_SHOT:
@@ -314,20 +318,27 @@ def zero_shot(
         "top_p": top_p,
         "stop": stop,
     }
-    policy = _fresh(device, action_sampling=acting, **of_model)
-    writer = FreeChooser(policy.lm, Limits(max_new_tokens, stop), TokenSampling(temperature, top_k, top_p))
-    settings: dict[str, JSON] = {**of_model, "acting": acting, "fingerprint": policy.lm.fingerprint}
-    ranks = acting != "free"
+    policy, settings = _fresh(device, acting, of_model)
+    writer, ranks = _writer(policy, max_new_tokens, stop, temperature, top_k, top_p), acting != "free"
     return ZeroShotAgent(f"hf:{model}", policy, settings, writer=writer, ranks=ranks, deterministic=deterministic)
 
 
-def _fresh(device: str, **arguments: Any) -> LLMPolicy:  # noqa: ANN401 - of LLMPolicy
-    """A policy that nobody has trained; the spaces are those of no environment, since it says actions as texts."""
+def _fresh(device: str, acting: str, of_model: dict[str, Any]) -> tuple[LLMPolicy, dict[str, JSON]]:
+    """A policy that nobody has trained, and its settings; actions are texts, so its spaces are of no environment."""
     from stable_baselines3.common.utils import get_device
 
     from poad_sb3 import LLMPolicy
 
-    place = get_device(device)
-    policy = LLMPolicy(admissible_space(TextSpace(1)), TokenSequence(), lambda _: 0.0, device=place, **arguments)
-    moved: LLMPolicy = policy.to(place)
-    return moved
+    place, spaces = get_device(device), (admissible_space(TextSpace(1)), TokenSequence())
+    policy = LLMPolicy(*spaces, lambda _: 0.0, device=place, action_sampling=acting, **of_model).to(place)
+    return policy, {**of_model, "acting": acting, "fingerprint": policy.lm.fingerprint}
+
+
+def _writer(
+    policy: LLMPolicy, max_new_tokens: int = _MAX_NEW_TOKENS, stop: tuple[str, ...] = (), *sampling: float
+) -> ActionDistribution:
+    """How a policy writes freely, whatever its own way to act."""
+    from poad_sb3.distributions.free import FreeDistribution, Limits
+    from poad_sb3.distributions.token_sampling import TokenSampling
+
+    return FreeDistribution(policy.lm, Limits(max_new_tokens, stop), TokenSampling(*sampling))  # type: ignore[arg-type]

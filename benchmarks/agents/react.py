@@ -10,8 +10,6 @@ from benchmarks.agents.base import Agent, AgentError, Decision
 from benchmarks.agents.texts import Reply, TextAgent, require_text_alone, shown, understood
 from lang_envs import LangEnv
 
-__all__ = ["ReactAgent", "Step", "react"]
-
 INSTRUCTIONS = """\
 You solve a task step by step. Every step is an observation, your thought about it, and one action. Answer with a
 thought and an action, in this form and with nothing after them:
@@ -40,14 +38,14 @@ class Step(NamedTuple):
 class ReactAgent(Agent):
     """Shows the inner agent the latest steps of the episode before what it sees now, and parses its answer.
 
-    An agent that writes texts is told to think first, and its answer is taken apart: the action is what follows the
+    An agent that writes texts is asked to think first, and its answer is taken apart: the action is what follows the
     first "Action:", up to an observation or a thought that it invents behind it; an answer without "Action:" is an
     action. Any other agent acts on the longer text as on an observation.
 
     Args:
         inner: Who answers.
         budget: Characters of the steps that are shown; the oldest are left out first.
-        instructions: What an agent that writes texts is told first.
+        instructions: The first words to an agent that writes texts.
 
     Raises:
         AgentError: For a budget below 0, or an inner agent whose prompts show more than the text.
@@ -124,23 +122,3 @@ def _parsed(reply: Reply) -> tuple[str, str]:
     action = reply.text[found.end() :]
     invented = _INVENTED.search(action)
     return thought, (action[: invented.start()] if invented else action).rstrip()
-
-
-def react(
-    spec: str,
-    *,
-    budget: int = 4_000,
-    instructions: str = INSTRUCTIONS,
-    **settings: Any,  # noqa: ANN401 - of any kind
-) -> ReactAgent:
-    """ReAct around the agent of a spec.
-
-    Args:
-        spec: Of the inner agent.
-        budget: See `ReactAgent`.
-        instructions: See `ReactAgent`.
-        settings: Of the inner agent.
-    """
-    from benchmarks.agents.registry import make_agent
-
-    return ReactAgent(make_agent(spec, **settings), budget=budget, instructions=instructions)

@@ -8,13 +8,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from benchmarks.agents.arguments import hints_of, require_types
+from benchmarks.agents.arguments import check_settings, hints_of
 from benchmarks.agents.base import Agent, AgentError
 from benchmarks.agents.callables import agent_of, load
 from lang_envs import MissingExtraError
 from lang_envs.errors import install_command
-
-__all__ = ["ENTRY_POINTS", "KINDS", "Kind", "kinds", "make_agent"]
 
 ENTRY_POINTS = "lang_envs.agents"
 """Group of entry points by which other packages add kinds: a name, and a factory as in `Kind.factory`."""
@@ -26,7 +24,8 @@ class Kind(NamedTuple):
     Attributes:
         factory: `module:function`, imported when it is asked for. It takes the argument behind the colon, if the kind
             has one, and its settings as keyword-only arguments.
-        argument: What stands behind the colon; empty for nothing, in brackets if it may be left out.
+        argument: What stands behind the colon; empty for nothing, in brackets if it may be left out. `SPEC` is another
+            agent, which the factory takes made; settings that it does not know are those of that agent.
         help: One line.
         extra: Extra that brings what it needs; empty for none.
         packages: What the extra brings.
@@ -39,7 +38,7 @@ class Kind(NamedTuple):
     packages: tuple[str, ...] = ()
 
 
-_HERE = "benchmarks.agents"
+_HERE, _SPEC = "benchmarks.agents", "SPEC"
 _LLM = ("torch", "stable_baselines3", "transformers", "peft", "tokenizers", "safetensors")
 KINDS: Mapping[str, Kind] = {
     "random": Kind(f"{_HERE}.local:random", "", "uniform over the admissible actions"),
@@ -55,9 +54,9 @@ KINDS: Mapping[str, Kind] = {
     "openai": Kind(
         f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai", ("openai",)
     ),
-    "react": Kind(f"{_HERE}.react:react", "SPEC", "thoughts before actions, and a memory, around another agent"),
+    "react": Kind(f"{_HERE}.react:ReactAgent", _SPEC, "thoughts before actions, and a memory, around another agent"),
     "caafe": Kind(
-        f"{_HERE}.caafe:caafe", "SPEC", "features by another agent, classifier by a person, on DataSciCoding"
+        f"{_HERE}.caafe:CaafeAgent", _SPEC, "features by another agent, classifier by a person, on DataSciCoding"
     ),
 }
 """Kinds of this package by name."""
@@ -72,7 +71,7 @@ def kinds() -> dict[str, Kind]:
     return {**others, **KINDS}
 
 
-def make_agent(spec: str, **settings: Any) -> Agent:  # noqa: ANN401 - of any kind
+def make_agent(spec: str, **settings: Any) -> Agent:
     """Make an agent.
 
     Args:
@@ -101,8 +100,15 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
         raise AgentError(f"Expected {name}:{kind.argument}; got {name!r} alone. Fix: add it.")
     try:
         factory = _factory(kind)
-        given = _checked(name, factory, settings)
-        agent: Agent = factory(argument, **given) if kind.argument else factory(**given)
+        parameters = inspect.signature(factory).parameters.values()
+        own = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        passes_on = kind.argument == _SPEC or any(one.kind is one.VAR_KEYWORD for one in parameters)
+        hints = {key: hint for key, hint in hints_of(factory).items() if key in own}
+        check_settings(name, settings, None if passes_on else own, hints)
+        if kind.argument == _SPEC:
+            inner = make_agent(argument, **{key: value for key, value in settings.items() if key not in own})
+            return factory(inner, **{key: value for key, value in settings.items() if key in own})
+        agent: Agent = factory(argument, **settings) if kind.argument else factory(**settings)
     except ModuleNotFoundError as error:
         if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
             raise
@@ -117,16 +123,3 @@ def _factory(kind: Kind) -> Callable[..., Agent]:
     module, _, function = kind.factory.partition(":")
     found: Callable[..., Agent] = getattr(import_module(module), function)
     return found
-
-
-def _checked(name: str, factory: Callable[..., Agent], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, each known and of the type that the factory says."""
-    parameters = inspect.signature(factory).parameters.values()
-    known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    passes_on = any(one.kind is one.VAR_KEYWORD for one in parameters)  # to what it wraps, which checks them itself
-    for setting in settings:
-        if setting not in known and not passes_on:
-            listed = ", ".join(known) or "it has none"
-            raise AgentError(f"Expected settings of {name!r}; got {setting!r}. Known: {listed}.")
-    require_types(name, {key: value for key, value in settings.items() if key in known}, hints_of(factory))
-    return dict(settings)

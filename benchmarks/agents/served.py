@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.addresses import without_secrets
+from benchmarks.agents.addresses import without_secrets
 from benchmarks.agents.base import AgentError, Usage
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
@@ -15,7 +15,6 @@ from lang_envs import LangEnv
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
-__all__ = ["SYSTEM", "ServedAgent"]
 
 SYSTEM = "You act in a world that is told in words. Every message says what you see. Answer with your next action only."
 _NO_KEY = "none"
@@ -161,7 +160,7 @@ class ServedAgent(TextAgent):
         return Reply(said or "", usage or Usage(requests=1), " ".join(notes))
 
     def _usage(self, answer: ChatCompletion) -> Usage | None:
-        """What the server tells; None if it tells nothing, or nonsense: no client looks at it."""
+        """Usage as the server reports it; None if it reports none, or nonsense: no client looks at it."""
         try:
             read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0
         except AttributeError:

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.agents.base import Agent, AgentError, Decision, Usage
 
-__all__ = ["Reply", "TextAgent", "decided", "require_text_alone", "shown", "understood"]
-
 _ASKED = "Answer with one of these actions, word for word, and nothing else:"
 _FENCED = re.compile(r"(`{3,})[\w+-]*\n(.*?)\n?\1", re.DOTALL)
 _LABEL = re.compile(r"^(?:(?:next |my )?(?:action|answer)\s*:|[-*>]|\d+[.)])\s*", re.IGNORECASE)

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from poad_sb3.credit import next_state_values, token_gae
-
-__all__ = ["CREDITS", "GAE_LAMBDA", "GAMMA", "CreditRule", "credit_of_episode"]
+from poad_sb3.credit.advantages import next_state_values, token_gae
 
 GAMMA, GAE_LAMBDA = 0.95, 0.95
 """Defaults of the algorithms, per action."""
@@ -53,40 +50,28 @@ def credit_of_episode(
         gamma: Discount between actions.
         gae_lambda: GAE lambda between actions; inside actions it is 1.
     """
-    return {
-        name: _advantages(rule, np.array(rewards, dtype=np.float64), values, final_value, gamma, gae_lambda)
-        for name, rule in CREDITS.items()
-    }
-
-
-def _advantages(
-    rule: CreditRule,
-    rewards: NDArray[np.float64],
-    values: Sequence[Sequence[float]],
-    final_value: float,
-    gamma: float,
-    gae_lambda: float,
-) -> list[list[float]]:
-    judged = [one[:1] if rule.whole_actions else one for one in values]
-    lengths = np.array([[len(one)] for one in judged])  # [steps, 1]: one environment
-    padded = np.zeros((len(judged), 1, int(lengths.max())))
-    for row, one in zip(padded, judged, strict=True):
-        row[0, : len(one)] = one
-    ends = np.zeros((len(judged), 1), dtype=bool)
-    ends[-1] = True
-    final = np.full(1, final_value)
-    found = token_gae(
-        rewards[:, None],
-        padded,
-        lengths,
-        next_state_values(padded[..., 0], final, ends, np.broadcast_to(final, ends.shape)),
-        ends,
-        gamma=gamma,
-        gae_lambda=gae_lambda,
-        gamma_token=gamma if rule.gamma_token is None else rule.gamma_token,
-        gae_lambda_token=1.0,
-    )[:, 0]
-    return [
-        [float(row[0])] * len(one) if rule.whole_actions else [float(value) for value in row[: len(one)]]
-        for row, one in zip(found, values, strict=True)
-    ]
+    found: dict[str, list[list[float]]] = {}
+    for name, rule in CREDITS.items():
+        judged = [one[:1] if rule.whole_actions else one for one in values]
+        lengths = np.array([[len(one)] for one in judged])  # [steps, 1]: one environment
+        padded = np.zeros((len(judged), 1, int(lengths.max())))
+        for row, one in zip(padded, judged, strict=True):
+            row[0, : len(one)] = one
+        ends = np.arange(len(judged))[:, None] == len(judged) - 1
+        final = np.full(1, final_value)
+        advantages = token_gae(
+            np.array(rewards, dtype=np.float64)[:, None],
+            padded,
+            lengths,
+            next_state_values(padded[..., 0], final, ends, np.broadcast_to(final, ends.shape)),
+            ends,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            gamma_token=gamma if rule.gamma_token is None else rule.gamma_token,
+            gae_lambda_token=1.0,
+        )[:, 0].tolist()
+        found[name] = [
+            row[:1] * len(one) if rule.whole_actions else row[: len(one)]
+            for row, one in zip(advantages, values, strict=True)
+        ]
+    return found

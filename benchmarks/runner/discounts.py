@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["discount_of"]
-
 _DISCOUNTS = {"Overcooked": 0.99, "VirtualHome": 0.95}
 
 

@@ -13,8 +13,6 @@ from benchmarks.runner.errors import AgentFailedError
 from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction
 
-__all__ = ["FAMILY_FIELDS", "Result", "Step", "check_decision", "make_text_env", "play_episode"]
-
 
 class Step(NamedTuple):
     """One decision and what came of it.
@@ -46,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of an episode.
+    """The outcome of an episode.
 
     Attributes:
         episode_return: Sum of the rewards.
@@ -73,32 +71,21 @@ class Result(NamedTuple):
     family: dict[str, Any]
 
 
-class _Share(NamedTuple):
-    """A share of the decisions: of those whose info has `key`, how many satisfy `test`."""
-
-    key: str
-    test: Callable[[Mapping[str, Any]], bool]
-    meaning: str
-
-
-_SHARES = {
-    "ran_share": _Share("status", lambda info: info["status"] == "ok", "share of the attempts whose code ran"),
-    "refused_share": _Share(
+_SHARES: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool], str]] = {
+    "ran_share": ("status", lambda info: info["status"] == "ok", "share of the attempts whose code ran"),
+    "refused_share": (
         "command_succeeded",
         lambda info: not (info["command_succeeded"] or info["invalid_action"]),
         "share of the actions that are commands, and that the world did not carry out",
     ),
-    "key_share": _Share(
-        "key_correct", lambda info: bool(info["key_correct"]), "share of the actions with the right key"
-    ),
+    "key_share": ("key_correct", lambda info: bool(info["key_correct"]), "share of the actions with the right key"),
 }
+"""Of the decisions whose info has a key, how many satisfy a test; and in words."""
 _LAST = {
     "best_score": ("best_so_far", "best score of code that ran in the episode; absent if none did"),
     "data": ("data", "where the rows come from: `real`, `synthetic` or `own`"),
 }
-FAMILY_FIELDS = {name: share.meaning for name, share in _SHARES.items()} | {
-    name: meaning for name, (_, meaning) in _LAST.items()
-}
+FAMILY_FIELDS = {name: row[-1] for name, row in (*_SHARES.items(), *_LAST.items())}
 """Fields that some families have beside those of all, and what they mean."""
 
 
@@ -146,6 +133,8 @@ def play_episode(
         usage = usage + decision.usage
         infos.append(info)
         over = terminated or truncated
+    shares = {name: sum(map(test, infos)) / len(infos) for name, (key, test, _) in _SHARES.items() if key in infos[-1]}
+    family = shares | {name: info[key] for name, (key, _) in _LAST.items() if info.get(key) is not None}
     return Result(
         episode_return=total,
         discounted_return=discounted,
@@ -156,11 +145,11 @@ def play_episode(
         terminated=terminated,
         truncated=truncated,
         usage=usage,
-        family=_family(infos),
+        family=family,
     )
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - of an info
+def _copied(value: Any) -> Any:
     """An info of the agent's own: what it changes there is neither counted nor recorded."""
     if isinstance(value, Mapping):
         return {name: _copied(inner) for name, inner in value.items()}
@@ -181,13 +170,7 @@ def check_decision(answer: object) -> Decision:
         )
     if not isinstance(answer.note, str):
         raise AgentFailedError(f"Expected a note that is a str; got {type(answer.note).__name__}. Fix: str(note).")
-    _check_credit(answer.credit)
-    return answer._replace(usage=_counted(answer.usage))
-
-
-def _check_credit(credit: TokenCredit | None) -> None:
-    if credit is None:
-        return
+    credit, usage = answer.credit or TokenCredit((), (), ()), answer.usage
     if not all(len(part) in (0, len(credit.tokens)) for part in credit):
         lengths = ", ".join(str(len(part)) for part in credit)
         raise AgentFailedError(
@@ -195,10 +178,6 @@ def _check_credit(credit: TokenCredit | None) -> None:
         )
     if not all(math.isfinite(one) for one in (*credit.log_probs, *credit.values)):
         raise AgentFailedError("Expected finite log_probs and values of tokens; got others. Fix: leave them empty.")
-
-
-def _counted(usage: Usage) -> Usage:
-    """A usage in numbers that can be summed and written."""
     if not isinstance(usage, Usage) or not all(
         isinstance(one, SupportsFloat) and 0 <= float(one) < math.inf for one in usage
     ):
@@ -207,14 +186,4 @@ def _counted(usage: Usage) -> Usage:
             "Fix: Usage(requests=1, prompt_tokens=..., completion_tokens=..., cost=...)."
         )
     tokens = int(usage.prompt_tokens), int(usage.completion_tokens)
-    return Usage(int(usage.requests), *tokens, float(usage.cost))
-
-
-def _family(infos: list[Mapping[str, Any]]) -> dict[str, Any]:
-    shares = {
-        name: sum(share.test(info) for info in infos) / len(infos)
-        for name, share in _SHARES.items()
-        if share.key in infos[-1]
-    }
-    last = {name: infos[-1][key] for name, (key, _) in _LAST.items() if infos[-1].get(key) is not None}
-    return shares | last
+    return answer._replace(usage=Usage(int(usage.requests), *tokens, float(usage.cost)))

@@ -1,12 +1,10 @@
-"""The exceptions of the runner, one tree. Messages say what was expected, what came, and the fix."""
+"""The exceptions of the benchmarks, one tree. Messages say what was expected, what came, and the fix."""
 
 from __future__ import annotations
 
-__all__ = ["AgentFailedError", "BenchmarkError", "FileBusyError", "ResultFileError"]
-
 
 class BenchmarkError(Exception):
-    """Root of every error raised on purpose by the runner."""
+    """Root of every error raised on purpose by the benchmarks."""
 
 
 class ResultFileError(BenchmarkError):
@@ -17,11 +15,11 @@ class FileBusyError(ResultFileError):
     """A results file that another process is writing."""
 
 
-class AgentFailedError(BenchmarkError):
-    """An agent that raised an error, or did not answer as the protocol asks.
+class FailedError(BenchmarkError):
+    """Work that raised an error.
 
     Args:
-        message: Which episode it was, and what came of it.
+        message: Which work it was, and what came of it.
         trace: The error it came from, as Python shows it; text, so that it passes between processes.
     """
 
@@ -31,3 +29,19 @@ class AgentFailedError(BenchmarkError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class AgentFailedError(FailedError):
+    """An agent that raised an error, or did not answer as the protocol asks."""
+
+
+class StudyError(BenchmarkError, ValueError):
+    """A study that cannot be done as asked."""
+
+
+class NotTunedError(StudyError):
+    """Final runs were asked for before all methods had been tuned over the same settings on the same seeds."""
+
+
+class JobFailedError(FailedError):
+    """A job of a study that raised an error."""

@@ -1,31 +1,31 @@
-"""Result files that appear whole: written beside their place, and moved there."""
+"""Result files: JSON and pictures."""
 
 from __future__ import annotations
 
 import io
-import os
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
+from benchmarks.runner.machine import RESULTS, describe_machine
+from lang_envs.files import write_bytes
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["write_bytes", "write_picture"]
+
+def write_json(path: Path, content: object) -> Path:
+    """Write a JSON file. Returns its path."""
+    return write_bytes(path, f"{json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)}\n".encode())
 
 
-def write_bytes(path: Path, data: bytes) -> Path:
-    """Write a file; a reader finds the old one or the whole new one. Returns its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+def write_result(name: str, content: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Write a measurement, `NAME.json`, with the machine that it was made on. Returns its path."""
+    return write_json(folder / f"{name}.json", {**describe_machine(), **content})
 
 
 def write_picture(path: Path, picture: Figure | Image.Image) -> Path:

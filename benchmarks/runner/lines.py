@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.runner.errors import FileBusyError, ResultFileError
 
-__all__ = ["Line", "LineFile", "encode", "file_name", "read_lines"]
-
 Record = Mapping[str, Any]
 
 

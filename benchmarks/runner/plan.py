@@ -1,4 +1,4 @@
-"""What is to be played: agent, environments, seeds and episodes, in one order that never changes."""
+"""A plan of episodes: agent, environments, seeds and episodes, in one order that never changes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from benchmarks.addresses import without_secrets
-from benchmarks.environment import describe_machine
+from benchmarks.agents.addresses import without_secrets
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
-
-__all__ = ["EPISODES_PER_SEED", "FORMAT", "Identity", "Job", "Plan", "header_of", "require_same", "without_incidental"]
+from benchmarks.runner.machine import describe_machine
 
 FORMAT = 1
 """Version of the layout of results files."""
@@ -43,7 +41,7 @@ class Job(NamedTuple):
 
     @property
     def reset_seed(self) -> int:
-        """What environment and agent are seeded with.
+        """Seed of environment and agent.
 
         No two episodes of an environment share it. Tasks begin elsewhere each: with equal seeds, tasks of equal rules
         would be equal episodes, and intervals over tasks too narrow.
@@ -55,13 +53,7 @@ class Job(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What an agent says of itself.
-
-    Attributes:
-        name: For tables.
-        settings: Whatever makes it this agent and no other.
-        incidental: Names of those that may change before it goes on.
-    """
+    """An agent as the header describes it; see `Agent`."""
 
     name: str
     settings: Mapping[str, Any]
@@ -188,9 +180,11 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
     differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key)]
     differ = [key for key in differ if key not in _MEASURED_WITH]
     settings, arguments = _OF_AGENT
-    told = [key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)]
-    if told:
-        found = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in told]
+    shown = [
+        key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)
+    ]
+    if shown:
+        found = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in shown]
         raise ResultFileError(
             f"{path} holds another measurement. {'; '.join(found)}. "
             "Fix: go on with what it was begun with, or take another file with --out."

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import signal
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
@@ -24,8 +23,6 @@ from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
 from lang_envs.wrappers import TextAction
-
-__all__ = ["Played", "Player", "Workers", "end_with_parent", "play_all"]
 
 _AHEAD = 4
 """Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""
@@ -68,7 +65,7 @@ class Player:
         self._env: tuple[str, TextAction] | None = None
 
     def identity(self, seed: int) -> Identity:
-        """What the agent of a seed says of itself."""
+        """Name and settings of the agent of a seed."""
         agent = self._agent_of(seed)
         return Identity(agent.name, agent.settings, agent.incidental)
 
@@ -106,7 +103,7 @@ class Player:
         """
         try:
             agent = self._agent_of(seed)
-        except Exception:  # told with the name of the episode, when it is played
+        except Exception:  # raised with the name of the episode, when it is played
             return
         if any(one is not self and one._agent is not None and one._agent[1] is agent for one in players):
             raise BenchmarkError(
@@ -162,17 +159,18 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
     if n_workers == 1 or len(jobs) < 2:
         yield from map(player.play, jobs)
         return
-    pool = _processes if workers is Workers.PROCESSES else _threads
-    with pool(player, min(n_workers, len(jobs))) as (executor, play):
-        yield from _in_order(executor, play, jobs, _AHEAD * n_workers)
-
-
-def _in_order(executor: Executor, play: Callable[[Job], Played], jobs: Sequence[Job], most: int) -> Iterator[Played]:
+    n_workers, made = min(n_workers, len(jobs)), list[Player]()
+    arguments = (player.plan, player.agent_name)
+    executor: Executor
+    if workers is Workers.THREADS:
+        executor = ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
+    else:  # started afresh: nothing open here is open there, least of all the lock of the results
+        executor = ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
     waiting: deque[Future[Played]] = deque()
     try:
         for job in jobs:
-            waiting.append(executor.submit(play, job))
-            if len(waiting) >= most:
+            waiting.append(executor.submit(_play_here, job))
+            if len(waiting) >= _AHEAD * n_workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -182,55 +180,31 @@ def _in_order(executor: Executor, play: Callable[[Job], Played], jobs: Sequence[
             "want of memory. Fix: fewer --workers. What was written is kept, and the same command goes on."
         ) from error
     finally:
-        for future in waiting:
-            future.cancel()
-
-
-# ---------------------------------------------------------------------- threads
-
-
-@contextlib.contextmanager
-def _threads(player: Player, n_workers: int) -> Iterator[tuple[Executor, Callable[[Job], Played]]]:
-    own, made = threading.local(), []
-
-    def play(job: Job) -> Played:
-        if not hasattr(own, "player"):
-            own.player = Player(player.plan, player.agent_name)
-            made.append(own.player)
-        own.player.require_alone(job.seed, made)
-        played: Played = own.player.play(job)
-        return played
-
-    try:
-        with ThreadPoolExecutor(n_workers) as executor:
-            yield executor, play
-    finally:
+        executor.shutdown(cancel_futures=True)
         for one in made:
             one.close()
 
 
-# ---------------------------------------------------------------------- processes
-
-_of_this_process: Player | None = None
-"""Who plays in a worker process; an executor leaves no other place for it."""
+_here = threading.local()
+"""The player of this thread, and all of its pool; an executor leaves no other place for them."""
 
 
-@contextlib.contextmanager
-def _processes(player: Player, n_workers: int) -> Iterator[tuple[Executor, Callable[[Job], Played]]]:
-    """Workers that are started afresh: nothing open here is open there, least of all the lock of the results."""
-    arguments = (player.plan, player.agent_name)
-    with ProcessPoolExecutor(
-        n_workers, mp_context=get_context("spawn"), initializer=_start, initargs=arguments
-    ) as executor:
-        yield executor, _play_here
+def _begin(plan: Plan, agent_name: str, made: list[Player]) -> None:
+    _here.player, _here.others = Player(plan, agent_name), made
+    made.append(_here.player)
 
 
 def _start(plan: Plan, agent_name: str) -> None:
-    global _of_this_process
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
-    _of_this_process = Player(plan, agent_name)
-    atexit.register(_of_this_process.close)
+    _begin(plan, agent_name, [])
+    atexit.register(_here.player.close)
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _play_here(job: Job) -> Played:
+    _here.player.require_alone(job.seed, _here.others)
+    played: Played = _here.player.play(job)
+    return played
 
 
 def end_with_parent() -> None:
@@ -239,8 +213,3 @@ def end_with_parent() -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     os._exit(1)
-
-
-def _play_here(job: Job) -> Played:
-    assert _of_this_process is not None
-    return _of_this_process.play(job)

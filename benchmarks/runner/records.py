@@ -10,11 +10,9 @@ from benchmarks.runner.episodes import Result, Step
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.plan import Job
 
-__all__ = ["episode_record", "key_of", "step_records"]
-
 
 def key_of(record: Mapping[str, Any]) -> Job:
-    """Which episode a line is of.
+    """The episode that a line belongs to.
 
     Raises:
         ResultFileError: If it is of none.
@@ -50,10 +48,13 @@ def episode_record(job: Job, agent: str, discount: float, result: Result) -> dic
 
 def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
     """The lines of the steps of an episode."""
-    credits = _credits(steps)
+    values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
+    # Advantages, if the agent has valued every token of the episode. An episode that was truncated is credited as if it
+    # had terminated: nobody is asked what its end is worth.
+    is_valued = values and len(values) == len(steps) and all(values)
+    credits = credit_of_episode([step.reward for step in steps], values) if is_valued else {}
     records = []
     for number, step in enumerate(steps):
-        credit = step.decision.credit
         record: dict[str, Any] = {
             **job._asdict(),
             "step": number,
@@ -68,22 +69,10 @@ def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
             "truncated": step.truncated,
             "note": step.decision.note,
         }
-        if credit is not None:
+        if (credit := step.decision.credit) is not None:
             record |= {"tokens": list(credit.tokens)}
             record |= {name: [float(one) for one in getattr(credit, name)] for name in ("log_probs", "values")}
             record["advantages"] = {name: rows[number] for name, rows in credits.items()}
-        if number == len(steps) - 1:
-            record["final_observation"] = step.next_observation
         records.append(record)
+    records[-1:] = [{**record, "final_observation": steps[-1].next_observation} for record in records[-1:]]
     return records
-
-
-def _credits(steps: Sequence[Step]) -> dict[str, list[list[float]]]:
-    """Advantages by rule; none unless the agent has valued every token of the episode.
-
-    An episode that was truncated is credited as if it had terminated: nobody is asked what its end is worth.
-    """
-    values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
-    if not values or len(values) < len(steps) or not all(values):
-        return {}
-    return credit_of_episode([step.reward for step in steps], values)

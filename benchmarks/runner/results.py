@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.environment import RESULTS
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.lines import read_lines
+from benchmarks.runner.machine import RESULTS
 from benchmarks.runner.plan import FORMAT, Job
 from benchmarks.runner.records import key_of
-
-__all__ = ["METRICS", "Cell", "Metric", "References", "load", "normalised", "references_of"]
 
 Episode = Mapping[str, Any]
 
@@ -28,44 +26,36 @@ class Metric(NamedTuple):
 
     Attributes:
         title: For tables and pictures.
-        of: Of an episode; None where it has none.
         digits: After the point.
         is_rate: Whether it is shown in percent.
     """
 
     title: str
-    of: Callable[[Episode], float | None]
     digits: int = 3
     is_rate: bool = False
 
 
-def _field(name: str) -> Callable[[Episode], float | None]:
-    return lambda episode: episode.get(name)
-
-
 METRICS: dict[str, Metric] = {
-    "discounted_return": Metric("discounted return", _field("discounted_return")),
-    "return": Metric("return", _field("return")),
-    "success": Metric("success", _field("success"), 1, is_rate=True),
-    "steps": Metric("steps", _field("steps"), 1),
-    "moves": Metric("moves", _field("moves"), 1),
-    "invalid_rate": Metric(
-        "invalid actions", lambda episode: episode["invalid_actions"] / episode["steps"], 1, is_rate=True
-    ),
-    "ran_share": Metric("code that ran", _field("ran_share"), 1, is_rate=True),
-    "best_score": Metric("best score", _field("best_score")),
-    "refused_share": Metric("refused by the world", _field("refused_share"), 1, is_rate=True),
-    "key_share": Metric("right keys", _field("key_share"), 1, is_rate=True),
-    "requests": Metric("requests", _field("requests"), 1),
-    "prompt_tokens": Metric("prompt tokens", _field("prompt_tokens"), 0),
-    "completion_tokens": Metric("completion tokens", _field("completion_tokens"), 0),
-    "cost": Metric("cost", _field("cost"), 4),
+    "discounted_return": Metric("discounted return"),
+    "return": Metric("return"),
+    "success": Metric("success", 1, is_rate=True),
+    "steps": Metric("steps", 1),
+    "moves": Metric("moves", 1),
+    "invalid_rate": Metric("invalid actions", 1, is_rate=True),
+    "ran_share": Metric("code that ran", 1, is_rate=True),
+    "best_score": Metric("best score"),
+    "refused_share": Metric("refused by the world", 1, is_rate=True),
+    "key_share": Metric("right keys", 1, is_rate=True),
+    "requests": Metric("requests", 1),
+    "prompt_tokens": Metric("prompt tokens", 0),
+    "completion_tokens": Metric("completion tokens", 0),
+    "cost": Metric("cost", 4),
 }
-"""By name; those that are None in all episodes of a task are not shown."""
+"""By the name of the field; those that are None in all episodes of a task are not shown."""
 
 
 class Cell(NamedTuple):
-    """What one agent did on one task.
+    """The episodes of one agent on one task.
 
     Attributes:
         agent: Name.
@@ -85,8 +75,8 @@ class Cell(NamedTuple):
     def task(self) -> str:
         """The id, and arguments other than registered: with them it is another task."""
         settings = self.header["env_settings"]
-        told = ", ".join(f"{name}={value}" for name, value in settings.items())
-        return f"{self.env} ({told})" if settings else self.env
+        arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
+        return f"{self.env} ({arguments})" if settings else self.env
 
     @property
     def is_complete(self) -> bool:
@@ -97,7 +87,9 @@ class Cell(NamedTuple):
         """Mean over the episodes of each seed, `[n_seeds]`; empty where no episode has the metric."""
         by_seed: dict[int, list[float]] = {}
         for episode in self.episodes:
-            value = METRICS[metric].of(episode)
+            value = episode.get(metric)
+            if metric == "invalid_rate":
+                value = episode["invalid_actions"] / episode["steps"]
             if value is not None:
                 by_seed.setdefault(episode["seed"], []).append(float(value))
         return np.array([np.mean(values) for values in by_seed.values()], dtype=np.float64)
@@ -165,17 +157,15 @@ def references_of(env_id: str) -> References | None:
 @cache
 def _references() -> dict[str, References]:
     found = {}
-    for env_id, both in _committed("env_scores").items():
-        random, oracle = (both[name]["returns"][f"{discount_of(env_id):g}"] for name in ("random", "oracle"))
-        found[env_id] = References(random, oracle)
-    for env_id, both in (_committed("datasci_scores") | _committed("datasci_generated")).items():
-        found[env_id] = References(both["random_coder"]["mean_return"], both["oracle"]["mean_return"])
+    for name in ("env_scores", "datasci_scores", "datasci_generated"):
+        scores = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["scores"]
+        for env_id, both in scores.items():
+            if name == "env_scores":
+                ends = [both[agent]["returns"][f"{discount_of(env_id):g}"] for agent in ("random", "oracle")]
+            else:
+                ends = [both[agent]["mean_return"] for agent in ("random_coder", "oracle")]
+            found[env_id] = References(*ends)
     return found
-
-
-def _committed(name: str) -> dict[str, Any]:
-    scores: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["scores"]
-    return scores
 
 
 def normalised(cell: Cell) -> NDArray[np.float64] | None:

@@ -10,22 +10,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.environment import describe_machine
 from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.lines import Line, LineFile, encode
+from benchmarks.runner.machine import describe_machine
 from benchmarks.runner.plan import Job, Plan, header_of, require_same
 from benchmarks.runner.players import Player, Workers, play_all
 from benchmarks.runner.records import key_of
-
-__all__ = ["Done", "measure", "steps_file", "times_file"]
 
 Watch = Callable[[int, int], None]
 """Told how many episodes are in the file, and how many there will be."""
 
 
 class Done(NamedTuple):
-    """What a session did.
+    """Counts of a session.
 
     Attributes:
         path: The results file.
@@ -113,17 +111,9 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
     Raises:
         ResultFileError: If they are not the first of these jobs, or of another measurement.
     """
-    first = _head(file, header)
-    if first is None:
-        return []
-    if next(_after_head(file), None) is None:  # nothing was played, so that nothing ties it to its first command
-        file.cut(0)
-        file.append([header])
-        return []
-    require_same(first.record, header, file.path)
-    end = first.end
+    end, lines = _head(file, header)
     found: list[dict[str, Any]] = []
-    for line in _after_head(file):
+    for line in lines:
         if len(found) == len(jobs) or key_of(line.record) != jobs[len(found)]:
             raise ResultFileError(
                 f"Expected {jobs[len(found)] if len(found) < len(jobs) else 'no more lines'} in line {len(found) + 2} "
@@ -141,44 +131,33 @@ def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence
     Raises:
         ResultFileError: If some of them are missing, or of another measurement.
     """
-    first = _head(file, header)
-    if first is not None and not episodes:
-        file.cut(0)
-        file.append([header])
-        return
-    lines = iter(()) if first is None else _after_head(file)
-    if first is not None:
-        require_same(first.record, header, file.path)
-    end = len(encode(header)) if first is None else first.end
+    end, lines = _head(file, header, again=not episodes)
     for episode in episodes:
         for _ in range(episode["steps"]):
             line = next(lines, None)
             if line is None or key_of(line.record) != key_of(episode):
                 raise ResultFileError(
                     f"Expected the steps of {key_of(episode)} in {file.path}; they are not there. "
-                    "Fix: restore the file, or begin anew with another --out."
+                    "Fix: restore the file, or begin again with another --out."
                 )
             end = line.end
     file.cut(end)
 
 
-def _head(file: LineFile, header: Mapping[str, Any]) -> Line | None:
-    """The header of a file; None where there was none, and this one has been written."""
-    first = next(file.lines(), None)
-    if first is None:
-        begun = file.path.read_bytes()
-        if not encode(header).startswith(begun):
-            raise ResultFileError(
-                f"Expected a results file, or none; {file.path} begins with {begun[:60]!r}. "
-                "Fix: name another file with --out."
-            )
+def _head(file: LineFile, header: Mapping[str, Any], *, again: bool = False) -> tuple[int, Iterator[Line]]:
+    """Where the header of a file ends, and the lines after it; this one is written where nothing depends on another."""
+    first, more = (*itertools.islice(file.lines(), 2), None, None)[:2]
+    if first is None and not encode(header).startswith(begun := file.path.read_bytes()):
+        raise ResultFileError(
+            f"Expected a results file, or none; {file.path} begins with {begun[:60]!r}. "
+            "Fix: name another file with --out."
+        )
+    if first is None or again or not more:  # nothing was played, so that nothing ties it to its first command
         file.cut(0)
         file.append([header])
-    return first
-
-
-def _after_head(file: LineFile) -> Iterator[Line]:
-    return itertools.islice(file.lines(), 1, None)
+        return len(encode(header)), iter(())
+    require_same(first.record, header, file.path)
+    return first.end, itertools.islice(file.lines(), 1, None)
 
 
 def _steps_header(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.reports.credit_picture import credit_picture
+from benchmarks.reports.rollouts import CUT_OFF, Rollout, RolloutStep
 from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
-from benchmarks.runner.credit_picture import credit_picture
-from benchmarks.runner.files import write_picture
-from benchmarks.runner.rollouts import CUT_OFF, Rollout, RolloutStep
-from benchmarks.studies.arms import Task, check_seeds
-from benchmarks.studies.errors import StudyError
-from benchmarks.studies.jobs import Evaluation, Job
-from benchmarks.studies.pieces import Piece, Pieces
-from benchmarks.studies.study import Options, Report, Study
-
-__all__ = ["CREDIT"]
+from benchmarks.runner.errors import StudyError
+from benchmarks.studies.engine.jobs import Evaluation, Job, TrainingJob
+from benchmarks.studies.engine.pieces import Piece, Pieces
+from benchmarks.studies.engine.study import Options, Report, Study
+from benchmarks.studies.engine.tuning import Task
 
 _METHODS = tuple(CREDITS)
 _PLAYER = "POAD"
@@ -34,42 +31,31 @@ TASKS: dict[str, Task] = {
 """Trained half way: a critic that knows everything has no advantages left to show."""
 
 
-def _job(task: Task, method: str, script: Sequence[str] = ()) -> Job:
+def _job(task: Task, method: str, script: Sequence[str] = ()) -> TrainingJob:
     job = task.job(method, _SEED, action_sampling="candidates", learning_rate=_RATE)
-    return job._replace(evaluation=job.evaluation._replace(script=tuple(script)))
+    return replace(job, evaluation=replace(job.evaluation, script=tuple(script)))
 
 
 def _tasks(options: Options) -> list[Task]:
-    if _SEED not in check_seeds(options.seeds):
+    if _SEED not in options.checked_seeds():
         raise StudyError(
             f"Expected seed {_SEED}, the only one here; got {list(options.seeds)}. Fix: leave out --seeds."
         )
-    wrong = [name for name in options.tasks if name not in TASKS]
-    if wrong:
-        raise StudyError(f"Expected tasks among {', '.join(TASKS)}; got {', '.join(wrong)}. Fix: name some of these.")
-    return [task for name, task in TASKS.items() if not options.tasks or name in options.tasks]
+    return [TASKS[name] for name in options.chosen_tasks(TASKS)]
+
+
+def _jobs_of(task: Task, pieces: Pieces) -> dict[str, Job]:
+    """POAD's run, which records an episode; then the other methods, whose critics judge the same actions."""
+    jobs: dict[str, Job] = {_PLAYER: _job(task, _PLAYER)}
+    if player := pieces.find(jobs[_PLAYER]):
+        script = [step["action"] for step in player["rollout"]]
+        jobs |= {method: _job(task, method, script) for method in _METHODS if method != _PLAYER}
+    return jobs
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """POAD's run, which records an episode; then the other methods, whose critics judge the same actions."""
     for task in _tasks(options) if not options.tuning_only else ():
-        yield _job(task, _PLAYER)
-        script = _script(pieces.find(_job(task, _PLAYER)))
-        if script:
-            yield from (_job(task, method, script) for method in _METHODS if method != _PLAYER)
-
-
-def _script(piece: Piece | None) -> list[str]:
-    return [] if piece is None else [step["action"] for step in piece["rollout"]]
-
-
-def _found(task: Task, pieces: Pieces) -> dict[str, Piece]:
-    """Pieces by method, of those that are there."""
-    player = pieces.find(_job(task, _PLAYER))
-    if player is None:
-        return {}
-    others = {method: pieces.find(_job(task, method, _script(player))) for method in _METHODS if method != _PLAYER}
-    return {_PLAYER: player} | {method: piece for method, piece in others.items() if piece is not None}
+        yield from _jobs_of(task, pieces).values()
 
 
 # ---------------------------------------------------------------------- the report
@@ -80,39 +66,37 @@ def _report(options: Options, pieces: Pieces) -> Report:
     content["tasks"], content["missing"] = {}, []
     pictures, lines = {}, []
     for task in _tasks(options):
-        found = _found(task, pieces)
-        missing = [method for method in _METHODS if method not in found]
-        content["missing"] += [f"{task.env_id}: {method}" for method in missing]
+        pieces_of = {method: pieces.find(job) for method, job in _jobs_of(task, pieces).items()}
+        found = {method: piece for method, piece in pieces_of.items() if piece is not None}
+        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in found]
         if not found:
             continue
         one_critic, own_critics = _rollout(task, found[_PLAYER], None), _rollout(task, found[_PLAYER], found)
-        content["tasks"][task.name] = _told(task, found, own_critics)
-        pictures[f"_{task.name}_one_critic"] = partial(_draw, one_critic)
-        pictures[f"_{task.name}_own_critics"] = partial(_draw, own_critics)
+        content["tasks"][task.name] = _to_json(task, found, own_critics)
+        pictures[f"_{task.name}_one_critic"] = partial(credit_picture, one_critic)
+        pictures[f"_{task.name}_own_critics"] = partial(credit_picture, own_critics)
         shares = content["tasks"][task.name]["differs_within_actions"]
         lines.append(f"{task.env_id}: share of the variance of advantages that is inside actions: {shares}")
     lines += [f"Missing: {one}" for one in content["missing"]]
     return Report(content, pictures, lines)
 
 
-def _draw(rollout: Rollout, path: Path) -> Path:
-    return write_picture(path, credit_picture(rollout))
-
-
 def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> Rollout:
     """The episode, a column for each method: by the player's critic, or each by the critic that it has trained."""
     columns = tuple(critics) if critics else _METHODS
-    steps = [
-        RolloutStep(
-            observation=step["observation"],
-            tokens=step["tokens"],
-            reward=step["reward"],
-            log_probs=step["log_probs"],
-            values={name: _step(name, number, player, critics)["values"] for name in columns},
-            advantages={name: _step(name, number, player, critics)["advantages"][name] for name in columns},
+    steps = []
+    for number, step in enumerate(player["rollout"]):
+        judged = {name: (critics[name] if critics else player)["rollout"][number] for name in columns}
+        steps.append(
+            RolloutStep(
+                observation=step["observation"],
+                tokens=step["tokens"],
+                reward=step["reward"],
+                log_probs=step["log_probs"],
+                values={name: one["values"] for name, one in judged.items()},
+                advantages={name: one["advantages"][name] for name, one in judged.items()},
+            )
         )
-        for number, step in enumerate(player["rollout"])
-    ]
     whose = "each column by the critic that its method has trained" if critics else "all columns by one critic, POAD's"
     remark = (
         f"{whose}; gamma {GAMMA:g}, lambda {GAE_LAMBDA:g} between actions; inside: 1 (POAD), gamma (NTPO), "
@@ -124,13 +108,7 @@ def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> 
     return Rollout(title, columns, steps, remark[0].upper() + remark[1:])
 
 
-def _step(name: str, number: int, player: Piece, critics: Mapping[str, Piece] | None) -> Mapping[str, Any]:
-    piece = critics[name] if critics else player
-    step: Mapping[str, Any] = piece["rollout"][number]
-    return step
-
-
-def _told(task: Task, found: Mapping[str, Piece], own: Rollout) -> dict[str, Any]:
+def _to_json(task: Task, found: Mapping[str, Piece], own: Rollout) -> dict[str, Any]:
     return {
         "env": task.env_id,
         "steps": found[_PLAYER]["steps"][-1],

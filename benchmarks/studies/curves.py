@@ -5,12 +5,53 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from benchmarks.studies.arms import Arm, Comparison
-from benchmarks.studies.catalogue import OWN_POLICY, SAME_POLICY, TASKS, find_tasks
-from benchmarks.studies.comparing import Comparing
-from benchmarks.studies.findings import Claim
+from benchmarks.studies.engine.comparing import Comparing
+from benchmarks.studies.engine.findings import Claim
+from benchmarks.studies.engine.jobs import Evaluation
+from benchmarks.studies.engine.study import Options
+from benchmarks.studies.engine.tuning import Arm, Comparison, Task
+from lang_envs import UNSEEN_IDS
 
-__all__ = ["CURVES", "GAMMA", "GAMMA_TOKEN", "PANELS"]
+_FOOD = Task(
+    "food-preparation",
+    "VirtualHome-FoodPreparation-v0",
+    4_096,
+    Evaluation(every=512, episodes=50, tests=UNSEEN_IDS, test_episodes=100),
+)
+_TOMATO = Task("tomato-salad", "Overcooked-TomatoSalad-v0", 8_192, Evaluation(every=1_024, episodes=50))
+_HARDER = (
+    Task("entertainment", "VirtualHome-Entertainment-v0", 8_192, Evaluation(every=1_024, episodes=50), _FOOD),
+    Task(
+        "tomato-lettuce-salad",
+        "Overcooked-TomatoLettuceSalad-v0",
+        12_288,
+        Evaluation(every=1_536, episodes=50),
+        _TOMATO,
+    ),
+)
+TASKS: dict[str, Task] = {task.name: task for task in (_FOOD, _TOMATO, *_HARDER)}
+"""The tasks of the paper, cheapest first. The last two take their rates from the easier task of their family."""
+
+METHODS = ("POAD", "NTPO", "TWOSOME", "ARCHER")
+"""Of the paper's main figure."""
+
+
+def _arm(name: str, algorithm: str, **arguments: float) -> Arm:
+    return Arm(name, algorithm, {"action_sampling": "candidates", **arguments})
+
+
+SAME_POLICY: tuple[Arm, ...] = tuple(_arm(name, name) for name in METHODS)
+"""All act by TWOSOME's softmax over whole candidates; what they differ in is credit, and TWOSOME in the loss of it."""
+OWN_POLICY: tuple[Arm, ...] = tuple(
+    _arm(name, name) if name == "TWOSOME" else Arm(name, name, {"action_sampling": "trie"}) for name in METHODS
+)
+"""The methods with token credit sample token by token. TWOSOME is the same as above, and its runs are shared."""
+
+
+def find_tasks(options: Options, known: Sequence[str]) -> list[Task]:
+    """Tasks that are chosen by name or id."""
+    return [TASKS[name] for name in options.chosen_tasks(known, {TASKS[name].env_id: name for name in known})]
+
 
 _FIRST = ("food-preparation", "tomato-salad")
 """Tasks that are to have all their seeds before another is begun."""
@@ -41,12 +82,6 @@ _UNDISCOUNTED = (
 _PAPER = "arXiv 2405.15821, LLaMA2-7B with LoRA on A100s, 3 seeds:"
 
 
-def _two_first(names: Sequence[str]) -> list[list[str]]:
-    known = [task.name for task in find_tasks(names, list(TASKS))]
-    parts = [[name for name in known if (name in _FIRST) is wanted] for wanted in (True, False)]
-    return [part for part in parts if part]
-
-
 PANELS = {
     "one policy for all (candidates)": SAME_POLICY,
     "each method's own policy": OWN_POLICY,
@@ -54,12 +89,14 @@ PANELS = {
 """The headline, where POAD, NTPO and ARCHER differ in credit alone; and each method with the policy it comes with."""
 
 
-def _curves(names: Sequence[str]) -> list[Comparison]:
+def _curves(options: Options) -> list[Comparison]:
+    chosen = find_tasks(options, list(TASKS))
     return [
-        Comparison(title, TASKS[name], arms)
-        for part in _two_first(names)
+        Comparison(title, task, arms)
+        for is_first in (True, False)
         for title, arms in PANELS.items()
-        for name in part
+        for task in chosen
+        if (task.name in _FIRST) is is_first
     ]
 
 
@@ -75,10 +112,6 @@ CURVES = Comparing(
 )
 
 
-def _arm(name: str, algorithm: str, **arguments: float) -> Arm:
-    return Arm(name, algorithm, {"action_sampling": "candidates", **arguments})
-
-
 GAMMA_TOKENS: tuple[Arm, ...] = (
     _arm("1 (POAD)", "POAD"),
     _arm("0.95 (NTPO)", "NTPO"),
@@ -90,7 +123,9 @@ GAMMA_TOKEN = Comparing(
     "gamma-token",
     "discount inside an action: 1 (POAD), 0.95 (NTPO), 0.9, 0.8, 0.5",
     "The discount inside an action, one policy for all: interquartile means over seeds, 95 % intervals",
-    lambda names: [Comparison("discount inside the action", task, GAMMA_TOKENS) for task in find_tasks(names, _FIRST)],
+    lambda options: [
+        Comparison("discount inside the action", task, GAMMA_TOKENS) for task in find_tasks(options, _FIRST)
+    ],
     tuple(Claim(one.name, two.name) for one, two in itertools.pairwise(GAMMA_TOKENS)),
     f"{_PAPER} NTPO gets worse as its discount inside actions falls from 1.",
     (_TUNED, _KITCHEN, _FEW),
@@ -108,7 +143,7 @@ GAMMA = Comparing(
     "gamma",
     "discount between actions: 1 or 0.95, for POAD and TWOSOME",
     "The discount between actions, one policy for all: interquartile means over seeds, 95 % intervals",
-    lambda names: [Comparison("discount between actions", task, GAMMAS) for task in find_tasks(names, _FIRST)],
+    lambda options: [Comparison("discount between actions", task, GAMMAS) for task in find_tasks(options, _FIRST)],
     (Claim("POAD, 0.95", "POAD, 1"), Claim("TWOSOME, 0.95", "TWOSOME, 1")),
     f"{_PAPER} without a discount between actions both POAD and TWOSOME are much worse.",
     (_TUNED, _LOSSES, _KITCHEN, _UNDISCOUNTED, _FEW),

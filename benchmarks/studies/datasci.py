@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from benchmarks.datasci_published import published
-from benchmarks.runner.files import write_picture
-from benchmarks.studies.arms import TUNING_SEEDS, check_seeds
-from benchmarks.studies.coding import CONTROLS, LEARNERS, MODEL, CodingJob, coding_job
-from benchmarks.studies.coding_findings import TableFindings, paid, verdicts
-from benchmarks.studies.errors import StudyError
-from benchmarks.studies.pieces import Pieces
-from benchmarks.studies.study import Options, Report, Study
+from benchmarks.references.datasci_baselines import preprocessing_of
+from benchmarks.references.published import published
+from benchmarks.runner.errors import NotTunedError
+from benchmarks.studies.engine.coding_findings import TableFindings, rewards_of, verdicts
+from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import TUNING_SEEDS, Options, Report, Study
+from benchmarks.studies.engine.tuning import Tuning
+from poad_sb3.common.hyperparameters import preset
 
-__all__ = ["ATTEMPTS", "DATASCI", "RATES", "TABLES", "TUNING_ATTEMPTS", "TUNING_TABLE", "chosen_rates", "tuning_jobs"]
-
+LEARNERS = ("POAD", "NTPO")
 TABLES = ("wine", "balance-scale", "iris", "breast-cancer", "digits")
 """The most urgent first: digits has the slowest code."""
 ATTEMPTS = 4096
@@ -25,9 +26,9 @@ TUNING_ATTEMPTS = 1024
 RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 """Learning rates that POAD and NTPO are tried with, equally often: around that of the preset."""
 TUNING_TABLE = "wine"
-_TUNING_SEED = TUNING_SEEDS[0]
+_MINIBATCHES = 8
 _URGENCY = ("POAD", "untrained", "NTPO", "RandomCoder")
-"""Whose runs are done first: what is claimed hangs on the first two."""
+"""The order of runs: what is claimed hangs on the first two."""
 _REMARKS = (
     "The preset (adapter, minibatches, rate) was found in seven trials of POAD alone on wine, with seeds 101 and 102, "
     "and the rates that both are tried with lie around it: an advantage of POAD that equal budgets do not remove.",
@@ -45,40 +46,46 @@ _REMARKS = (
 )
 
 
-def _tuning_job(method: str, rate: float) -> CodingJob:
-    return coding_job(method, TUNING_TABLE, TUNING_ATTEMPTS, _TUNING_SEED, rate=rate)._replace(fresh_splits=())
+def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float | str | None = None) -> CodingJob:
+    """A run with the preset of the pocket coder.
+
+    Args:
+        method: One of `LEARNERS` or `CONTROLS`.
+        table: Key of `DATASETS`.
+        attempts: See `CodingJob`.
+        seed: Of everything random.
+        rate: Learning rate, of a learner; see `poad_sb3.common.schedules`.
+    """
+    arguments: dict[str, Any] = {}
+    if method == "untrained":
+        sampled = preset("pocket/datascicoding", LEARNERS[0])
+        arguments = {name: sampled[name] for name in ("action_sampling", "max_new_tokens")}
+    elif method in LEARNERS:
+        rollout = {"n_steps": N_STEPS, "batch_size": FIRST_ROLLOUT // _MINIBATCHES}  # as large as the preset's
+        arguments = {**preset("pocket/datascicoding", method), **rollout, "learning_rate": rate}
+    return CodingJob(method, table, attempts, seed, arguments)
 
 
-def tuning_jobs() -> list[CodingJob]:
-    """Every rate of both learners."""
-    return [_tuning_job(method, rate) for rate in RATES for method in LEARNERS]
+def _tuning_job(method: str, rate: float, seed: int) -> CodingJob:
+    return replace(coding_job(method, TUNING_TABLE, TUNING_ATTEMPTS, seed, rate=rate), fresh_splits=())
 
 
-def tuning_rewards(pieces: Pieces) -> dict[str, dict[float, float]]:
-    """Mean reward of all attempts of the tuning runs, by method and rate; only of those that have been made."""
-    found = {method: {rate: pieces.find(_tuning_job(method, rate)) for rate in RATES} for method in LEARNERS}
-    return {
-        method: {rate: float(paid(one["areas"]).mean()) for rate, one in rates.items() if one is not None}
-        for method, rates in found.items()
-    }
+TUNING = Tuning(
+    f"this study on {TUNING_TABLE}",
+    LEARNERS,
+    RATES,
+    TUNING_SEEDS[:1],
+    _tuning_job,
+    lambda piece: float(rewards_of(piece["areas"]).mean()),
+)
 
 
 def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
-    """For each learner the rate that earned most on the tuning seed; of equal ones the smaller.
-
-    None until tuning is complete: budgets are equal, or nothing is chosen.
-    """
-    rewards = tuning_rewards(pieces)
-    if any(len(rates) < len(RATES) for rates in rewards.values()):
+    """For each learner the rate that earned most on the tuning seed; None until tuning is complete."""
+    try:
+        return TUNING.chosen(pieces)
+    except NotTunedError:
         return None
-    return {method: max(RATES, key=rates.__getitem__) for method, rates in rewards.items()}
-
-
-def _tables(names: Sequence[str]) -> list[str]:
-    wrong = [name for name in names if name not in TABLES]
-    if wrong:
-        raise StudyError(f"Expected tables among {', '.join(TABLES)}; got {', '.join(wrong)}. Fix: name some of these.")
-    return [name for name in TABLES if not names or name in names]
 
 
 def _falling(rates: Mapping[str, float] | None) -> dict[str, str] | None:
@@ -93,96 +100,79 @@ def _final_jobs(table: str, seed: int, rates: Mapping[str, float | str] | None) 
     yield from (coding_job(method, table, ATTEMPTS, seed) for method in CONTROLS)
 
 
-def _jobs(options: Options, pieces: Pieces) -> Iterator[CodingJob]:
+def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
     """Tuning, then method after method, of each all tables with one seed, then with the next."""
-    tables, seeds = _tables(options.tasks), check_seeds(options.seeds)
-    yield from tuning_jobs()
-    if options.tuning_only:
-        return
-    rates = _falling(chosen_rates(pieces))
-    jobs = (job for seed in seeds for table in tables for job in _final_jobs(table, seed, rates))
-    yield from sorted(jobs, key=lambda job: _URGENCY.index(job.method))
+    tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
+    yield from TUNING.jobs()
+    if not options.tuning_only:
+        rates = _falling(chosen_rates(pieces))
+        jobs = (job for seed in seeds for table in tables for job in _final_jobs(table, seed, rates))
+        yield from sorted(jobs, key=lambda job: _URGENCY.index(job.method))
 
 
 def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float | str] | None) -> list[TableFindings]:
     found = []
-    for table in _tables(options.tasks):
+    for table in options.chosen_tasks(TABLES):
         runs: dict[str, dict[int, Any]] = {method: {} for method in (*LEARNERS, *CONTROLS)}
-        for seed in check_seeds(options.seeds):
+        for seed in options.checked_seeds():
             for job in _final_jobs(table, seed, rates):
-                piece = pieces.find(job)
-                if piece is not None:
+                if piece := pieces.find(job):
                     runs[job.method][seed] = piece
-        preprocessing = coding_job(CONTROLS[0], table, ATTEMPTS, 0).env_kwargs["preprocessing"]
-        found.append(TableFindings(table, preprocessing, runs))
+        found.append(TableFindings(table, preprocessing_of(table), runs))
     return found
-
-
-def _at_constant_rates(options: Options, pieces: Pieces, rates: Mapping[str, float] | None) -> dict[str, Any]:
-    """What is said of learners whose rate did not fall; only of those that were run so."""
-    found = [one for one in _findings(options, pieces, rates) if any(one.runs[method] for method in LEARNERS)]
-    return {"verdicts": verdicts(found), "tables": {one.table: one.told() for one in found}} if rates else {}
-
-
-def _missing(options: Options, found: Sequence[TableFindings], tuned: bool) -> list[str]:
-    lines = [] if tuned else ["tuning is not complete, hence there are no runs of learners"]
-    for one in found:
-        lines += [
-            f"{one.table}, {method}: {len(options.seeds) - len(runs)} of {len(options.seeds)} seeds"
-            for method, runs in one.runs.items()
-            if len(runs) < len(options.seeds)
-        ]
-    return lines
 
 
 def _report(options: Options, pieces: Pieces) -> Report:
     rates = chosen_rates(pieces)
     found = _findings(options, pieces, _falling(rates))
-    said = verdicts(found)
-    missing = _missing(options, found, rates is not None)
+    constant = [one for one in _findings(options, pieces, rates) if any(one.runs[method] for method in LEARNERS)]
+    sentences, n_seeds = verdicts(found), len(options.seeds)
+    missing = [] if rates else ["tuning is not complete, hence there are no runs of learners"]
+    missing += [
+        f"{one.table}, {method}: {n_seeds - len(runs)} of {n_seeds} seeds"
+        for one in found
+        for method, runs in one.runs.items()
+        if len(runs) < n_seeds
+    ]
+    there = [one for one in found if any(one.runs.values())]
     content = {
-        "model": MODEL,
+        "model": CODER,
         "attempts": ATTEMPTS,
         "seeds": list(options.seeds),
         "rates": rates,
         "tuning": {
             "table": TUNING_TABLE,
-            "seed": _TUNING_SEED,
+            "seed": TUNING.seeds[0],
             "attempts": TUNING_ATTEMPTS,
             "rates": list(RATES),
             "mean_reward": {
-                method: {f"{rate:g}": round(one, 4) for rate, one in by_rate.items()}
-                for method, by_rate in tuning_rewards(pieces).items()
+                method: {f"{rate:g}": round(one, 4) for rate, scores in by_rate.items() for one in scores}
+                for method, by_rate in TUNING.scores(pieces).items()
             },
         },
         "statistics": (
             "the end: the last eighth of the attempts; 95% intervals by bootstrap of seeds and, within them, attempts; "
             "with one seed they say nothing of other seeds"
         ),
-        "verdicts": said,
+        "verdicts": sentences,
         "remarks": list(_REMARKS),
         "missing": missing,
         "tables": {
-            one.table: {**one.told(), "published": published(one.table) if one.preprocessing == "published" else {}}
-            for one in found
-            if any(one.runs.values())
+            one.table: {**one.to_json(), "published": published(one.table) if one.preprocessing == "published" else {}}
+            for one in there
         },
-        "constant_rates": _at_constant_rates(options, pieces, rates),
+        "constant_rates": {"verdicts": verdicts(constant), "tables": {one.table: one.to_json() for one in constant}}
+        if rates
+        else {},
     }
-    return Report(content, _pictures(found), [*said, *(f"Missing: {one}" for one in missing)])
+    shown = [*sentences, *(f"Missing: {one}" for one in missing)]
+    return Report(content, {"": partial(_figure, there)} if there else {}, shown)
 
 
-def _pictures(found: Sequence[TableFindings]) -> dict[str, Any]:
-    shown = [one for one in found if any(one.runs.values())]
-    if not shown:
-        return {}
+def _figure(found: Sequence[TableFindings]) -> Any:
+    from benchmarks.studies.engine.pictures import coding_figure
 
-    def draw(path: Path) -> Path:
-        from benchmarks.studies.coding_pictures import coding_figure
-
-        return write_picture(path, coding_figure(shown))
-
-    return {"": draw}
+    return coding_figure(found)
 
 
 DATASCI = Study(

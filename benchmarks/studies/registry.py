@@ -5,11 +5,9 @@ from __future__ import annotations
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN
 from benchmarks.studies.datasci import DATASCI
+from benchmarks.studies.engine.study import Study
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
-from benchmarks.studies.study import Study
 from benchmarks.studies.wall_time import WALL_TIME_STUDY
-
-__all__ = ["ALL"]
 
 ALL: tuple[Study, ...] = (
     CURVES.study(),

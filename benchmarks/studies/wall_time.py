@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 
+from benchmarks.references.published import read
 from benchmarks.studies.curves import CURVES
-from benchmarks.studies.findings import Finding, Findings
-from benchmarks.studies.jobs import Job
-from benchmarks.studies.pieces import Pieces
-from benchmarks.studies.published import WALL_TIME, WALL_TIME_LABEL
-from benchmarks.studies.study import Options, Report, Study
-
-__all__ = ["WALL_TIME_STUDY"]
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import Options, Report, Study
 
 _HOW = (
     "Processor seconds of training on one thread, evaluations left out: the wall time of an idle core. "
@@ -22,21 +15,32 @@ _HOW = (
 )
 
 
-def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """Nothing."""
-    yield from ()
-
-
 def _report(options: Options, pieces: Pieces) -> Report:
     findings = CURVES.findings(options, pieces)
-    rows = [_row(one, name, finding) for one in findings for name, finding in one.methods.items()]
+    rows = []
+    for one in findings:
+        for name, finding in one.methods.items():
+            seconds = [piece["cpu_seconds"] for piece in finding.runs.values()]
+            steps = next(iter(finding.runs.values()))["steps"][-1]
+            rows.append(
+                {
+                    "env": one.comparison.task.env_id,
+                    "policy": one.comparison.title,
+                    "method": name,
+                    "steps": steps,
+                    "seconds": round(float(np.mean(seconds)), 1),
+                    "seconds_of_seeds": seconds,
+                    "steps_per_second": round(steps / float(np.mean(seconds)), 1),
+                }
+            )
     missing = [f"{one.where}: {what}" for one in findings for what in one.missing]
+    published = read("poad_paper")["wall_time"]
     content = {
         "how": _HOW,
         "rows": rows,
         "missing": missing,
-        "published_label": WALL_TIME_LABEL,
-        "published": WALL_TIME,
+        "published_label": published["label"],
+        "published": published["times"],
     }
     lines = [
         f"{row['env']}, {row['policy']}, {row['method']}: {row['seconds']:.0f} s, {row['steps_per_second']:.0f} steps/s"
@@ -45,18 +49,6 @@ def _report(options: Options, pieces: Pieces) -> Report:
     return Report(content, {}, [*lines, *(f"Missing: {one}" for one in missing)])
 
 
-def _row(one: Findings, name: str, finding: Finding) -> dict[str, Any]:
-    seconds = [piece["cpu_seconds"] for piece in finding.runs.values()]
-    steps = next(iter(finding.runs.values()))["steps"][-1]
-    return {
-        "env": one.comparison.task.env_id,
-        "policy": one.comparison.title,
-        "method": name,
-        "steps": steps,
-        "seconds": round(float(np.mean(seconds)), 1),
-        "seconds_of_seeds": seconds,
-        "steps_per_second": round(steps / float(np.mean(seconds)), 1),
-    }
-
-
-WALL_TIME_STUDY = Study("wall-time", "time and environment steps a second of the runs of curves", _jobs, _report)
+WALL_TIME_STUDY = Study(
+    "wall-time", "time and environment steps a second of the runs of curves", lambda options, pieces: (), _report
+)

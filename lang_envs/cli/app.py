@@ -21,7 +21,7 @@ from lang_envs.cli.data import data_app
 from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
 from lang_envs.cli.sandbox import sandbox_app
-from lang_envs.conformance import CHECKS, Result, Status, iter_checks
+from lang_envs.env_checker import CHECKS, Result, Status, iter_checks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
 from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
@@ -158,7 +158,7 @@ def _player(name: AgentName, env: gym.Env[Any, Any], seed: int) -> Agent:
         return random_agent(np.random.default_rng((seed, 1)))
     if env.reset(seed=seed)[1]["admissible_actions"] is not None:
         fail("Expected an environment where any text is an action for the coder; this one lists its actions.")
-    from lang_envs.datascicoding.coder import RandomCoder
+    from lang_envs.envs.datascicoding.coder import RandomCoder
 
     return RandomCoder(seed)
 

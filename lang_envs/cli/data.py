@@ -16,10 +16,10 @@ from lang_envs.cli.data_list import licence_of, show_list
 from lang_envs.errors import LangEnvsError
 
 if TYPE_CHECKING:
-    from lang_envs.datascicoding.datasets.fetching import Progress as Stage
-    from lang_envs.datascicoding.datasets.fetching import Watch
-    from lang_envs.datascicoding.datasets.manifest import Manifest
-    from lang_envs.datascicoding.datasets.store import Receipt
+    from lang_envs.datasets.fetching import Progress as Stage
+    from lang_envs.datasets.fetching import Watch
+    from lang_envs.datasets.manifest import Manifest
+    from lang_envs.datasets.store import Receipt
 
 __all__ = ["data_app"]
 
@@ -68,7 +68,7 @@ def fetch(
     6 it said nothing for too long, 7 not reachable, 8 another file than expected, 9 it cannot be stored,
     10 the connection broke off.
     """
-    from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES
+    from lang_envs.datasets.manifest import MANIFEST_NAMES
 
     chosen = _manifests(names, MANIFEST_NAMES)
     if file is not None:
@@ -86,7 +86,7 @@ def fetch(
 
 
 def _fetch(wanted: Manifest, file: Path | None, *, force: bool, timeout: float) -> None:
-    from lang_envs.datascicoding.datasets import fetching, store
+    from lang_envs.datasets import fetching, store
 
     if file is not None:
         _show_receipt(wanted, fetching.fetch_by_hand(wanted, file))
@@ -115,8 +115,8 @@ def verify(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="All that are here by default.")] = None,
 ) -> None:
     """Make the arrays again from the files, and compare them with what is known; exit code 8 if anything differs."""
-    from lang_envs.datascicoding.datasets import store
-    from lang_envs.datascicoding.datasets.manifest import MANIFEST_NAMES
+    from lang_envs.datasets import store
+    from lang_envs.datasets.manifest import MANIFEST_NAMES
 
     codes: list[int] = []
     here: list[str] = []
@@ -136,7 +136,7 @@ def verify(
 @data_app.command()
 def path(name: Name) -> None:
     """Print where the file of a table is; exit code 1 if it is not here."""
-    from lang_envs.datascicoding.datasets.store import ARRAYS_FILE, read_receipt, table_folder
+    from lang_envs.datasets.store import ARRAYS_FILE, read_receipt, table_folder
 
     if _manifests([name])[name] is None:
         fail(f"{name} has no file: it is generated, or comes with a package.")
@@ -163,7 +163,7 @@ def _fix(name: str, option: str = "") -> str:
 
 def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str, Manifest | None]:
     """Of tables by their names, each once; `"all"` stands for `everything`. None for those that are always here."""
-    from lang_envs.datascicoding.datasets import DATASETS
+    from lang_envs.datasets import DATASETS
 
     chosen: dict[str, Manifest | None] = {}
     for name in names:
@@ -185,7 +185,7 @@ def _say(line: str, style: str = "") -> None:
 @contextlib.contextmanager
 def _reported(codes: list[int]) -> Iterator[None]:
     """Tell an error in one line, and append the exit code of its kind."""
-    from lang_envs.datascicoding.datasets.errors import DataError
+    from lang_envs.datasets.errors import DataError
 
     try:
         yield
@@ -223,8 +223,8 @@ def _stage(stage: Stage) -> str:
 
 
 def _show_receipt(wanted: Manifest, receipt: Receipt, news: str = "") -> None:
-    from lang_envs.datascicoding.datasets.store import table_folder
-    from lang_envs.datascicoding.plain import printable
+    from lang_envs.datasets.plain import printable
+    from lang_envs.datasets.store import table_folder
 
     state = "verified" if receipt.verified else "unverified: nobody could compute its SHA-256 before"
     path = table_folder(wanted.name) / receipt.file

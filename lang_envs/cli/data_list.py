@@ -10,9 +10,9 @@ from rich.text import Text
 from lang_envs.cli.common import console
 
 if TYPE_CHECKING:
-    from lang_envs.datascicoding.datasets import DatasetRow
-    from lang_envs.datascicoding.datasets.manifest import Manifest
-    from lang_envs.datascicoding.datasets.store import Receipt
+    from lang_envs.datasets import DatasetRow
+    from lang_envs.datasets.manifest import Manifest
+    from lang_envs.datasets.store import Receipt
 
 __all__ = ["licence_of", "show_list"]
 
@@ -40,8 +40,8 @@ def show_list() -> None:
     Raises:
         StorageError: If there can be no folder of tables, or it must not be read.
     """
-    from lang_envs.datascicoding.datasets import DATASETS
-    from lang_envs.datascicoding.datasets.store import data_folder
+    from lang_envs.datasets import DATASETS
+    from lang_envs.datasets.store import data_folder
 
     console().print(Text(f"tables in {data_folder()}, a folder each", style="italic"), soft_wrap=True)
     wanted = {name: row.manifest for name, row in DATASETS.items() if row.manifest is not None}
@@ -75,8 +75,8 @@ def _show_rows(rows: Sequence[_Row]) -> None:
 
 
 def _row(name: str, row: DatasetRow) -> _Row:
-    from lang_envs.datascicoding.datasets import store
-    from lang_envs.datascicoding.plain import printable
+    from lang_envs.datasets import store
+    from lang_envs.datasets.plain import printable
 
     n, classes = f"{row.shape[0]:,}", str(row.classes)
     if row.manifest is None:
@@ -94,7 +94,7 @@ def _row(name: str, row: DatasetRow) -> _Row:
 
 
 def _here(wanted: Manifest) -> str:
-    from lang_envs.datascicoding.datasets import store
+    from lang_envs.datasets import store
 
     try:
         if not (store.table_folder(wanted.name) / store.ARRAYS_FILE).exists():
@@ -113,7 +113,7 @@ def _verified(receipt: Receipt | None) -> str:
 
 
 def _show_note(wanted: Manifest) -> None:
-    from lang_envs.datascicoding.datasets.store import read_receipt
+    from lang_envs.datasets.store import read_receipt
 
     rows = f"{wanted.arrays[0]:,} of {wanted.shape[0]:,} rows"
     told = f"{rows}. Licence: {licence_of(wanted, read_receipt(wanted.name))}."
@@ -127,7 +127,7 @@ def _show_note(wanted: Manifest) -> None:
 
 def _show_known_labels() -> None:
     """Say how the labels of every table can be known without learning."""
-    from lang_envs.datascicoding.datasets import DATASETS
+    from lang_envs.datasets import DATASETS
 
     by_way: dict[str, list[str]] = {}
     for name, row in DATASETS.items():
@@ -142,7 +142,7 @@ def _show_known_labels() -> None:
 
 def licence_of(wanted: Manifest, receipt: Receipt | None) -> str:
     """What is known of the licence of a table: from its service if that was told, else from its manifest."""
-    from lang_envs.datascicoding.plain import printable
+    from lang_envs.datasets.plain import printable
 
     if receipt is None or not receipt.origin.licence:
         return wanted.licence

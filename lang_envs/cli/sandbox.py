@@ -14,7 +14,7 @@ from lang_envs.cli.common import console, fail
 from lang_envs.errors import LangEnvsError
 
 if TYPE_CHECKING:
-    from lang_envs.datascicoding.sandbox.doctor import Diagnosis
+    from lang_envs.envs.datascicoding.sandbox_doctor import Diagnosis
 
 __all__ = ["sandbox_app"]
 
@@ -28,7 +28,7 @@ _STYLES = {"full": "bold green", "reduced": "bold yellow", "unusable": "bold red
 def doctor() -> None:
     """Try the sandbox out; exit code 0 if it is whole, 1 if layers are missing, 2 if it cannot be used."""
     try:
-        from lang_envs.datascicoding.sandbox.doctor import diagnose
+        from lang_envs.envs.datascicoding.sandbox_doctor import diagnose
     except ModuleNotFoundError as error:  # Windows has no fcntl, and no fork either
         typer.echo(f"lang-envs: unusable: this system has no {error.name}. Fix: Linux, macOS or WSL2.", err=True)
         raise typer.Exit(_EXIT_CODES["unusable"]) from error
@@ -40,7 +40,7 @@ def doctor() -> None:
 @sandbox_app.command("clear-cache")
 def clear_cache() -> None:
     """Forget all remembered evaluations."""
-    from lang_envs.datascicoding.cache import Cache, cache_folder
+    from lang_envs.cache import Cache, cache_folder
 
     try:
         Cache(cache_folder()).clear()

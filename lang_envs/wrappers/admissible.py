@@ -102,7 +102,7 @@ def admissible_observation(text: str, actions: Sequence[str] | None, context: st
     return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False), **packed}
 
 
-def spoken(space: Any, action: Any) -> str:  # noqa: ANN401 - a TokenSequence and one of its elements
+def spoken(space: Any, action: Any) -> str:
     """What an action says. One that the space could not hold is filler, which says nothing."""
     text: str | None = space.decode_finished(action)
     return "(too long)" if text is None else text

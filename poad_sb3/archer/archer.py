@@ -1,15 +1,11 @@
-"""ARCHER, as the POAD paper ablates it."""
+"""ARCHER: the utterance-level bootstrap, as an ablation of NTPO."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
-from stable_baselines3.common.vec_env import VecEnv
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from poad_sb3.ntpo import NTPO
-from poad_sb3.policies import LLMPolicy
-from poad_sb3.rollouts import Bootstrap
 
 __all__ = ["ARCHER"]
 
@@ -22,16 +18,7 @@ class ARCHER(NTPO):
     observation there. This is the ablation of the POAD paper (arXiv 2405.15821), not the off-policy algorithm of the
     ArCHer paper.
 
-    Args:
-        policy: As in `LLMOnPolicyAlgorithm`.
-        env: As in `LLMOnPolicyAlgorithm`.
-        **arguments: Of `NTPO`.
+    Arguments are those of `NTPO`, with `bootstrap="action"`.
     """
 
-    def __init__(
-        self,
-        policy: str | type[LLMPolicy],
-        env: gym.Env[Any, Any] | VecEnv | str | None,
-        **arguments: Any,  # noqa: ANN401 - of the base class
-    ) -> None:
-        super().__init__(policy, env, **{"bootstrap": Bootstrap.ACTION, **arguments})
+    defaults: ClassVar[Mapping[str, Any]] = {"bootstrap": "action"}

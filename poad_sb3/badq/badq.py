@@ -24,10 +24,10 @@ from poad_sb3.badq.replay import Transition, TransitionBuffer
 from poad_sb3.badq.resuming import ResumableOffPolicy
 from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
-from poad_sb3.choosers import member
+from poad_sb3.distributions import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
-from poad_sb3.observations import ActionKind, action_kind, parse_observation
 from poad_sb3.prompts import Question
+from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 __all__ = ["BADQ"]
 
@@ -146,13 +146,13 @@ class BADQ(ResumableOffPolicy):
             support_multi_env=True,
             seed=seed,
         )
-        self._check_numbers()
+        self._check_settings()
         if _init_setup_model:
             self._setup_model()
 
     # ------------------------------------------------------------------ setting up
 
-    def _check_numbers(self) -> None:
+    def _check_settings(self) -> None:
         checks = [(name, 0 <= self._number(name) <= 1, "between 0 and 1") for name in _SHARES]
         checks.append(("tau", 0 < self._number("tau") <= 1, "above 0, or the target head never moves, and at most 1"))
         for name in ("beta", "max_grad_norm"):
@@ -276,12 +276,14 @@ class BADQ(ResumableOffPolicy):
         if self.num_timesteps >= 2 * self._whitened_at:
             self._whitened_at = self.num_timesteps
             self.policy.fit_whitening(self.replay_buffer.latest_questions(_MOST_WHITENED))
-        heads, chooser = self.policy.critic, self.policy.chooser
+        heads, distribution = self.policy.critic, self.policy.distribution
         logged: list[dict[str, float]] = []
         for _ in range(self.gradient_steps):
             sample = self.replay_buffer.sample(self.batch_size, self._shuffle_rng, self.n_steps, self.gamma)
-            batch = gather(chooser.known, sample, self.gamma)
-            logged.append(update_head(heads, self.policy.critic_optimizer, batch, chooser.backup, self.max_grad_norm))
+            batch = gather(distribution.known, sample, self.gamma)
+            logged.append(
+                update_head(heads, self.policy.critic_optimizer, batch, distribution.backup, self.max_grad_norm)
+            )
             self._n_updates += 1
             if self._n_updates % self.target_update_interval == 0:
                 heads.follow(self.tau)

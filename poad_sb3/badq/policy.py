@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,20 +16,34 @@ from torch import Tensor, nn
 
 from poad_sb3.badq.targets import Backup, HardBackup, SoftBackup, SoftReference
 from poad_sb3.badq.tree import QuestionTree, question_tree
-from poad_sb3.candidates import sample_index
-from poad_sb3.choosers import Chooser, Chosen, each_rng, member
-from poad_sb3.critic import FeatureWhitening, TokenCritic
-from poad_sb3.lm import DEFAULT_LORA, Check, LanguageModel
-from poad_sb3.losses import segment_log_softmax
-from poad_sb3.models.sources import ModelFactory
-from poad_sb3.observations import parse_observation
-from poad_sb3.paths import TokenPath
-from poad_sb3.policies import MODEL_SETTINGS, LLMPolicy
-from poad_sb3.prompts import PromptSpec, Question
-from poad_sb3.rollouts import TokenValues
-from poad_sb3.rows import Memo, ScoreCache
+from poad_sb3.common.policies import TextPolicy
+from poad_sb3.credit.losses import segment_log_softmax
+from poad_sb3.distributions import ActionDistribution, member
+from poad_sb3.distributions.action_trie import sample_index
+from poad_sb3.distributions.agreement import require_agreement
+from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.memo import Memo
+from poad_sb3.language_model.critic import FeatureWhitening, TokenCritic
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.prompts import Question
+from poad_sb3.settings import ModelSettings, unknown_setting
+from poad_sb3.settings.model import Check
+from poad_sb3.vec_env.text_observations import parse_observation
 
-__all__ = ["BADQPolicy", "KnownQuestion", "QChooser", "QHeads"]
+__all__ = ["BADQPolicy", "KnownQuestion", "QDistribution", "QHeads"]
+
+
+MODEL_SETTINGS = (
+    "model",
+    "revision",
+    "dtype",
+    "quantization",
+    "attn_implementation",
+    "prompt",
+    "max_tokens_per_forward",
+    "check",
+)
+"""Fields of `ModelSettings` that a model which is not trained has."""
 
 
 class KnownQuestion(NamedTuple):
@@ -74,16 +88,7 @@ class QHeads(nn.Module):
             mine.lerp_(theirs, tau)
 
 
-class _Latest(Memo[Question, KnownQuestion]):
-    """A memo that forgets what was not asked for the longest time."""
-
-    def __call__(self, key: Question) -> KnownQuestion:
-        value = super().__call__(key)
-        self._known[key] = self._known.pop(key)
-        return value
-
-
-class QChooser(Chooser):
+class QDistribution(ActionDistribution):
     """Walks the trie by Q-values.
 
     Args:
@@ -99,7 +104,7 @@ class QChooser(Chooser):
     ) -> None:
         super().__init__(lm)
         self.heads, self.backup, self._reference = heads, backup, reference
-        self.known = _Latest(self._know, cache_size)
+        self.known = Memo(self._know, cache_size)
 
     def _know(self, question: Question) -> KnownQuestion:
         """One pass through the frozen model. Alone, so that the last bits do not depend on who else was asked."""
@@ -140,61 +145,59 @@ class QChooser(Chooser):
         log_probs = self.action_log_probs(question)
         return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
 
-    def choose(
-        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator] | None, cache: ScoreCache
-    ) -> list[Chosen]:
-        """See `Chooser.choose`."""
+    def sample(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
+    ) -> list[SampledAction]:
+        """See `ActionDistribution.sample`."""
+        return self._choose(questions, rngs)
+
+    def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
+        """See `ActionDistribution.mode`."""
+        return self._choose(questions, [None] * len(questions))
+
+    def _choose(self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None]) -> list[SampledAction]:
         chosen = []
-        for question, rng in zip(questions, each_rng(rngs, len(questions)), strict=True):
+        for question, rng in zip(questions, rngs, strict=True):
             log_probs = self.action_log_probs(question)
             pick = int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
             text = (question.actions or ())[pick]
             path = TokenPath(self.lm.prompt_ids(question), self.lm.action_ids(text), ())
-            chosen.append(Chosen(text, path, log_probs[[pick]].astype(np.float32)))
+            chosen.append(SampledAction(text, path, log_probs[[pick]].astype(np.float32)))
         return chosen
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
-        """See `Chooser.probabilities`; without exploration."""
+        """See `ActionDistribution.probabilities`; without exploration."""
         return dict(zip(question.actions or (), np.exp(self.action_log_probs(question)).tolist(), strict=True))
 
 
-class BADQPolicy(LLMPolicy):
+class BADQPolicy(TextPolicy):
     """A frozen language model with a head for token Q-values.
 
     Acting walks the trie of admissible actions: by the largest Q, or (`soft`) by
     pi(w | s) proportional to pi_ref(w | s) exp(Q(s, w) / beta).
 
-    The LoRA adapter stays as it was made and takes no part.
-
     Args:
-        observation_space: See `LLMPolicy`.
-        action_space: See `LLMPolicy`.
+        observation_space: See `TextPolicy`.
+        action_space: See `TextPolicy`.
         lr_schedule: Learning rate of the head.
         use_sde: Accepted for SB3; must be False.
-        model: See `LLMPolicy`.
-        revision: See `LLMPolicy`.
-        lora: See `LLMPolicy`. The adapter is never trained, but must fit the model.
-        dtype: See `LLMPolicy`.
-        quantization: See `LLMPolicy`.
-        attn_implementation: See `LLMPolicy`.
-        prompt: See `LLMPolicy`.
         critic_arch: Hidden widths of the head.
-        max_tokens_per_forward: See `LanguageModel`.
-        check: `"error"`: refuse an architecture whose update does not reproduce its own sampling; `"warn"`: train it.
         cache_size: Questions whose features are kept; each takes hidden size x edges x 4 bytes.
         soft: Whether values and policy are the soft ones.
         beta: Temperature of the soft ones.
         reference: pi_ref of the soft ones, see `SoftReference`.
         double_q: See `HardBackup`.
-        device: See `LLMPolicy`.
+        device: Where a quantised model is loaded.
+        **settings: Fields of `ModelSettings`, but those about training the model.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
         ValueError: If `critic_arch`, `cache_size` or `reference` is out of range.
     """
 
-    critic: QHeads  # type: ignore[assignment]  # two heads in place of one
-    chooser: QChooser
+    settings_taken = MODEL_SETTINGS
+    critic: QHeads
+    distribution: QDistribution
 
     def __init__(
         self,
@@ -203,22 +206,14 @@ class BADQPolicy(LLMPolicy):
         lr_schedule: Schedule,
         use_sde: bool = False,
         *,
-        model: str | ModelFactory = "pocket",
-        revision: str | None = None,
-        lora: Mapping[str, Any] | None = DEFAULT_LORA,
-        dtype: str | torch.dtype = "float32",
-        quantization: str | Mapping[str, Any] | None = None,
-        attn_implementation: str | None = None,
-        prompt: PromptSpec = "auto",
         critic_arch: Sequence[int] = (256, 256),
-        max_tokens_per_forward: int = 1024,
-        check: Check | str = Check.ERROR,
         cache_size: int = 4096,
         soft: bool = False,
         beta: float = 0.05,
         reference: SoftReference | str = SoftReference.BASE,
         double_q: bool = True,
         device: torch.device | str = "cpu",
+        **settings: Any,
     ) -> None:
         if isinstance(critic_arch, str) or not isinstance(critic_arch, Sequence) or not all(map(_counts, critic_arch)):
             raise ValueError(
@@ -229,37 +224,29 @@ class BADQPolicy(LLMPolicy):
             raise ValueError(
                 f"Expected cache_size to be an integer of at least 1; got {cache_size!r}. Fix: the default is 4096."
             )
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            use_sde,
-            model=model,
-            revision=revision,
-            lora=lora,
-            dtype=dtype,
-            quantization=quantization,
-            attn_implementation=attn_implementation,
-            prompt=prompt,
-            critic_arch=critic_arch,
-            max_tokens_per_forward=max_tokens_per_forward,
-            check=check,
-            device=device,
-        )
-        settings: dict[str, Any] = {
-            **{name: self._settings[name] for name in (*MODEL_SETTINGS, "critic_arch")},
+        for name in settings:
+            if name not in MODEL_SETTINGS:
+                raise unknown_setting(name, MODEL_SETTINGS, " of BADQPolicy")
+        super().__init__(observation_space, action_space, use_sde)
+        self._settings = {
+            **{name: default for name, default in ModelSettings.defaults().items() if name in MODEL_SETTINGS},
+            **settings,
+            "critic_arch": tuple(critic_arch),
             "cache_size": cache_size,
             "soft": soft,
             "beta": beta,
             "reference": str(reference),
             "double_q": double_q,
         }
-        self._settings = settings
+        self.lm = LanguageModel(**settings, device=device, is_trained=False)
+        self.lm.to(device)
+        require_agreement(self.lm, Check(self._settings["check"]))
         self.critic = QHeads(self.lm.hidden_size, critic_arch)
         self.critic_optimizer = torch.optim.Adam(self.critic.online.parameters(), lr=lr_schedule(1), eps=1e-5)
         backup: Backup = SoftBackup(beta) if soft else HardBackup(double=double_q)
         chosen = member(SoftReference, "reference", reference)
-        self.chooser = QChooser(self.lm, self.critic, backup, chosen, cache_size)
+        self.distribution = QDistribution(self.lm, self.critic, backup, chosen, cache_size)
+        self.seed(int(torch.randint(2**62, ())))
 
     @torch.no_grad()
     def explore(self, questions: Sequence[Question], exploration_rate: float) -> tuple[NDArray[np.int64], list[int]]:
@@ -274,7 +261,8 @@ class BADQPolicy(LLMPolicy):
         """
         rngs = self.rngs_of(len(questions))
         picks = [
-            self.chooser.pick(question, rng, exploration_rate) for question, rng in zip(questions, rngs, strict=True)
+            self.distribution.pick(question, rng, exploration_rate)
+            for question, rng in zip(questions, rngs, strict=True)
         ]
         texts = [(question.actions or ())[pick] for question, pick in zip(questions, picks, strict=True)]
         return np.stack([self._encode(text) for text in texts]), picks
@@ -286,28 +274,18 @@ class BADQPolicy(LLMPolicy):
         outliers, and unlearn them.
         """
         fitted = FeatureWhitening(self.lm.hidden_size).to(self.device)
-        fitted.observe(torch.cat([self.chooser.known(question).features for question in questions]))
+        fitted.observe(torch.cat([self.distribution.known(question).features for question in questions]))
         self.critic.online.whitening.load_state_dict(fitted.state_dict())
 
     @torch.no_grad()
-    def predict_values(self, observation: Any) -> Tensor:  # noqa: ANN401 - see parse_observation
+    def predict_values(self, observation: Any) -> Tensor:
         """V of each observation by the present head, `[n]`."""
         values = []
         for question in parse_observation(observation)[0]:
-            tree, features, log_reference, node_of = self.chooser.known(question)
+            tree, features, log_reference, node_of = self.distribution.known(question)
             q = self.critic(features)
-            values.append(self.chooser.backup.values(q, q, log_reference, node_of, len(tree.children))[:1])
+            values.append(self.distribution.backup.values(q, q, log_reference, node_of, len(tree.children))[:1])
         return torch.cat(values)
-
-    def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
-        """Not known: this policy values tokens, given the question, and not what precedes them.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError(
-            "Expected a policy with values before tokens; got BADQPolicy, whose Q is of tokens. Fix: predict_values."
-        )
 
 
 def _counts(value: object) -> bool:

@@ -9,7 +9,7 @@ from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.badq.replay import TransitionBuffer
-from poad_sb3.base import LanguageModelAlgorithm
+from poad_sb3.common.base_class import LanguageModelAlgorithm
 
 __all__ = ["ResumableOffPolicy"]
 

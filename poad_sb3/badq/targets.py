@@ -20,7 +20,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from poad_sb3.losses import segment_log_softmax, segment_logsumexp
+from poad_sb3.credit.losses import segment_log_softmax, segment_logsumexp
 
 __all__ = ["Backup", "HardBackup", "SoftBackup", "SoftReference", "token_targets"]
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from poad_sb3.candidates import Decision, TokenIds, build_trie
+from poad_sb3.distributions.action_trie import ActionTrie, Decision, TokenIds
+from poad_sb3.distributions.trie import tokenize
 from poad_sb3.errors import ObservationError
-from poad_sb3.lm import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
 from poad_sb3.prompts import Question
-from poad_sb3.rows import tokenise
 
 __all__ = ["QuestionTree", "build_tree", "question_tree"]
 
@@ -59,24 +59,13 @@ def question_tree(lm: LanguageModel, question: Question) -> QuestionTree:
             "Expected a list of admissible actions to take the best of; got none (an open action space). "
             "Fix: POAD, NTPO or ARCHER with action_sampling='free', or an environment that lists admissible actions."
         )
-    try:
-        return build_tree(*tokenise(lm, question))
-    except ValueError as error:
-        raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
+    prompt, trie = tokenize(lm, question)
+    return build_tree(prompt, trie)
 
 
-def build_tree(prompt: TokenIds, sequences: tuple[TokenIds, ...]) -> QuestionTree:
-    """Tree of prefix-free actions after a prompt. A single action counts as one edge.
-
-    Args:
-        prompt: Token ids.
-        sequences: Token ids of each action.
-
-    Raises:
-        ValueError: As in `build_trie`.
-    """
-    trie = build_trie(sequences)
-    decisions, edges, nodes = trie.decisions, trie.edges, trie.nodes
+def build_tree(prompt: TokenIds, trie: ActionTrie) -> QuestionTree:
+    """Tree of the actions of a trie after a prompt. A single action counts as one edge."""
+    sequences, decisions, edges, nodes = trie.sequences, trie.decisions, trie.edges, trie.nodes
     if len(sequences) == 1:
         decisions, edges, nodes = ((Decision(0, sequences[0][:1], 0),),), ((0,),), ((0,),)
     ends: dict[int, TokenIds] = {}

@@ -59,10 +59,10 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Environment steps in all; 10000 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,
-    n_groups: Annotated[
+    n_parts: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Groups that take turns with the model; 2 for several environments of DataSciCoding, else 1."
+            min=1, help="Parts that take turns with the model; 2 for several environments of DataSciCoding, else 1."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-seedSEED by default.")] = None,
@@ -92,7 +92,7 @@ def train(
             steps=steps,
             seed=seed,
             n_envs=n_envs,
-            n_groups=n_groups,
+            n_parts=n_parts,
             save_every=save_every,
             settings=settings or (),
             env_settings=env_settings or (),
@@ -171,8 +171,8 @@ def presets(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
 ) -> None:
     """List the presets, or show one."""
-    from poad_sb3.arguments import nearest
     from poad_sb3.cli.show import list_presets, show_preset
+    from poad_sb3.errors import nearest
     from poad_sb3.presets import PRESETS
 
     if name is None:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from lang_envs.errors import LangEnvsError, install_command
-from poad_sb3.arguments import MERGED, MOVABLE, nearest
-from poad_sb3.errors import PoadError
-from poad_sb3.presets import ALGORITHMS
+from poad_sb3.common.hyperparameters import MOVABLE
+from poad_sb3.errors import PoadError, nearest
+from poad_sb3.presets import ALGORITHMS, MERGED
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
-    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-    from poad_sb3.runs import RunConfig
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+    from poad_sb3.runs.run_folder import RunConfig
 
 __all__ = [
     "BAD",
@@ -68,8 +68,8 @@ def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
 
 
 def found(source: Path) -> tuple[Path, RunConfig | None]:
-    """Checkpoint and run that a path means; see `poad_sb3.loading.find_checkpoint`."""
-    from poad_sb3.loading import find_checkpoint
+    """Checkpoint and run that a path means; see `poad_sb3.runs.loading.find_checkpoint`."""
+    from poad_sb3.runs.loading import find_checkpoint
 
     try:
         return find_checkpoint(source)
@@ -140,15 +140,15 @@ def moved_model(settings: Sequence[str]) -> dict[str, Any]:
     return moved
 
 
-def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int, n_groups: int | None = None) -> VecEnv:
+def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int, n_parts: int | None = None) -> VecEnv:
     """Environments for an algorithm; what is wrong with them is said in one line."""
-    from poad_sb3.observations import wrap_language_env
-    from poad_sb3.runs import make_envs
+    from poad_sb3.vec_env.make_envs import make_envs
+    from poad_sb3.vec_env.text_observations import wrap_language_env
 
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that nothing here hides an installed module
     try:
-        envs = make_envs(env_id, env_kwargs, n_envs, n_groups)
+        envs = make_envs(env_id, env_kwargs, n_envs, n_parts)
         wrap_language_env(envs)
     except Exception as error:  # a module or an environment may raise anything
         fail(f"{env_id} cannot be made: {error}")

@@ -15,14 +15,15 @@ from rich.text import Text
 
 from lang_envs import ENV_ROWS
 from lang_envs.errors import install_command
-from poad_sb3.agreement import examine_model
-from poad_sb3.checkpoints import read_header
 from poad_sb3.cli.common import environments, fail, found
-from poad_sb3.doctor import MARGIN, Attention, Device, Diagnosis, Machine, diagnose, plain
+from poad_sb3.cli.memory import plain
+from poad_sb3.common.save_util import read_header
+from poad_sb3.distributions.agreement import examine_model
 from poad_sb3.errors import PoadError
-from poad_sb3.fitting import WAYS, Choice, Fit
-from poad_sb3.memory import TrainingSettings
-from poad_sb3.observations import ActionKind, action_kind
+from poad_sb3.memory.doctor import MARGIN, WAYS, Attention, Choice, Device, Diagnosis, Fit, Machine, diagnose
+from poad_sb3.settings import ModelSettings
+from poad_sb3.settings.model import DEFAULT_LORA
+from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
 __all__ = ["show_acting", "show_diagnosis", "show_model"]
 
@@ -34,7 +35,7 @@ _ON_THE_CPU = (
     "On the CPU run with MALLOC_MMAP_THRESHOLD_=262144 in the environment: without it gaps in the heap make a pass "
     "take 1.2 to 4 times as much."
 )
-"""Measured: benchmarks/memory.py."""
+"""Measured: benchmarks/performance/memory.py."""
 _VERDICTS = {"yes": ("", "green"), "checkpointing": ("*", "yellow"), "no": (" no", "dim"), "": ("", "")}
 
 
@@ -47,10 +48,7 @@ def show_diagnosis(console: Console, *, as_json: bool = False) -> None:
     """
     diagnosis = diagnose()
     if as_json:
-        answer = plain(diagnosis)
-        if diagnosis.best is not None:
-            answer["best"] |= {"settings": vars(diagnosis.best.settings), "policy_kwargs": diagnosis.best.policy_kwargs}
-        console.print(json.dumps(answer, indent=1), markup=False, highlight=False, soft_wrap=True)
+        console.print(json.dumps(plain(diagnosis), indent=1), markup=False, highlight=False, soft_wrap=True)
         return
     narrow = Console(file=console.file, width=min(console.width, _WIDTH))
     _show_facts(narrow, diagnosis.machine)
@@ -147,8 +145,6 @@ def _facts(machine: Machine) -> Iterable[tuple[str, str]]:
 
 
 def _memory(machine: Machine) -> str:
-    if machine.memory is None:
-        return "unknown"
     limit = " (limit of this container or job)" if machine.memory.limited else ""
     return f"{_gb(machine.memory.available)} GB free of {_gb(machine.memory.total)} GB{limit}"
 
@@ -208,11 +204,10 @@ def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _legend(missing: Sequence[str]) -> str:
-    default = TrainingSettings()
     would = f" {', '.join(missing)}: what they would need; they do not work here." if missing else ""
     return (
-        f"*: with gradient_checkpointing=True; so are the figures marked no. Rank {default.lora_rank} on "
-        f"{' and '.join(default.lora_targets)}, max_tokens_per_forward={default.max_tokens_per_forward}; "
+        f"*: with gradient_checkpointing=True; so are the figures marked no. Rank {DEFAULT_LORA['r']} on "
+        f"q_proj and v_proj, max_tokens_per_forward={ModelSettings().max_tokens_per_forward}; "
         f"{MARGIN:.0%} of what is free is left alone.{would}"
     )
 

@@ -13,14 +13,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from poad_sb3.cli.common import BAD, DOES_NOT_FIT, algorithm, environments, fail
-from poad_sb3.cli.memory import fix, size, verdict
+from poad_sb3.cli.memory import fix, plain, size
 from poad_sb3.cli.request import Request
 from poad_sb3.cli.train import Resolved, resolve
-from poad_sb3.doctor import MARGIN, free_memory, plain, usable_memory
-from poad_sb3.expected import Expected, expect
-from poad_sb3.fitting import largest_pass, remedy
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-from poad_sb3.outline import OutlinePolicy
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.memory.doctor import MARGIN, free_memory, usable_memory
+from poad_sb3.memory.dry_run import Expected, expect, largest_pass, remedy
+from poad_sb3.memory.outline import OutlinePolicy
+from poad_sb3.settings.model import DEFAULT_LORA
 
 __all__ = ["dry_run"]
 
@@ -50,12 +50,12 @@ class Found(NamedTuple):
     @property
     def fits(self) -> bool | None:
         """Whether it fits; None if nobody knows."""
-        return verdict(self.expected, self.usable)
+        return None if self.usable is None else self.expected.needed.total <= self.usable
 
     @property
     def rows(self) -> int | None:
         """Rows of the expected length that are in the largest pass."""
-        return None if self.largest is None else self.largest // self.expected.settings.row_tokens
+        return None if self.largest is None else self.largest // self.expected.workload.row_tokens
 
 
 def dry_run(console: Console, request: Request, out: Path | None, *, resume: bool, as_json: bool) -> None:
@@ -75,7 +75,9 @@ def dry_run(console: Console, request: Request, out: Path | None, *, resume: boo
     model = _outline(resolved)
     found = _find(model)
     if as_json:
-        console.print(json.dumps(_facts(found), indent=1), markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            json.dumps(_facts(model, found), indent=1, default=str), markup=False, highlight=False, soft_wrap=True
+        )
     else:
         _show(console, model, resolved, found)
     if found.fits is False:
@@ -85,7 +87,7 @@ def dry_run(console: Console, request: Request, out: Path | None, *, resume: boo
 def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
     """The algorithm as the training would make it, without weights."""
     config = resolved.config
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_groups)
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
     arguments = {**config.given, "device": resolved.device}
     try:
         return algorithm(config.algorithm)(OutlinePolicy, envs, seed=config.seed, **arguments)
@@ -104,19 +106,17 @@ def _find(model: LLMOnPolicyAlgorithm) -> Found:
         fail(f"The memory cannot be estimated: {error}")
     finally:
         model.env.close()
-    largest = None if usable is None else largest_pass(expected.shape, expected.settings, usable)
+    largest = None if usable is None else largest_pass(expected, usable)
     return Found(expected, device, free, usable, largest)
 
 
-def _facts(found: Found) -> dict[str, Any]:
+def _facts(model: LLMOnPolicyAlgorithm, found: Found) -> dict[str, Any]:
     """What JSON shall hold."""
     expected = found.expected
-    changes = None
-    if found.usable is not None and not found.fits:
-        changes = remedy(expected.shape, expected.settings, found.usable)
+    settings = {**vars(expected.settings), "model": model.policy.lm.source.name}
     return {
-        "model": {**vars(expected.shape), "parameters": expected.shape.parameters},
-        "settings": vars(expected.settings),
+        "model": plain(expected.size),
+        "settings": {**settings, "action_sampling": model.action_sampling, **plain(expected.workload)},
         "rows": plain(expected.rows),
         "needed": {**plain(expected.needed), "total": expected.needed.total},
         "device": found.device,
@@ -124,7 +124,7 @@ def _facts(found: Found) -> dict[str, Any]:
         "usable": found.usable,
         "fits": found.fits,
         "largest_pass": {"max_tokens_per_forward": found.largest, "rows": found.rows},
-        "remedy": changes,
+        "remedy": None if found.usable is None or found.fits else remedy(expected, found.usable),
     }
 
 
@@ -145,29 +145,27 @@ def _show(console: Console, model: LLMOnPolicyAlgorithm, resolved: Resolved, fou
 
 
 def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[str, int, str]]:
-    shape, settings, rows, needed = expected
-    trained = settings.trained_parameters or 0
+    of_model, settings, workload, rows = expected
+    needed, trained = expected.needed, of_model.trained
     bits = f", layers in {settings.quantization}" if settings.quantization else ""
-    kept = "a frozen copy for the critic" if settings.lora_rank is None else f"{shape.parameters:,} weights"
-    yield "frozen weights", needed.weights, f"{kept} in {settings.dtype}{bits}" if needed.weights else "none"
-    name = "all weights" if settings.lora_rank is None else f"LoRA, rank {settings.lora_rank}"
+    kept = "a frozen copy for the critic" if settings.lora is None else f"{of_model.parameters:,} weights"
+    dtype = str(settings.dtype).removeprefix("torch.")
+    yield "frozen weights", needed.weights, f"{kept} in {dtype}{bits}" if needed.weights else "none"
+    name = "all weights" if settings.lora is None else f"LoRA, rank {({**DEFAULT_LORA, **settings.lora})['r']}"
     shares = f"weights {size(4 * trained)}, gradients {size(4 * trained)}, Adam {size(8 * trained)}"
     yield name, needed.trained, f"{trained:,} trained: {shares}"
-    yield (
-        "critic",
-        needed.critic,
-        f"{' -> '.join(map(str, (shape.hidden, *settings.critic_arch, 1)))}, and its whitening",
-    )
+    widths = " -> ".join(map(str, (of_model.hidden, *settings.critic_arch, 1)))
+    yield "critic", needed.critic, f"{widths}, and its whitening"
     steps = f"{model.n_steps} steps x {model.n_envs} environments"
     yield "rollout: features", needed.features, f"{steps}, up to {rows.action} tokens an action"
     yield "rollout: tokens", needed.tokens, f"prompts of up to {rows.prompt} tokens, and actions, in main memory"
     again = "computed again when going back" if settings.gradient_checkpointing else "kept for going back"
-    yield "activations", needed.activations, f"passes of {settings.tokens} tokens, {again}"
-    among = f"{rows.children:.1f} children" if settings.action_sampling == "trie" else f"{shape.vocabulary} words"
-    yield "logits", needed.logits, f"up to {settings.action_share:.1%} of a pass x {among}"
+    yield "activations", needed.activations, f"passes of {workload.tokens(settings)} tokens, {again}"
+    among = f"{workload.children:.1f} children" if workload.children else f"{of_model.vocabulary} words"
+    yield "logits", needed.logits, f"up to {workload.action_share:.1%} of a pass x {among}"
     yield "critic's pass", needed.values, "over the features of a whole rollout"
-    many = f"{settings.decode_batch} texts x {settings.decode_context} tokens"
-    yield "KV cache", needed.kv_cache, many if settings.decode_batch else "none: actions are listed, not written"
+    many = f"{workload.decode_batch} texts x {workload.decode_context} tokens"
+    yield "KV cache", needed.kv_cache, many if workload.decode_batch else "none: actions are listed, not written"
 
 
 def _total(expected: Expected) -> Text:
@@ -196,7 +194,7 @@ def _verdict(model: LLMOnPolicyAlgorithm, found: Found) -> Iterable[Text]:
 
 
 def _largest(model: LLMOnPolicyAlgorithm, found: Found) -> Text:
-    row = found.expected.settings.row_tokens
+    row = found.expected.workload.row_tokens
     if found.largest is None:
         return Text(f"Not even a pass of one row ({row} tokens) fits.")
     return Text(

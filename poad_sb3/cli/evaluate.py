@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from lang_envs.errors import LangEnvsError
-from poad_sb3.checkpoints import read_header
 from poad_sb3.cli.common import environments, fail, found, moved_model, parse_settings
+from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import PoadError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
     from poad_sb3.badq import BADQ
-    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 __all__ = ["evaluate_run"]
 
@@ -64,7 +64,7 @@ def evaluate_run(
         **parse_settings("--env-set", env_settings),
     }
     envs = environments(name, kwargs, 1)
-    from poad_sb3.loading import load_checkpoint
+    from poad_sb3.runs.loading import load_checkpoint
 
     try:
         header = read_header(checkpoint)
@@ -84,7 +84,7 @@ def evaluate_run(
 def _play(
     model: LLMOnPolicyAlgorithm | BADQ, envs: VecEnv, n_episodes: int, *, deterministic: bool, seed: int
 ) -> list[_Episode]:
-    from poad_sb3.observations import wrap_language_env
+    from poad_sb3.vec_env.text_observations import wrap_language_env
 
     wrapped: Any = wrap_language_env(envs, model.policy.lm.prompter.template.needs)
     played: list[_Episode] = []

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from poad_sb3.cli.common import fail, found, moved_model
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import PoadError
-from poad_sb3.export import Export, export_policy, push
-from poad_sb3.loading import writer_of
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.export.export import Export, export_policy, push
+from poad_sb3.runs.loading import writer_of
 
 __all__ = ["export_run"]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 
-from poad_sb3.doctor import MARGIN, usable_memory
-from poad_sb3.expected import Expected, expect
-from poad_sb3.fitting import remedy
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.memory.doctor import MARGIN, usable_memory
+from poad_sb3.memory.dry_run import Expected, expect, remedy
 
-__all__ = ["MemoryLine", "fix", "size", "verdict"]
+__all__ = ["MemoryLine", "fix", "plain", "size"]
 
 _STEP = 1000
 
@@ -25,14 +27,18 @@ def size(n_bytes: int) -> str:
     return f"{value:.1f} {unit}"
 
 
-def verdict(expected: Expected, usable: int | None) -> bool | None:
-    """Whether it fits; None if nobody knows what is free."""
-    return None if usable is None else expected.needed.total <= usable
+def plain(value: Any) -> Any:
+    """Named tuples as mappings, all the way down: what JSON can hold."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def fix(expected: Expected, usable: int) -> str:
     """What to say beside a training that does not fit."""
-    changes = remedy(expected.shape, expected.settings, usable)
+    changes = remedy(expected, usable)
     if changes is None:
         return "Fix: a smaller model (`poad doctor` lists them), fewer bits, or another device."
     said = (f"--set policy_kwargs.{name}={str(value).lower()}" for name, value in changes.items())
@@ -62,7 +68,7 @@ class MemoryLine(BaseCallback):
             return
         there = "free memory unknown" if self._free is None else f"{size(self._free)} free"
         self._say(f"memory: {size(expected.needed.total)} needed, {there} on {self.model.device} (--dry-run says more)")
-        if usable is not None and not verdict(expected, usable):
+        if usable is not None and expected.needed.total > usable:
             needed, left = size(expected.needed.total), f"{MARGIN:.0%} of what is free is left alone"
             there = f"{size(usable)} may be taken on {self.model.device} ({left})"
             typer.echo(f"poad: warning: {needed} may be needed, {there}. {fix(expected, usable)}", err=True)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 __all__ = ["ProgressLines", "duration"]
 
@@ -90,7 +90,7 @@ class ProgressLines:
         return f"{passed} {', '.join(parts)}"
 
 
-def _returns(episodes: Any) -> list[float]:  # noqa: ANN401 - SB3's deque of dictionaries, or None
+def _returns(episodes: Any) -> list[float]:
     try:
         return [float(episode["r"]) for episode in tuple(episodes or ())]
     except RuntimeError:  # the training changed it just now

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poad_sb3.arguments import MERGED, MOVABLE, check_arguments, nearest, typed_arguments
 from poad_sb3.cli.common import algorithm, fail, parse_settings
+from poad_sb3.common.hyperparameters import MOVABLE, check_arguments, preset_arguments, typed_arguments
+from poad_sb3.errors import nearest
 from poad_sb3.pocket import SHIPPED_MODELS
-from poad_sb3.presets import PRESETS, preset_arguments
-from poad_sb3.runs import RunConfig, differences
+from poad_sb3.presets import MERGED, PRESETS
+from poad_sb3.runs.run_folder import RunConfig, differences
 
 __all__ = ["Request"]
 
@@ -31,7 +32,7 @@ class Request:
         steps: Environment steps in all.
         seed: Of everything random.
         n_envs: Environments that step together.
-        n_groups: Groups of them.
+        n_parts: Parts of them.
         save_every: Steps between checkpoints.
         arguments: Constructor arguments.
         env_kwargs: Arguments of `gym.make`.
@@ -43,7 +44,7 @@ class Request:
     steps: int | None
     seed: int | None
     n_envs: int | None
-    n_groups: int | None
+    n_parts: int | None
     save_every: int | None
     arguments: Mapping[str, Any]
     env_kwargs: Mapping[str, Any]
@@ -55,7 +56,7 @@ class Request:
         algo: str | None,
         settings: Sequence[str],
         env_settings: Sequence[str],
-        **options: Any,  # noqa: ANN401 - the attributes that are taken as they are
+        **options: Any,
     ) -> Request:
         """A request from the options of the command line."""
         arguments = parse_settings("--set", settings)
@@ -104,7 +105,7 @@ class Request:
             env_id=self.env_id,
             env_kwargs=dict(self.env_kwargs),
             n_envs=n_envs or 1,
-            n_groups=self.n_groups,
+            n_parts=self.n_parts,
             given=given,
             arguments={},
             model={},
@@ -125,14 +126,14 @@ class Request:
             "--preset": self.preset,
             "--seed": self.seed,
         }
-        said |= {"--n-envs": self.n_envs, "--n-groups": self.n_groups}
+        said |= {"--n-envs": self.n_envs, "--n-parts": self.n_parts}
         recorded: dict[str, Any] = {
             "ENV": config.env_id,
             "--algo": config.algorithm,
             "--preset": config.preset,
             "--seed": config.seed,
         }
-        recorded |= {"--n-envs": config.n_envs, "--n-groups": config.n_groups}
+        recorded |= {"--n-envs": config.n_envs, "--n-parts": config.n_parts}
         try:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from poad_sb3.presets import PRESETS, preset
+from poad_sb3.common.hyperparameters import preset
+from poad_sb3.presets import PRESETS
 
 __all__ = ["list_presets", "show_preset"]
 

@@ -16,23 +16,23 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import get_device
 
 from lang_envs.errors import LangEnvsError
-from poad_sb3 import runs
-from poad_sb3.arguments import require_effects
-from poad_sb3.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
-from poad_sb3.checkpoints import read_header
 from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.request import Request
-from poad_sb3.doctor import free_memory
+from poad_sb3.common.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
+from poad_sb3.common.hyperparameters import require_effects
+from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import ObservationError
+from poad_sb3.memory.doctor import free_memory
 from poad_sb3.presets import PRESETS
+from poad_sb3.runs import run_folder as runs
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
-    from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-    from poad_sb3.runs import RunConfig, RunFolder
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+    from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
 __all__ = ["Resolved", "resolve", "train_run"]
 
@@ -106,7 +106,7 @@ def train_run(
     progress.phase = "making environments"
     folder, existing, config, device = resolve(request, out, resume=resume)
     folder.clean()
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_groups)
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
     progress.phase = "loading the model"
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
     if existing is not None and folder.latest.exists():

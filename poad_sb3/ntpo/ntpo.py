@@ -1,19 +1,13 @@
-"""NTPO: naive token-level policy optimisation."""
+"""NTPO: naive token-level policy optimization."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-import gymnasium as gym
-from stable_baselines3.common.vec_env import VecEnv
-
-from poad_sb3.checkpoints import Target
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-from poad_sb3.policies import LLMPolicy
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 __all__ = ["NTPO"]
-
-Self = TypeVar("Self", bound="NTPO")
 
 
 class NTPO(LLMOnPolicyAlgorithm):
@@ -23,29 +17,7 @@ class NTPO(LLMOnPolicyAlgorithm):
     is positive short actions are favoured, where it is negative long ones. It is the baseline that POAD (arXiv
     2405.15821, section 4.2) is compared with.
 
-    Args:
-        policy: As in `LLMOnPolicyAlgorithm`.
-        env: As in `LLMOnPolicyAlgorithm`.
-        gamma: Discount between actions.
-        gamma_token: Discount inside an action; None for `gamma`.
-        **arguments: Others of `LLMOnPolicyAlgorithm`.
+    Arguments are those of `LLMOnPolicyAlgorithm`; `gamma_token` is None by default, which is `gamma`.
     """
 
-    def __init__(
-        self,
-        policy: str | type[LLMPolicy],
-        env: gym.Env[Any, Any] | VecEnv | str | None,
-        *,
-        gamma: float = 0.95,
-        gamma_token: float | None = None,
-        **arguments: Any,  # noqa: ANN401 - of the base class
-    ) -> None:
-        inside = gamma if gamma_token is None else gamma_token
-        super().__init__(policy, env, gamma=gamma, gamma_token=inside, **arguments)
-
-    @classmethod
-    def load(cls: type[Self], path: Target, *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401 - of the base class
-        """As in the base class; with another `gamma`, the discount inside actions follows it."""
-        if "gamma" in kwargs:
-            kwargs.setdefault("gamma_token", kwargs["gamma"])
-        return super().load(path, *args, **kwargs)
+    defaults: ClassVar[Mapping[str, Any]] = {"gamma_token": None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 __all__ = ["POAD"]
 

@@ -34,7 +34,7 @@ class Prompter:
 
     def __init__(
         self,
-        tokenizer: Any,  # noqa: ANN401 - transformers has no types
+        tokenizer: Any,
         template: PromptTemplate,
         max_length: int,
         other_ends: Iterable[int] = (),

@@ -72,7 +72,7 @@ def omission(n_steps: int) -> str:
 class CompletionLayout(Layout):
     """See `CompletionPrompt`."""
 
-    def __init__(self, tokenizer: Any, separator: str) -> None:  # noqa: ANN401 - transformers has no types
+    def __init__(self, tokenizer: Any, separator: str) -> None:
         self.start, self.end_token = _start_of(tokenizer), int(tokenizer.eos_token_id)
         self.separator, self.anchor = separator, "a"
 
@@ -87,7 +87,7 @@ class CompletionLayout(Layout):
         return f"{step.observation}{self.separator}{step.action}\n"
 
 
-def _start_of(tokenizer: Any) -> TokenIds:  # noqa: ANN401 - as above
+def _start_of(tokenizer: Any) -> TokenIds:
     """What the tokenizer puts before a text by itself: its start token, if its model was trained with one."""
     alone, with_it = tokenizer.encode("a", add_special_tokens=False), tokenizer.encode("a")
     added = len(with_it) - len(alone)
@@ -100,7 +100,7 @@ def _start_of(tokenizer: Any) -> TokenIds:  # noqa: ANN401 - as above
 class ChatLayout(Layout):
     """See `ChatPrompt`. The chat template is rendered once for each number of messages, with marks for contents."""
 
-    def __init__(self, tokenizer: Any, system: str, arguments: Mapping[str, Any]) -> None:  # noqa: ANN401 - as above
+    def __init__(self, tokenizer: Any, system: str, arguments: Mapping[str, Any]) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise ModelError(
                 "Expected a tokenizer with a chat template for prompt='chat'; this one has none. "
@@ -235,7 +235,7 @@ _HOLES = (
 class FillInMiddleLayout(Layout):
     """See `FillInMiddlePrompt`: prefix mark, prefix, suffix mark, suffix, middle mark."""
 
-    def __init__(self, tokenizer: Any, tokens: tuple[str, str, str] | None) -> None:  # noqa: ANN401 - as above
+    def __init__(self, tokenizer: Any, tokens: tuple[str, str, str] | None) -> None:
         vocabulary = tokenizer.get_vocab()
         wanted = _HOLES if tokens is None else (_Holes(*tokens),)
         found = next((holes for holes in wanted if vocabulary.keys() >= set(holes[:3])), None)

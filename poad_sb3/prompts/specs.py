@@ -20,7 +20,7 @@ _KINDS: Mapping[str, type[PromptTemplate]] = {
 }
 
 
-def prompt_template(spec: PromptSpec, tokenizer: Any) -> PromptTemplate:  # noqa: ANN401 - transformers has no types
+def prompt_template(spec: PromptSpec, tokenizer: Any) -> PromptTemplate:
     """The template that is meant.
 
     Args:
@@ -35,7 +35,7 @@ def prompt_template(spec: PromptSpec, tokenizer: Any) -> PromptTemplate:  # noqa
     return template_of(_own_kind(tokenizer) if spec == "auto" else spec)
 
 
-def _own_kind(tokenizer: Any) -> str:  # noqa: ANN401 - as above
+def _own_kind(tokenizer: Any) -> str:
     return "chat" if getattr(tokenizer, "chat_template", None) else "completion"
 
 

@@ -63,7 +63,7 @@ class PromptTemplate(ABC):
         return None
 
     @abstractmethod
-    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - transformers has no types
+    def bind(self, tokenizer: Any) -> Layout:
         """The template for one tokenizer.
 
         Raises:
@@ -119,7 +119,7 @@ class CompletionPrompt(_WithHistory):
     kind: ClassVar[str] = "completion"
     separator: str = " "
 
-    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - as above
+    def bind(self, tokenizer: Any) -> Layout:
         """See `PromptTemplate.bind`."""
         return CompletionLayout(tokenizer, self.separator)
 
@@ -138,7 +138,7 @@ class ChatPrompt(_WithHistory):
     system: str = DEFAULT_SYSTEM
     arguments: Mapping[str, Any] = field(default_factory=lambda: {"enable_thinking": False, "date_string": _FIXED_DATE})
 
-    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - as above
+    def bind(self, tokenizer: Any) -> Layout:
         """See `PromptTemplate.bind`."""
         return ChatLayout(tokenizer, self.system, self.arguments)
 
@@ -163,6 +163,6 @@ class FillInMiddlePrompt(PromptTemplate):
         """The two sides of the hole."""
         return Needs(fields=("prefix", "suffix"))
 
-    def bind(self, tokenizer: Any) -> Layout:  # noqa: ANN401 - as above
+    def bind(self, tokenizer: Any) -> Layout:
         """See `PromptTemplate.bind`."""
         return FillInMiddleLayout(tokenizer, self.tokens)

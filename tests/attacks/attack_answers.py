@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attack_rows import CHANCE, Program, answering, program, while_predicting
 
-from lang_envs.datascicoding.evaluation import Status
+from lang_envs.envs.datascicoding.evaluation import Status
 
 __all__ = ["PROGRAMS"]
 

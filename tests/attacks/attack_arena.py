@@ -10,20 +10,21 @@ import time
 from pathlib import Path
 
 import numpy as np
-from attack_rows import PREY, Program, is_unharmed
+from attack_rows import PREY, SHORT_SECONDS, Program, is_unharmed
 
-from lang_envs.datascicoding.cache import Cache
-from lang_envs.datascicoding.datasets import Dataset
-from lang_envs.datascicoding.evaluation import Evaluation, Evaluator, Status
-from lang_envs.datascicoding.sandbox.client import Limits, Sandbox
-from lang_envs.datascicoding.sandbox.rendezvous import Place
-from lang_envs.datascicoding.scoring import Split, splits
+from lang_envs.cache import Cache
+from lang_envs.datasets import Dataset
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
+from lang_envs.envs.datascicoding.scoring import Split, splits
+from lang_envs.sandbox.client import Limits, Sandbox
+from lang_envs.sandbox.rendezvous import Place
 
 __all__ = ["HONEST", "LIMITS", "PLACES", "Arena", "marked_files", "peak_bytes", "resident_bytes", "small_table"]
 
 NOBODY = 65534
 N_READY = 6
-LIMITS = Limits(time_limit=0.3, memory_bytes=256 << 20)
+LIMITS = Limits(time_limit=SHORT_SECONDS, memory_bytes=256 << 20)
+AMPLE_SECONDS = 5.0  # for programs that end by themselves: on a loaded machine 0.1 s of work cost up to 0.33 s
 BANNED = ("GridSearchCV", "SVC")
 HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
 PLACES = {"own user": Place(cores=2), "nobody": Place(cores=2, user=NOBODY)}
@@ -57,7 +58,7 @@ class Arena:
 
     def evaluate(self, code: str, seconds: float | None = None, splits: int = 2) -> Evaluation:
         """What becomes of code; nothing is remembered of it."""
-        limits = LIMITS if seconds is None else LIMITS._replace(time_limit=seconds)
+        limits = LIMITS._replace(time_limit=AMPLE_SECONDS if seconds is None else seconds)
         key = limits.time_limit, splits
         if key not in self._evaluators:
             options = {"banned": BANNED, "limits": limits, "sandbox": self.sandbox}
@@ -66,12 +67,14 @@ class Arena:
 
     def remembering(self, folder: Path) -> Evaluator:
         """An evaluator with a cache of its own."""
-        return Evaluator(small_table(), range(2), limits=LIMITS, sandbox=self.sandbox, cache=Cache(folder))
+        return Evaluator(
+            small_table(), range(2), limits=LIMITS._replace(time_limit=2.0), sandbox=self.sandbox, cache=Cache(folder)
+        )
 
     def run(self, program: Program) -> Evaluation:
         """Evaluate, and see that honest code still gets what it got."""
         self._files = _open_files()
-        evaluation = self.evaluate(program.code, program.seconds, program.splits)
+        evaluation = self.evaluate(program.code, program.limit, program.splits)
         again = self.evaluate(HONEST, splits=1)
         assert again.scores == self.honest[:1], "honest code no longer gets its score"
         return evaluation

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from attack_rows import CHANCE, Program, program, while_predicting
 
-from lang_envs.datascicoding.evaluation import Evaluation, Status
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Status
 
 __all__ = ["PROGRAMS"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from attack_rows import Program, breach, program
 
-from lang_envs.datascicoding.evaluation import Status
-from lang_envs.datascicoding.sandbox.confinement import Layer
+from lang_envs.envs.datascicoding.evaluation import Status
+from lang_envs.sandbox.confinement.layers import Layer
 
 __all__ = ["PROGRAMS"]
 

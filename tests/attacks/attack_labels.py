@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from attack_rows import CHANCE, Program, breach, program, theft
 
-from lang_envs.datascicoding.evaluation import Status
-from lang_envs.datascicoding.sandbox.confinement import Layer
+from lang_envs.envs.datascicoding.evaluation import Status
+from lang_envs.sandbox.confinement.layers import Layer
 
 __all__ = ["PROGRAMS"]
 
@@ -234,7 +234,7 @@ for place, size in chunks():
         """
         import lang_envs
         folder = os.path.dirname(lang_envs.__file__)
-        files = [lang_envs.__file__, folder + "/datascicoding/datasets/balance_scale.py", folder + "/../pyproject.toml"]
+        files = [lang_envs.__file__, folder + "/datasets/balance_scale.py", folder + "/../pyproject.toml"]
         won = through(*[lambda f=f: open(f).read(1) for f in files], lambda: os.listdir(folder))
         """,
         *_FILES,
@@ -244,7 +244,7 @@ for place, size in chunks():
         """
         def load():
             sys.meta_path[:] = [finder for finder in sys.meta_path if "Only" not in type(finder).__name__]
-            from lang_envs.datascicoding.datasets import load
+            from lang_envs.datasets import load
             return load("balance-scale")
         won = through(load)
         """,

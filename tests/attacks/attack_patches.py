@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from attack_rows import CHANCE, Program, breach, program
 
-from lang_envs.datascicoding.evaluation import Status
+from lang_envs.envs.datascicoding.evaluation import Status
 
 __all__ = ["PROGRAMS", "TEXTS"]
 
@@ -61,7 +61,7 @@ def forever(code):
 os._exit = forever
 """)._replace(outcomes=frozenset({Status.TIMEOUT}), score=None),
     _patches("the environment's modules", """
-import lang_envs.datascicoding.sandbox.worker as w
+import lang_envs.sandbox.worker as w
 w.MAX_STDOUT = 10**9
 w._describe_error = lambda e: {"error": "ValueError", "message": str(list(y_train)), "line": 1}
 w.compile = None

@@ -15,12 +15,13 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import NamedTuple
 
-from lang_envs.datascicoding.evaluation import Evaluation, Status
-from lang_envs.datascicoding.sandbox.confinement import Layer
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Status
+from lang_envs.sandbox.confinement.layers import Layer
 
 __all__ = [
     "CHANCE",
     "PREY",
+    "SHORT_SECONDS",
     "Program",
     "answering",
     "breach",
@@ -30,6 +31,9 @@ __all__ = [
     "theft",
     "while_predicting",
 ]
+
+SHORT_SECONDS = 0.3
+"""CPU seconds of a program that may have to be stopped."""
 
 CHANCE = 0.5
 """Score of an answer that is the same for all rows."""
@@ -122,9 +126,8 @@ class Program(NamedTuple):
         check: What else must hold of the evaluation.
         opened_by: The layers of confinement without which it gets through, all of them; empty where another thing
             stops it. Only for what does no harm on an open machine: it is tried.
-        seconds: CPU seconds that it may take; None for those of the other programs.
+        seconds: CPU seconds that it may take; None for few where it may end by the limit, else ample ones.
         splits: On how many halvings it runs.
-        grace: CPU seconds that its end may take beyond the limit.
         broken: Why it does not hold yet; the test is then expected to fail.
     """
 
@@ -136,8 +139,12 @@ class Program(NamedTuple):
     opened_by: tuple[Layer, ...] = ()
     seconds: float | None = None
     splits: int = 2
-    grace: float = 0.25
     broken: str = ""
+
+    @property
+    def limit(self) -> float | None:
+        """CPU seconds of its sandbox; None for ample ones."""
+        return SHORT_SECONDS if self.seconds is None and Status.TIMEOUT in self.outcomes else self.seconds
 
 
 def breach(name: str, body: str, *opened_by: Layer, broken: str = "") -> Program:

@@ -6,8 +6,8 @@ import secrets
 
 from attack_rows import CHANCE, Program, breach, program
 
-from lang_envs.datascicoding.evaluation import Status
-from lang_envs.datascicoding.sandbox.confinement import Layer
+from lang_envs.envs.datascicoding.evaluation import Status
+from lang_envs.sandbox.confinement.layers import Layer
 
 __all__ = ["PROGRAMS", "WORDS", "reading_in_the_rehearsal"]
 

@@ -19,14 +19,14 @@ import pytest
 from attack_arena import LIMITS, Arena, small_table
 from attack_rows import CHANCE, Program, breach, lay_out_prey, program
 
-from lang_envs.datascicoding import evaluation as evaluation_module
-from lang_envs.datascicoding.evaluation import Evaluation, Status
-from lang_envs.datascicoding.sandbox import client, worker
-from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
-from lang_envs.datascicoding.sandbox.confinement import Layer
-from lang_envs.datascicoding.sandbox.errors import SandboxUnavailableError, SandboxWarning
-from lang_envs.datascicoding.sandbox.rendezvous import Place
-from lang_envs.datascicoding.sandbox.worker import Task
+from lang_envs.envs.datascicoding import evaluation as evaluation_module
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Status
+from lang_envs.sandbox import client, worker
+from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.confinement.layers import Layer
+from lang_envs.sandbox.errors import SandboxUnavailableError, SandboxWarning
+from lang_envs.sandbox.rendezvous import Place
+from lang_envs.sandbox.worker import Task
 
 Opener = Callable[[tuple[Layer, ...]], Arena]
 
@@ -184,7 +184,7 @@ def test_one_process_for_each_split_keeps_them_apart(own_arena: Arena, monkeypat
 def test_the_deadline_ends_what_would_go_on(own_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     code = f"import time\nfrom sklearn.dummy import DummyClassifier\ntime.sleep({LIMITS.time_limit + 0.3})\n"
     code += "model = DummyClassifier().fit(x_train, y_train)"
-    assert own_arena.evaluate(code).status is Status.TIMEOUT
+    assert own_arena.evaluate(code, LIMITS.time_limit).status is Status.TIMEOUT
     as_message = client._as_message
     monkeypatch.setattr(client, "_as_message", lambda limits: as_message(limits._replace(time_limit=60.0)))
     assert own_arena.evaluate(code).status is Status.OK

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from attack_arena import LIMITS, small_table
 
-from lang_envs.datascicoding.evaluation import Evaluator, Status
-from lang_envs.datascicoding.sandbox.client import Answer, Limits, Sandbox
-from lang_envs.datascicoding.sandbox.rendezvous import Place
-from lang_envs.datascicoding.sandbox.worker import Task
+from lang_envs.envs.datascicoding.evaluation import Evaluator, Status
+from lang_envs.sandbox.client import Answer, Limits, Sandbox
+from lang_envs.sandbox.rendezvous import Place
+from lang_envs.sandbox.worker import Task
 
 CLOCK = """
 import time

@@ -12,8 +12,8 @@ import gymnasium as gym
 import pytest
 
 import lang_envs  # noqa: F401 - registers the ids
-from lang_envs.datascicoding.datasets import generated
-from lang_envs.datascicoding.evaluation import Status
+from lang_envs.datasets import generated
+from lang_envs.envs.datascicoding.evaluation import Status
 
 N_SEEDS = 100_000
 HONEST = """

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from attack_arena import Arena, small_table
 
-from lang_envs.datascicoding import env as env_module
-from lang_envs.datascicoding.datasets import Dataset
-from lang_envs.datascicoding.env import DataSciCodingEnv
-from lang_envs.datascicoding.evaluation import Status
-from lang_envs.datascicoding.scoring import splits
+from lang_envs.datasets import Dataset
+from lang_envs.envs.datascicoding import env as env_module
+from lang_envs.envs.datascicoding.env import DataSciCodingEnv
+from lang_envs.envs.datascicoding.evaluation import Status
+from lang_envs.envs.datascicoding.scoring import splits
 
 N_SPLITS = 2
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lang_envs  # noqa: F401 - registers the ids
-from lang_envs.datascicoding.datasets import DATASETS, load
-from lang_envs.datascicoding.extraction import MAX_CODE_BYTES
+from lang_envs.datasets import DATASETS, load
+from lang_envs.sandbox.extraction import MAX_CODE_BYTES
 
 BUNDLED = [name for name, row in DATASETS.items() if row.known_labels == "bundled with scikit-learn"]
 CARRYING = """

@@ -7,20 +7,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.jobs import Evaluation, Job
-from benchmarks.studies.pieces import Pieces
-from benchmarks.studies.pool import work
+from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.pool import work
 
 LOG = "STUDIES_TEST_LOG"
 MADE = {"command": "made up", "cpu": "none", "cores": 1, "python": "3", "versions": {"sand": "0.1"}}
 
 
-def job(seed: int = 0, **changes: Any) -> Job:
-    made = Job("POAD", "KeyToken-v0", 128, seed, {"learning_rate": 1e-3}, Evaluation(every=128, episodes=2))
-    return made._replace(**changes)
+def job(seed: int = 0, kind: type[TrainingJob] = TrainingJob, **changes: Any) -> TrainingJob:
+    made = kind("POAD", "KeyToken-v0", 128, seed, {"learning_rate": 1e-3}, Evaluation(every=128, episodes=2))
+    return replace(made, **changes)
 
 
 def result(height: float = 0.5, final: float | None = None, **more: Any) -> dict[str, Any]:
@@ -36,29 +37,33 @@ def result(height: float = 0.5, final: float | None = None, **more: Any) -> dict
     }
 
 
-def run_logged(one: Job) -> dict[str, Any]:
+class LoggedJob(TrainingJob):
     """Takes a moment, and says that it was done."""
-    time.sleep(0.15)
-    with Path(os.environ[LOG]).open("a") as log:
-        log.write(f"{one.name}\n")
-    return result(seed=one.seed)
+
+    def run(self) -> dict[str, Any]:
+        time.sleep(0.15)
+        with Path(os.environ[LOG]).open("a") as log:
+            log.write(f"{self.name}\n")
+        return result(seed=self.seed)
 
 
-def run_failing(one: Job) -> dict[str, Any]:
-    if one.seed == 1:
-        raise RuntimeError("no luck")
-    return run_logged(one)
+class FailingJob(LoggedJob):
+    def run(self) -> dict[str, Any]:
+        if self.seed == 1:
+            raise RuntimeError("no luck")
+        return super().run()
 
 
-def run_killed(one: Job) -> dict[str, Any]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return {}
+class KilledJob(TrainingJob):
+    def run(self) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
 
 
-def fill(pieces: Pieces, jobs: list[Job], make: Callable[[Job], dict[str, Any]]) -> None:
+def fill(pieces: Pieces, jobs: list[TrainingJob], make: Callable[[TrainingJob], dict[str, Any]]) -> None:
     for one in jobs:
         pieces.put(one, make(one), MADE)
 
 
 if __name__ == "__main__":
-    work(lambda: [job(seed) for seed in range(12)], Pieces(Path(sys.argv[1])), {}, n_workers=2, run=run_logged)
+    work(lambda: [job(seed, LoggedJob) for seed in range(12)], Pieces(Path(sys.argv[1])), {}, n_workers=2)

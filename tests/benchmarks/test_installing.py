@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 import lang_envs
-from benchmarks.environment import RESULTS
-from benchmarks.installing import __main__ as installing
-from benchmarks.installing import uses, wheel
-from benchmarks.installing.wheel import ROOT, Archives, build, extras, listed_files
+from benchmarks.performance.installing import uses
+from benchmarks.performance.installing import wheel as installing
+from benchmarks.performance.installing.wheel import ROOT, Archives, build, extras, listed_files
+from benchmarks.runner.errors import BenchmarkError
+from benchmarks.runner.machine import RESULTS
 from lang_envs import errors
 
 PACKAGES = ("lang_envs/", "poad_sb3/")
@@ -158,8 +159,8 @@ def test_a_command_that_fails_is_told_with_its_words(tmp_path: Path, monkeypatch
 
 def test_a_tree_that_cannot_be_built_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a b"\nversion = "1"\n', encoding="utf-8")
-    monkeypatch.setattr(wheel, "ROOT", tmp_path)
-    monkeypatch.setattr(wheel, "listed_files", lambda: ["pyproject.toml"])
+    monkeypatch.setattr(installing, "ROOT", tmp_path)
+    monkeypatch.setattr(installing, "listed_files", lambda: ["pyproject.toml"])
     (tmp_path / "out").mkdir()
     with pytest.raises(RuntimeError, match=r"(?s)Expected build_sdist of setuptools to succeed; got .*Fix: "):
         build(tmp_path / "out")
@@ -181,19 +182,18 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_rows_are_added_to_those_of_before(fake: Path) -> None:
     for extra in ("cli", "llm"):
-        installing.main(["--extras", extra, "--out", str(fake)])
+        installing.installing([extra], fake)
     assert list(json.loads(fake.read_text(encoding="utf-8"))["extras"]) == ["llm", "cli"]
 
 
 def test_a_failure_ends_the_command_and_leaves_the_file(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake.write_text('{"extras": {}}', encoding="utf-8")
-    with pytest.raises(SystemExit, match="got failures of: quant"):
-        installing.main(["--out", str(fake)])
+    with pytest.raises(BenchmarkError, match="got failures of: quant"):
+        installing.installing(out=fake)
     assert "quant: Expected it to work; got [nothing]" in capsys.readouterr().out
     assert json.loads(fake.read_text(encoding="utf-8")) == {"extras": {}}
 
 
-def test_an_unknown_extra_is_refused(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        installing.main(["--extras", "gpu", "--out", str(fake)])
-    assert "invalid choice: 'gpu'" in capsys.readouterr().err
+def test_an_unknown_extra_is_refused(fake: Path) -> None:
+    with pytest.raises(BenchmarkError, match=r"Expected extras among .*; got gpu"):
+        installing.installing(["gpu"], fake)

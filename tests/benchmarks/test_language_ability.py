@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import language_ability
-from benchmarks.language_ability import TASKS, markdown, models_of
-from benchmarks.language_changes import Change, changes
-from benchmarks.runner.app import app
+from benchmarks.app import app
+from benchmarks.performance import language_ability
+from benchmarks.performance.language_ability import TASKS, Change, changes, markdown, models_of
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD
-from poad_sb3.export import export_policy
+from poad_sb3.export.export import export_policy
 
 
 def _scores(answers: dict[str, list[float]], **groups: list[str]) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_command_says_it_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    result = CliRunner().invoke(app, ["language-ability", "--checkpoint", str(tmp_path / "poad.zip")])
+    result = CliRunner().invoke(app, ["measure", "language-ability", "--checkpoint", str(tmp_path / "poad.zip")])
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
     assert "lm-eval" in result.stderr
@@ -153,7 +152,7 @@ def test_the_whole_path_on_the_pocket_model(checkpoint: Path, tmp_path: Path) ->
     _quiz(tmp_path)
     out = tmp_path / "report"
     options = ["--checkpoint", checkpoint, "--tasks", "pocket_quiz", "--include", tmp_path, "--out", out, "--limit", 6]
-    result = CliRunner().invoke(app, ["language-ability", *map(str, options)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["measure", "language-ability", *map(str, options)], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     found = json.loads((out / "language_ability.json").read_text(encoding="utf-8"))
     (row,) = found["changes"]

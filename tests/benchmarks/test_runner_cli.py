@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from benchmarks.runner import leaderboard
-from benchmarks.runner.app import app
+from benchmarks.app import app
+from benchmarks.measurements import MEASUREMENTS
+from benchmarks.reports import leaderboard
 from benchmarks.runner.lines import file_name, read_lines
-from benchmarks.runner.studies import studies
 
 SMALL = ("--env", "KeyToken-v0", "--episodes", "2", "--seeds", "2")
 THREE_LINES = """
@@ -37,10 +38,23 @@ def _call(*arguments: str) -> Result:
 def test_without_arguments_commands_and_studies_are_listed() -> None:
     result = _call()
     assert result.exit_code == 0
-    for name in ("run", "report", "submit", "env_scores", "throughput"):
+    for name in ("run", "report", "submit", "curves", "env-scores", "throughput"):
         assert name in result.stdout
-    assert studies()["env_scores"] == "Exact scores of random and of optimal play"
-    assert "evaluation" not in studies()
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_every_measurement_is_a_command_with_help(name: str) -> None:
+    if name in ("env-scores", "demo"):
+        assert name in _call("measure").stdout
+    result = _call("measure", name, "--help")
+    assert result.exit_code == 0, result.output
+    assert f"Usage: python -m benchmarks measure {name} [OPTIONS]" in result.stdout
+
+
+def test_a_cheap_measurement_is_shown_and_not_written() -> None:
+    result = _call("measure", "env-scores", "--id", "VirtualHome-FoodPreparation-v0")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"FoodPreparation-v0, oracle +1 ", result.stdout)
 
 
 def test_a_callable_of_three_lines_gets_onto_the_leaderboard_by_one_command(
@@ -79,6 +93,7 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
         (("run", "--agent", "random", *SMALL, "--out", "x.csv"), "ends in .jsonl"),
         (("report", "nowhere.jsonl"), "Expected a results file that can be read; got nowhere.jsonl"),
         (("submit", "nowhere.jsonl"), "Expected a results file that can be read; got nowhere.jsonl"),
+        (("measure", "env_score"), "Expected a measurement; got 'env_score'. Fix: one of demo, env-speed"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: tuple[str, ...], told: str) -> None:
@@ -117,7 +132,7 @@ def test_measuring_needs_no_torch(tmp_path: Path) -> None:
     """The extras bench and cli are enough for agents without a language model."""
     call = f"""
 import sys
-from benchmarks.runner.app import app
+from benchmarks.app import app
 app(["run", "--agent", "random", *{SMALL}], standalone_mode=False)
 app(["report", "runs/benchmarks/random.jsonl"], standalone_mode=False)
 sys.exit(bool(sys.modules.keys() & {{"torch", "transformers", "stable_baselines3", "peft"}}))

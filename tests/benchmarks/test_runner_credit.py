@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.reports.credit_page import credit_html
+from benchmarks.reports.credit_picture import credit_picture, is_dark, shade
+from benchmarks.reports.rollouts import Rollout, RolloutStep
 from benchmarks.runner.credit import credit_of_episode
-from benchmarks.runner.credit_page import credit_html
-from benchmarks.runner.credit_picture import credit_picture, is_dark, shade
 from benchmarks.runner.files import write_picture
-from benchmarks.runner.rollouts import Rollout, RolloutStep
 
 REWARDS = [0.0, -0.1, 1.0]
 VALUES = [[0.2, 0.3, 0.1], [0.4], [0.5, 0.9]]

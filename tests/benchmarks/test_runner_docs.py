@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from benchmarks.runner.app import app
+from benchmarks.app import app
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Plan

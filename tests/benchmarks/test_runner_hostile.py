@@ -14,19 +14,19 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from benchmarks.addresses import without_secrets
 from benchmarks.agents import AgentError, make_agent
-from benchmarks.runner.credit_picture import credit_picture
+from benchmarks.agents.addresses import without_secrets
+from benchmarks.reports.credit_picture import credit_picture
+from benchmarks.reports.report import improvements, markdown_tables, overview_table, write_report
+from benchmarks.reports.rollouts import Rollout, RolloutStep, read_rollout
+from benchmarks.reports.statistics import probability_of_improvement
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError, ResultFileError
 from benchmarks.runner.files import write_picture
 from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Plan, header_of
 from benchmarks.runner.players import Player, Workers
-from benchmarks.runner.report import improvements, markdown_tables, overview_table, write_report
 from benchmarks.runner.results import load
-from benchmarks.runner.rollouts import Rollout, RolloutStep, read_rollout
 from benchmarks.runner.session import measure, steps_file
-from benchmarks.runner.statistics import probability_of_improvement
 
 KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 
@@ -149,7 +149,7 @@ def test_the_legend_of_credit_is_red_where_all_credit_is_green(tmp_path: Path) -
 
 
 def test_a_legend_names_an_agent_that_begins_with_an_underscore(tmp_path: Path) -> None:
-    from benchmarks.runner.plots import plot_scores
+    from benchmarks.reports.plots import plot_scores
 
     measure(Plan("random", (KEYS,), 2, 1, label="_mine"), tmp_path / "mine.jsonl")
     figure = plot_scores(load([tmp_path / "mine.jsonl"]))

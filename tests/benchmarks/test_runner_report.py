@@ -11,13 +11,10 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from benchmarks.runner import leaderboard
-from benchmarks.runner.errors import ResultFileError
-from benchmarks.runner.files import write_picture
-from benchmarks.runner.labels import labels_remark
-from benchmarks.runner.plan import Plan
-from benchmarks.runner.plots import plot_curves, plot_improvements, plot_scores
-from benchmarks.runner.report import (
+from benchmarks.reports import leaderboard
+from benchmarks.reports.labels import labels_remark
+from benchmarks.reports.plots import plot_curves, plot_improvements, plot_scores
+from benchmarks.reports.report import (
     Improvement,
     aggregates,
     improvements,
@@ -26,9 +23,12 @@ from benchmarks.runner.report import (
     shown,
     write_report,
 )
+from benchmarks.reports.statistics import Estimate, learning_curve
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.files import write_picture
+from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import METRICS, load, normalised, references_of
 from benchmarks.runner.session import measure, steps_file
-from benchmarks.runner.statistics import Estimate, learning_curve
 
 KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0", "KeyToken-v0"
 

@@ -371,7 +371,8 @@ def test_a_line_that_is_no_json_is_not_written(tmp_path: Path) -> None:
 
 
 def test_play_of_the_studies_is_this_loop() -> None:
-    from benchmarks.evaluation import oracle_agent, play
+    from benchmarks.runner.evaluation import play
+    from lang_envs.agents import oracle_agent
 
     first, second = play(KITCHEN, oracle_agent(), 2)
     assert first == second

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.runner.statistics import (
+from benchmarks.reports.statistics import (
     estimate,
     interquartile_mean,
     learning_curve,

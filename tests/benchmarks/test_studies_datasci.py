@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +12,25 @@ import pytest
 from PIL import Image
 from studies_users import MADE
 
-from benchmarks.datasci_published import published
-from benchmarks.studies.app import write_report
-from benchmarks.studies.arms import TUNING_SEEDS
-from benchmarks.studies.coding import CONTROLS, FIRST_ROLLOUT, LEARNERS, CodingJob, coding_job, ending
-from benchmarks.studies.coding_findings import (
+from benchmarks.references.published import published
+from benchmarks.runner.errors import StudyError
+from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TABLES, TUNING, chosen_rates, coding_job
+from benchmarks.studies.engine.coding import fresh_scores
+from benchmarks.studies.engine.coding_findings import (
     CLAIMS,
     MEASURES,
     TableFindings,
     Verdict,
     areas_of,
-    best_so_far,
+    ending,
     interval_of,
     measured,
-    paid,
+    rewards_of,
     verdicts,
 )
-from benchmarks.studies.coding_runs import fresh_scores
-from benchmarks.studies.datasci import ATTEMPTS, DATASCI, RATES, TABLES, chosen_rates, tuning_jobs
-from benchmarks.studies.errors import StudyError
-from benchmarks.studies.pieces import Pieces
-from benchmarks.studies.study import Options
+from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT, CodingJob
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import TUNING_SEEDS, Options, write_report
 
 ONE = Options(seeds=(0,), tasks=("balance-scale",))
 
@@ -88,7 +87,7 @@ def _findings(runs: dict[str, dict[str, Any]]) -> TableFindings:
 
 
 def test_learners_are_tuned_alike_on_a_seed_that_nothing_is_reported_of() -> None:
-    jobs = tuning_jobs()
+    jobs = TUNING.jobs()
     tried = {method: [job.arguments["learning_rate"] for job in jobs if job.method == method] for method in LEARNERS}
     assert tried["POAD"] == tried["NTPO"] == list(RATES)
     assert {job.seed for job in jobs} <= set(TUNING_SEEDS)
@@ -138,9 +137,9 @@ def test_the_rate_that_earned_most_is_taken(tmp_path: Path) -> None:
 def test_a_piece_is_named_by_all_that_matters() -> None:
     job = coding_job("POAD", "wine", 64, 0, rate=1e-3)
     others = [
-        job._replace(seed=1),
-        job._replace(attempts=128),
-        job._replace(table="iris"),
+        replace(job, seed=1),
+        replace(job, attempts=128),
+        replace(job, table="iris"),
         coding_job("POAD", "wine", 64, 0, rate=2e-3),
         coding_job("NTPO", "wine", 64, 0, rate=1e-3),
     ]
@@ -167,17 +166,13 @@ def test_unknown_tables_and_tuning_seeds_are_refused(tmp_path: Path, options: Op
 def test_measures_take_share_and_quality_apart() -> None:
     found = {name: measured(one, [areas_of([0.5, None]), areas_of([1.0, None])]) for name, one in MEASURES.items()}
     assert found == pytest.approx({"share": 0.5, "area": 0.75, "reward": (0.5 - 1 + 1.0 - 1) / 4})
-    assert paid([0.5, None]).tolist() == [0.5, -1.0]
+    assert rewards_of([0.5, None]).tolist() == [0.5, -1.0]
     assert np.isnan(measured(MEASURES["area"], [areas_of([None])]))
 
 
 def test_the_end_is_the_last_eighth() -> None:
     assert list(ending([float(one) for one in range(16)])) == [14.0, 15.0]
     assert list(ending([None])) == [None]
-
-
-def test_the_best_so_far_never_falls_and_begins_with_what_runs() -> None:
-    np.testing.assert_equal(best_so_far([None, 0.5, None, 0.4, 0.9]), [np.nan, 0.5, 0.5, 0.5, 0.9])
 
 
 def test_intervals_hold_the_mean_and_shrink_with_attempts() -> None:
@@ -365,10 +360,10 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [*LEARNERS, *CONTROLS])
 def test_a_run_of_each_kind(method: str) -> None:
     pytest.importorskip("sklearn", reason="the extra datasci is not installed")
-    job = coding_job(method, "iris", 16, 0, rate=1e-3)._replace(fresh_splits=(5, 6))
+    job = replace(coding_job(method, "iris", 16, 0, rate=1e-3), fresh_splits=(5, 6))
     if method in LEARNERS:
         small = {"n_steps": 1, "batch_size": 16, "n_epochs": 1, "n_critic_epochs": 1, "max_new_tokens": 24}
-        job = job._replace(arguments={**job.arguments, **small})
+        job = replace(job, arguments={**job.arguments, **small})
     found = job.run()
     assert len(found["areas"]) == 16
     assert sum(found["outcomes"].values()) == 16
@@ -382,15 +377,15 @@ def test_a_run_of_each_kind(method: str) -> None:
 
 def test_the_same_seed_gives_the_same_attempts() -> None:
     pytest.importorskip("sklearn", reason="the extra datasci is not installed")
-    job = coding_job("RandomCoder", "iris", 12, 3)._replace(fresh_splits=())
+    job = replace(coding_job("RandomCoder", "iris", 12, 3), fresh_splits=())
     one, other = job.run(), job.run()
     assert one["areas"] == other["areas"]
-    assert job._replace(seed=4).run()["areas"] != one["areas"]
+    assert replace(job, seed=4).run()["areas"] != one["areas"]
 
 
 def test_fresh_halves_are_others_and_failing_code_is_said_to_fail() -> None:
     pytest.importorskip("sklearn", reason="the extra datasci is not installed")
-    job = coding_job("RandomCoder", "wine", 1, 0)._replace(fresh_splits=(5, 6, 7))
+    job = replace(coding_job("RandomCoder", "wine", 1, 0), fresh_splits=(5, 6, 7))
     code = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
     found = fresh_scores(job, code)
     assert len(found["splits"]) == 3

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from studies_users import job, result
 
-from benchmarks.studies import jobs
-from benchmarks.studies.jobs import Evaluation
-from benchmarks.studies.pieces import Pieces
-from poad_sb3.presets import preset
+from benchmarks.studies.engine import jobs
+from benchmarks.studies.engine.jobs import Evaluation
+from benchmarks.studies.engine.pieces import Pieces
+from poad_sb3.common.hyperparameters import preset
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"algorithm": "NTPO"},
@@ -40,7 +40,7 @@ def test_another_setting_is_another_piece(changes: dict[str, Any], tmp_path: Pat
 
 def test_another_base_model_is_another_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Pieces(tmp_path).put(job(), result(), {})
-    monkeypatch.setattr(jobs, "_model", lambda: "pocket trained anew")
+    monkeypatch.setattr(jobs, "checksum", lambda model: f"{model} trained again")
     assert Pieces(tmp_path).find(job()) is None
 
 
@@ -89,25 +89,25 @@ SILENT = {
     "gamma_token": 1.0, "normalize_advantage": True, "credit_level": "token", "bootstrap": "state", "paper_mode": False,
     "candidate_normalization": "word", "max_new_tokens": 128, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "stop": (),
     "smdp_discount": False, "normalize_value": False, "kl_coef": 0.0, "critic_trunk": "frozen",
-    "critic_arch": (1024, 512), "critic_lr_schedule": None, "prompt": "auto", "dtype": "float32", "quantization": None,
+    "critic_arch": (1024, 512), "prompt": "auto", "dtype": "float32", "quantization": None,
     "lora": {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}, "_EVALUATION_SEED": 10_000,
 }  # fmt: skip
 
 
 def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
     """One that changes makes the committed pieces those of another method: raise `_FORMAT` in jobs.py with it."""
-    from benchmarks import training
+    from benchmarks.studies.engine import training
     from poad_sb3 import POAD
-    from poad_sb3.policies import LLMPolicy
+    from poad_sb3.settings import ModelSettings
 
-    signatures = [inspect.signature(one.__init__).parameters for one in (LLMPolicy, POAD)]
-    defaults = {name: one.default for parameters in signatures for name, one in parameters.items()}
+    defaults = {name: one.default for name, one in inspect.signature(POAD).parameters.items()}
+    defaults |= ModelSettings.defaults()
     defaults["_EVALUATION_SEED"] = training._EVALUATION_SEED
     assert {name: defaults[name] for name in SILENT} == SILENT
     named = {*preset("pocket/virtualhome", "POAD"), "action_sampling"}
     nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model"}
     of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing", "check"}
-    speed = {"max_tokens_per_forward"}
-    others = {"self", "policy", "env", "observation_space", "action_space", "lr_schedule"}
+    speed = {"max_tokens_per_forward", "cpu_fast_path"}
+    others = {"policy", "env", "policy_kwargs"}
     known = {*SILENT, *named, *nothing_to_learning, *of_loading, *speed, *others}
     assert defaults.keys() <= known, f"say here what {sorted(defaults.keys() - known)} is to studies"

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 from studies_users import fill, result
 
-from benchmarks.studies.arms import FINAL_SEEDS, RATES, TUNING_SEEDS, Comparison, area
-from benchmarks.studies.catalogue import METHODS, OWN_POLICY, SAME_POLICY, TASKS
+from benchmarks.runner.errors import NotTunedError, StudyError
 from benchmarks.studies.credit import CREDIT
-from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN
-from benchmarks.studies.errors import NotTunedError, StudyError
+from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN, METHODS, OWN_POLICY, SAME_POLICY, TASKS
+from benchmarks.studies.engine.jobs import TrainingJob
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import FINAL_SEEDS, TUNING_SEEDS, Options, Study
+from benchmarks.studies.engine.tuning import RATES, Comparison, area
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
-from benchmarks.studies.jobs import Job
-from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.registry import ALL
-from benchmarks.studies.study import Options, Study
 from lang_envs import TRAINING_IDS, UNSEEN_IDS
 
 FOOD = Comparison("test", TASKS["food-preparation"], SAME_POLICY)
@@ -29,16 +28,16 @@ OPTIONS = Options(tasks=("food-preparation",))
 def _best(rates: dict[str, float]):
     """Makes pieces in which every method does best with its rate, and with another one on the final seeds."""
 
-    def make(job: Job) -> dict[str, object]:
+    def make(job: TrainingJob) -> dict[str, object]:
         is_best = job.arguments["learning_rate"] == rates[job.algorithm]
         return result(0.8 if is_best is (job.seed in TUNING_SEEDS) else 0.1)
 
     return make
 
 
-def _all_jobs(study: Study, options: Options, pieces: Pieces) -> list[Job]:
+def _all_jobs(study: Study, options: Options, pieces: Pieces) -> list[TrainingJob]:
     """Everything, each piece made up as soon as its job is known."""
-    known: dict[str, Job] = {}
+    known: dict[str, TrainingJob] = {}
     while True:
         new = [job for job in study.jobs(options, pieces) if job.name not in known]
         if not new:
@@ -48,7 +47,7 @@ def _all_jobs(study: Study, options: Options, pieces: Pieces) -> list[Job]:
         known |= {job.name: job for job in new}
 
 
-def _with(rollout: list[dict[str, object]], _: Job) -> dict[str, object]:
+def _with(rollout: list[dict[str, object]], _: TrainingJob) -> dict[str, object]:
     return result(rollout=rollout)
 
 
@@ -57,31 +56,28 @@ def _with(rollout: list[dict[str, object]], _: Job) -> dict[str, object]:
 
 def test_rates_are_chosen_on_the_tuning_seeds_alone(tmp_path: Path) -> None:
     pieces, best = Pieces(tmp_path), {"POAD": 1e-3, "NTPO": 5e-4, "TWOSOME": 2e-3, "ARCHER": 2e-3}
-    fill(pieces, FOOD.tuning_jobs(), _best(best))
+    fill(pieces, FOOD.tuning.jobs(), _best(best))
     finals = [FOOD.final_job(arm, rate, seed) for arm in FOOD.arms for rate in RATES for seed in FINAL_SEEDS]
     fill(pieces, finals, _best(best))  # would say otherwise
-    assert FOOD.chosen_rates(pieces) == best
-    assert {(job.algorithm, job.arguments["learning_rate"]) for job in FOOD.final_jobs(pieces, FINAL_SEEDS)} == set(
-        best.items()
-    )
+    assert FOOD.tuning.chosen(pieces) == best
+    final = [job for job in FOOD.jobs(OPTIONS, pieces) if job.seed in FINAL_SEEDS]
+    assert {(job.algorithm, job.arguments["learning_rate"]) for job in final} == set(best.items())
 
 
 @pytest.mark.parametrize("n_missing", [1, 3])
 def test_without_equal_budgets_there_are_no_final_runs(n_missing: int, tmp_path: Path) -> None:
-    pieces, jobs = Pieces(tmp_path), FOOD.tuning_jobs()
+    pieces, jobs = Pieces(tmp_path), FOOD.tuning.jobs()
     fill(pieces, jobs[:-n_missing], lambda _: result())
     with pytest.raises(NotTunedError, match=f"got {24 - n_missing} of 24 runs"):
-        FOOD.chosen_rates(pieces)
-    with pytest.raises(NotTunedError):
-        FOOD.final_jobs(pieces, FINAL_SEEDS)
-    assert {job.seed for job in FOOD.jobs(pieces, FINAL_SEEDS)} == set(TUNING_SEEDS)
+        FOOD.tuning.chosen(pieces)
+    assert {job.seed for job in FOOD.jobs(OPTIONS, pieces)} == set(TUNING_SEEDS)
     fill(pieces, jobs[-n_missing:], lambda _: result())
-    assert {job.seed for job in FOOD.jobs(pieces, FINAL_SEEDS)} == {*TUNING_SEEDS, *FINAL_SEEDS}
+    assert {job.seed for job in FOOD.jobs(OPTIONS, pieces)} == {*TUNING_SEEDS, *FINAL_SEEDS}
 
 
 def test_of_equal_rates_the_smaller_is_taken(tmp_path: Path) -> None:
-    fill(Pieces(tmp_path), FOOD.tuning_jobs(), lambda _: result())
-    assert set(FOOD.chosen_rates(Pieces(tmp_path)).values()) == {RATES[0]}
+    fill(Pieces(tmp_path), FOOD.tuning.jobs(), lambda _: result())
+    assert set(FOOD.tuning.chosen(Pieces(tmp_path)).values()) == {RATES[0]}
 
 
 @pytest.mark.parametrize("seeds", [(0, 101), (102,), (), (0, 0), (-1,)], ids=str)
@@ -99,7 +95,7 @@ def test_the_area_is_the_mean_height() -> None:
 
 
 TRAINING = [study for study in ALL if study.name != "datasci"]
-"""The studies whose jobs are those of `jobs.Job`; the other one has tests of its own."""
+"""The studies whose jobs are of `TrainingJob`; the other one has tests of its own."""
 
 
 @pytest.mark.parametrize("study", TRAINING, ids=lambda study: study.name)
@@ -144,10 +140,10 @@ def test_what_curves_has_run_is_not_run_again(study, n_new: int, tmp_path: Path)
 
 
 def test_gamma_token_has_the_five_discounts_inside_actions() -> None:
-    arms = GAMMA_TOKEN.comparisons(())[0].arms
+    arms = GAMMA_TOKEN.comparisons(Options())[0].arms
     inside = [arm.arguments.get("gamma_token", {"POAD": 1.0, "NTPO": 0.95}[arm.algorithm]) for arm in arms]
     assert inside == [1.0, 0.95, 0.9, 0.8, 0.5]
-    assert [arm.arguments.get("gamma", 0.95) for arm in GAMMA.comparisons(())[0].arms] == [0.95, 1.0, 0.95, 1.0]
+    assert [arm.arguments.get("gamma", 0.95) for arm in GAMMA.comparisons(Options())[0].arms] == [0.95, 1.0, 0.95, 1.0]
 
 
 def test_generalisation_tests_the_runs_of_curves_before_and_after(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from studies_users import LOG, job, run_failing, run_killed, run_logged
+from studies_users import LOG, FailingJob, KilledJob, LoggedJob, job
 
-from benchmarks.studies.errors import JobFailedError, StudyError
-from benchmarks.studies.jobs import Job
-from benchmarks.studies.pieces import Pieces
-from benchmarks.studies.pool import work
+from benchmarks.runner.errors import JobFailedError, StudyError
+from benchmarks.studies.engine.jobs import Job
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.pool import work
 
 HERE = Path(__file__).parent
 
@@ -57,24 +57,24 @@ def test_two_studies_share_their_pieces_and_jobs_may_hang_on_others(
     tmp_path: Path, log: Callable[[], list[str]]
 ) -> None:
     pieces = Pieces(tmp_path / "pieces")
-    first, second = [job(0), job(1), job(1)], [job(1), job(2)]
+    first, second = [job(0, LoggedJob), job(1, LoggedJob), job(1, LoggedJob)], [job(1, LoggedJob), job(2, LoggedJob)]
 
     def listed() -> list[Job]:
-        return [*second, *([job(3)] if all(pieces.find(one) for one in second) else [])]
+        return [*second, *([job(3, LoggedJob)] if all(pieces.find(one) for one in second) else [])]
 
-    assert work(lambda: first, pieces, {}, run=run_logged) == (2, True)
-    assert work(listed, pieces, {}, run=run_logged) == (2, True)
-    assert sorted(log()) == sorted(job(seed).name for seed in range(4))
+    assert work(lambda: first, pieces, {}) == (2, True)
+    assert work(listed, pieces, {}) == (2, True)
+    assert sorted(log()) == sorted(job(seed, LoggedJob).name for seed in range(4))
 
 
 def test_no_job_is_begun_when_time_is_up_and_the_rest_is_done_another_time(
     tmp_path: Path, log: Callable[[], list[str]]
 ) -> None:
-    pieces, listed = Pieces(tmp_path / "pieces"), [job(seed) for seed in range(4)]
-    assert work(lambda: listed, pieces, {}, seconds=0, run=run_logged) == (0, False)
-    done = work(lambda: listed, pieces, {}, seconds=0.1, run=run_logged)
+    pieces, listed = Pieces(tmp_path / "pieces"), [job(seed, LoggedJob) for seed in range(4)]
+    assert work(lambda: listed, pieces, {}, seconds=0) == (0, False)
+    done = work(lambda: listed, pieces, {}, seconds=0.1)
     assert done == (1, False)
-    assert work(lambda: listed, pieces, {}, run=run_logged) == (3, True)
+    assert work(lambda: listed, pieces, {}) == (3, True)
     assert len(log()) == 4
 
 
@@ -83,33 +83,40 @@ def test_a_job_that_fails_is_named_and_what_was_done_is_kept(tmp_path: Path, log
     with pytest.raises(
         JobFailedError, match=r"Expected POAD on KeyToken-v0, 128 .* seed 1 .*RuntimeError: no luck"
     ) as e:
-        work(lambda: [job(0), job(1), job(2)], pieces, {}, run=run_failing)
-    assert "run_failing" in e.value.trace
-    assert pieces.find(job(0)) is not None
-    assert pieces.find(job(1)) is None
+        work(lambda: [job(0, FailingJob), job(1, FailingJob), job(2, FailingJob)], pieces, {})
+    assert "studies_users.py" in e.value.trace
+    assert pieces.find(job(0, FailingJob)) is not None
+    assert pieces.find(job(1, FailingJob)) is None
 
 
 def test_a_job_that_fails_holds_up_no_other(tmp_path: Path, log: Callable[[], list[str]]) -> None:
-    pieces, listed = Pieces(tmp_path / "pieces"), [job(1), job(0), job(2)]
+    pieces, listed = Pieces(tmp_path / "pieces"), [job(1, FailingJob), job(0, FailingJob), job(2, FailingJob)]
     told: list[tuple[str, bool]] = []
     with pytest.raises(JobFailedError, match="no luck"):
-        work(lambda: listed, pieces, {}, run=run_failing, watch=lambda one, why: told.append((one.name, why is None)))
-    assert sorted(log()) == sorted([job(0).name, job(2).name])
-    assert told == [(job(1).name, False), (job(0).name, True), (job(2).name, True)], "at once, not at the end"
+        work(lambda: listed, pieces, {}, watch=lambda one, why: told.append((one.name, why is None)))
+    assert sorted(log()) == sorted([job(0, FailingJob).name, job(2, FailingJob).name])
+    assert told == [
+        (job(1, FailingJob).name, False),
+        (job(0, FailingJob).name, True),
+        (job(2, FailingJob).name, True),
+    ], "at once, not at the end"
 
 
 def test_what_is_listed_twice_is_done_once(tmp_path: Path, log: Callable[[], list[str]]) -> None:
-    assert work(lambda: [job(0), job(0)], Pieces(tmp_path / "pieces"), {}, n_workers=2, run=run_logged) == (1, True)
-    assert log() == [job(0).name]
+    assert work(lambda: [job(0, LoggedJob), job(0, LoggedJob)], Pieces(tmp_path / "pieces"), {}, n_workers=2) == (
+        1,
+        True,
+    )
+    assert log() == [job(0, LoggedJob).name]
 
 
 def test_a_folder_that_takes_no_pieces_is_told_before_any_work(tmp_path: Path, log: Callable[[], list[str]]) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StudyError, match="a folder that pieces can be written to"):
-        work(lambda: [job(0)], Pieces(tmp_path / "file" / "pieces"), {}, run=run_logged)
+        work(lambda: [job(0, LoggedJob)], Pieces(tmp_path / "file" / "pieces"), {})
     assert log() == []
 
 
 def test_a_worker_that_is_killed_is_told_from_one_that_fails(tmp_path: Path) -> None:
     with pytest.raises(JobFailedError, match="a process that trained was killed"):
-        work(lambda: [job(0)], Pieces(tmp_path), {}, run=run_killed)
+        work(lambda: [job(0, KilledJob)], Pieces(tmp_path), {})

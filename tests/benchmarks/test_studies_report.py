@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,23 +16,24 @@ from PIL import Image
 from studies_users import MADE, fill, result
 from typer.testing import CliRunner
 
-from benchmarks.runner.app import app
-from benchmarks.runner.plots import PALETTE
+from benchmarks.app import app
+from benchmarks.reports.plots import PALETTE
+from benchmarks.runner.errors import JobFailedError
 from benchmarks.studies import app as studies_app
-from benchmarks.studies import arms, credit, registry
-from benchmarks.studies.app import write_report
-from benchmarks.studies.arms import FINAL_SEEDS, Arm, Comparison, Task
-from benchmarks.studies.comparing import Comparing
+from benchmarks.studies import credit, registry
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES
-from benchmarks.studies.errors import JobFailedError
-from benchmarks.studies.findings import Claim, find
+from benchmarks.studies.engine import study as study_module
+from benchmarks.studies.engine import tuning
+from benchmarks.studies.engine.comparing import Comparing
+from benchmarks.studies.engine.findings import Claim, find
+from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
+from benchmarks.studies.engine.pictures import curves_figure, dots_figure
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study, write_report
+from benchmarks.studies.engine.tuning import Arm, Comparison, Task
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
-from benchmarks.studies.jobs import Evaluation, Job
-from benchmarks.studies.pictures import curves_figure, dots_figure
-from benchmarks.studies.pieces import Pieces
 from benchmarks.studies.registry import ALL
-from benchmarks.studies.study import Options, Study
 from lang_envs import UNSEEN_IDS
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +41,7 @@ OPTIONS = Options(tasks=("food-preparation",))
 HEIGHTS = {"POAD": 0.5, "NTPO": 0.3, "TWOSOME": 0.7, "ARCHER": 0.2}
 
 
-def _make(job: Job) -> dict[str, Any]:
+def _make(job: TrainingJob) -> dict[str, Any]:
     height = HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100)
     score = {"discounted_return": height, "success": 1.0, "steps": 9.0, "episodes": 100}
     tests = {env_id: score for env_id in UNSEEN_IDS}
@@ -50,7 +52,7 @@ def _make(job: Job) -> dict[str, Any]:
 
 
 def _fill(
-    study: Study, pieces: Pieces, options: Options = OPTIONS, keep: Callable[[Job], bool] = lambda _: True
+    study: Study, pieces: Pieces, options: Options = OPTIONS, keep: Callable[[TrainingJob], bool] = lambda _: True
 ) -> None:
     for _ in range(3):
         fill(pieces, [job for job in study.jobs(options, pieces) if keep(job)], _make)
@@ -105,7 +107,7 @@ def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> 
 
 
 def test_a_difference_that_may_be_chance_is_called_so(pieces: Pieces, tmp_path: Path) -> None:
-    def make(job: Job) -> dict[str, Any]:
+    def make(job: TrainingJob) -> dict[str, Any]:
         return result({"POAD": 0.5, "NTPO": 0.49}.get(job.algorithm, 0.1) + (0.3 if job.seed == 1 else 0.0))
 
     for _ in range(2):
@@ -239,7 +241,7 @@ TINY = Comparing(
     "tiny",
     "a test",
     "A test",
-    lambda names: [
+    lambda options: [
         Comparison(
             "tiny",
             Task(
@@ -272,15 +274,15 @@ def test_a_run_that_fails_does_not_keep_the_report_away(tmp_path: Path, monkeypa
 def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> None:
     """The legend is one for all panels."""
     _fill(CURVES.study(), pieces, keep=lambda job: job.algorithm == "TWOSOME" or job.seed > 100)
-    panel = find(CURVES.comparisons(("food-preparation",))[0], pieces, (0, 1, 2))
+    panel = find(CURVES.comparisons(OPTIONS)[0], pieces, (0, 1, 2))
     assert list(panel.methods) == ["TWOSOME"]
     for figure in (curves_figure([panel], "one"), dots_figure([panel], "area", "area")):
         assert {line.get_color() for line in figure.axes[0].get_lines()} <= {PALETTE[2], "0.35"}
 
 
 def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arms, "RATES", (1e-3,))
-    monkeypatch.setattr(arms, "TUNING_SEEDS", (101,))
+    monkeypatch.setattr(tuning, "RATES", (1e-3,))
+    monkeypatch.setattr(study_module, "TUNING_SEEDS", (101,))
     monkeypatch.setattr(registry, "ALL", (TINY.study(),))
     command = ("tiny", "--seeds", "0", "--out", str(tmp_path))
     assert "0 runs done. Time is up" in _study(*command, "--budget", "0").stdout
@@ -299,14 +301,14 @@ def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_same_job_finds_the_same_and_records_its_episode() -> None:
     pytest.importorskip("torch")
-    from benchmarks.studies.running import run_job
+    from benchmarks.studies.engine.training import run_training
 
-    job = credit._job(credit.TASKS["key-token"], "POAD")._replace(steps=128)
-    first, again = run_job(job), run_job(job)
+    job = replace(credit._job(credit.TASKS["key-token"], "POAD"), steps=128)
+    first, again = run_training(job), run_training(job)
     untimed = [{name: value for name, value in one.items() if name != "cpu_seconds"} for one in (first, again)]
     assert untimed[0] == untimed[1]
     actions = [step["action"] for step in first["rollout"]]
-    judged = run_job(job._replace(evaluation=job.evaluation._replace(script=tuple(actions))))
+    judged = run_training(replace(job, evaluation=replace(job.evaluation, script=tuple(actions))))
     for own, seen in zip(first["rollout"], judged["rollout"], strict=True):
         assert seen["tokens"] == own["tokens"]
         assert seen["values"] == pytest.approx(own["values"], abs=1e-5)

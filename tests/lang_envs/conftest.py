@@ -8,7 +8,7 @@ from types import FrameType
 
 import gymnasium as gym
 import pytest
-from _walk import IDS
+from walk import IDS
 
 from lang_envs import ENV_ROWS
 

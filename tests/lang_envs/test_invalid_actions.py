@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import hypothesis
 import pytest
-from _walk import IDS, oracle_policy, random_policy, walk_from_reset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from walk import IDS, oracle_policy, random_policy, walk_from_reset
 
 from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction

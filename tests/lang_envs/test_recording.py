@@ -13,9 +13,9 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 import third_party  # registers ids
-from _walk import FAMILY_IDS
 from gymnasium.wrappers import RecordVideo
 from PIL import Image
+from walk import FAMILY_IDS
 
 from lang_envs import LangEnvsError
 from lang_envs.agents import oracle_agent, random_agent

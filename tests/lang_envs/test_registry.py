@@ -8,12 +8,12 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from _walk import FAMILY_IDS, IDS, oracle_policy, random_policy, same, walk_from_reset
 from gymnasium.envs.registration import EnvSpec
+from walk import FAMILY_IDS, IDS, oracle_policy, random_policy, same, walk_from_reset
 
 import lang_envs
 from lang_envs import ActionError, LangEnv, LangEnvsError
-from lang_envs.conformance import CHECKS, Check, NotApplicableError, Status, maker, run_checks
+from lang_envs.env_checker import CHECKS, Check, NotApplicableError, Status, maker, run_checks
 from lang_envs.registration import register_envs
 
 NOT_FOR_OPEN_ACTIONS = {"listed_actions", "near_misses"}

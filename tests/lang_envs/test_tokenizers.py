@@ -10,9 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from _walk import oracle_policy, walk_from_reset
 from hypothesis import given
 from hypothesis import strategies as st
+from walk import oracle_policy, walk_from_reset
 
 from lang_envs import (
     ByteTokenizer,

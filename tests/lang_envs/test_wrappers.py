@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from _walk import IDS, oracle_policy, random_policy, same, walk_from_reset
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
+from walk import IDS, oracle_policy, random_policy, same, walk_from_reset
 
 from lang_envs import ActionError, TextSpace
 from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction

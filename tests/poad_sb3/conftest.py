@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from poad_runs import Run, invoke
 from toy import randomise
 from zoo import save
 
-from poad_sb3.lm import LanguageModel
+from poad_sb3.language_model.language_model import LanguageModel
 
 torch.set_num_threads(1)
 
@@ -33,3 +35,11 @@ def zoo_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return root / name
 
     return make
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in an empty folder; expects an exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return invoke

@@ -4,25 +4,25 @@ Defects of the reference implementation (their list, by number), and the tests t
 
 | # | defect | test |
 |---|---|---|
-| 1 | action value read at padding | test_credit_levels::test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt, test_policy::test_the_value_of_a_prompt_does_not_know_its_neighbours |
-| 2 | ratio of another distribution than sampled | test_choosers::test_sampled_frequencies_are_the_probabilities, ::test_the_stored_log_probs_are_those_sampled_from, test_mixture::test_the_mean_score_of_the_sampled_distribution_is_zero |
-| 3 | free sampling: ratio of another distribution | test_choosers::test_free_frequencies_are_those_of_the_whole_vocabulary, ::test_free_log_probs_are_those_sampled_from |
-| 4 | an advantage of 0 is dropped; all 0 is NaN | test_equal_advantages_move_nothing, test_update::test_the_policy_gradient_is_that_of_each_sample_by_itself[True] |
-| 5 | stale advantages of longer actions | test_update::test_nothing_of_an_earlier_rollout_is_left |
-| 6 | advantages normalised for each chunk | test_credit_levels::test_the_policy_gradient_is_that_of_brute_force, test_update::test_single_actions_as_minibatches |
-| 7 | KL bound skips one minibatch, NaN passes | test_update::test_one_minibatch_beyond_the_bound_ends_all_later_ones_too, ::test_a_kl_that_is_no_number_ends_the_update_before_any_step_of_the_policy |
+| 1 | action value read at padding | test_estimators::test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt, test_policies::test_the_value_of_a_prompt_does_not_know_its_neighbours |
+| 2 | ratio of another distribution than sampled | test_distributions::test_sampled_frequencies_are_the_probabilities, ::test_the_stored_log_probs_are_those_sampled_from, test_candidate_distribution::test_the_mean_score_of_the_sampled_distribution_is_zero |
+| 3 | free sampling: ratio of another distribution | test_distributions::test_free_frequencies_are_those_of_the_whole_vocabulary, ::test_free_log_probs_are_those_sampled_from |
+| 4 | an advantage of 0 is dropped; all 0 is NaN | test_equal_advantages_move_nothing, test_ppo_update::test_the_policy_gradient_is_that_of_each_sample_by_itself[True] |
+| 5 | stale advantages of longer actions | test_ppo_update::test_nothing_of_an_earlier_rollout_is_left |
+| 6 | advantages normalised for each chunk | test_estimators::test_the_policy_gradient_is_that_of_brute_force, test_ppo_update::test_single_actions_as_minibatches |
+| 7 | KL bound skips one minibatch, NaN passes | test_ppo_update::test_one_minibatch_beyond_the_bound_ends_all_later_ones_too, ::test_a_kl_that_is_no_number_ends_the_update_before_any_step_of_the_policy |
 | 8 | half-precision adapter and Adam state | test_training_is_in_single_precision_whatever_the_base_is_stored_in |
-| 9 | lengths of actions tokenised alone, left padding | test_lm::test_a_model_from_a_folder, ::test_neighbours_and_padding_change_nothing, test_a_token_with_id_zero_is_a_token_and_no_padding |
-| 10 | token 0 taken for padding | test_a_token_with_id_zero_is_a_token_and_no_padding, test_mixture::test_one_token_actions_and_a_word_with_id_zero |
-| 11 | actions joined and split at commas; empty action | test_choosers::test_actions_are_texts_and_not_parts_of_a_list, test_mixture::test_one_token_actions_and_a_word_with_id_zero |
-| 12 | time limit taken for the end of the task | test_credit_levels::test_credit_of_whole_actions_is_that_of_sb3[True], ::test_token_credit_of_a_rollout_is_the_literal_sum, test_update::test_a_time_limit_bootstraps_from_the_observation_it_cut_off |
-| 13 | lambda decays at every token | test_the_defaults_of_the_credit_are_those_of_the_methods, test_credit::test_bad_leaves_the_action_level_problem_unchanged |
-| 14 | end token of one tokenizer | test_choosers::test_free_log_probs_are_those_sampled_from, test_mixture::test_one_token_actions_and_a_word_with_id_zero |
-| 15 | wrong weights where chunks are uneven | test_credit_levels::test_the_policy_gradient_is_that_of_brute_force, test_update::test_many_chunks_give_the_gradient_of_one, ::test_minibatches_hold_every_action_once_with_its_own_tokens |
+| 9 | lengths of actions tokenised alone, left padding | test_language_model::test_a_model_from_a_folder, ::test_neighbours_and_padding_change_nothing, test_a_token_with_id_zero_is_a_token_and_no_padding |
+| 10 | token 0 taken for padding | test_a_token_with_id_zero_is_a_token_and_no_padding, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
+| 11 | actions joined and split at commas; empty action | test_distributions::test_actions_are_texts_and_not_parts_of_a_list, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
+| 12 | time limit taken for the end of the task | test_estimators::test_credit_of_whole_actions_is_that_of_sb3[True], ::test_token_credit_of_a_rollout_is_the_literal_sum, test_ppo_update::test_a_time_limit_bootstraps_from_the_observation_it_cut_off |
+| 13 | lambda decays at every token | test_the_defaults_of_the_credit_are_those_of_the_methods, test_advantages::test_bad_leaves_the_action_level_problem_unchanged |
+| 14 | end token of one tokenizer | test_distributions::test_free_log_probs_are_those_sampled_from, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
+| 15 | wrong weights where chunks are uneven | test_estimators::test_the_policy_gradient_is_that_of_brute_force, test_ppo_update::test_many_chunks_give_the_gradient_of_one, ::test_minibatches_hold_every_action_once_with_its_own_tokens |
 | 16 | Huber loss without negative errors | none: there is no Huber loss; test_losses::test_value_loss_takes_the_larger_of_two_squares, in both signs |
 | 17 | saving merges the adapter away, critic not saved | test_a_save_in_mid_rollout_resumes_exactly, test_saving_changes_nothing |
 | 18 | at most one finished episode logged a step | test_every_episode_that_ends_is_logged |
-| 19 | an action without tokens is an error | test_actions_of_the_end_token_alone_are_learned_from, test_mixture::test_one_token_actions_and_a_word_with_id_zero |
+| 19 | an action without tokens is an error | test_actions_of_the_end_token_alone_are_learned_from, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
 | 20 | arguments that do nothing; optimizers share weights | test_every_argument_does_something, test_two_optimizers_share_no_weight |
 """  # noqa: E501 - a table
 
@@ -74,8 +74,8 @@ from toy import (
 import poad_sb3
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy
-from poad_sb3.on_policy import LLMOnPolicyAlgorithm
-from poad_sb3.paths import TokenPath
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.distributions.base import TokenPath
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
 
@@ -91,8 +91,8 @@ TOKEN_CREDIT = ["POAD", "POAD, candidates", "NTPO, candidates, token", "ARCHER, 
 def test_the_defaults_of_the_credit_are_those_of_the_methods() -> None:
     expected = {
         "POAD": (1.0, 1.0, "token", "state", "trie", "word"),
-        "NTPO": (0.95, 1.0, "token", "state", "trie", "word"),
-        "ARCHER": (0.95, 1.0, "token", "action", "trie", "word"),
+        "NTPO": (None, 1.0, "token", "state", "trie", "word"),
+        "ARCHER": (None, 1.0, "token", "action", "trie", "word"),
         "TWOSOME": (1.0, 1.0, "action", "state", "candidates", "word"),
         "GLAM": (1.0, 1.0, "action", "state", "candidates", "sum"),
     }
@@ -106,8 +106,8 @@ def test_the_defaults_of_the_credit_are_those_of_the_methods() -> None:
 
 @pytest.mark.parametrize("name", ["NTPO", "ARCHER"])
 def test_the_discount_inside_an_action_follows_that_between_actions(name: str) -> None:
-    assert make_method(name, gamma=0.8).gamma_token == 0.8
-    assert make_method(name, gamma=0.8, gamma_token=0.5).gamma_token == 0.5
+    assert make_method(name, gamma=0.8).estimator.gamma_token == 0.8
+    assert make_method(name, gamma=0.8, gamma_token=0.5).estimator.gamma_token == 0.5
 
 
 def test_no_code_compares_names_of_algorithms() -> None:
@@ -116,9 +116,11 @@ def test_no_code_compares_names_of_algorithms() -> None:
     words = classes | {name.lower() for name in classes}
     asked, folder = [], Path(inspect.getfile(poad_sb3)).parent
     # These are handed names by a user or a file; they make algorithms and are no part of one. BADQ is no such method.
-    elsewhere = {"presets.py", "arguments.py", "runs.py", "persistence.py", "cli", "badq"}
-    files = [path for path in sorted(folder.rglob("*.py")) if path.relative_to(folder).parts[0] not in elsewhere]
-    assert {"on_policy.py", "update.py", "buffers.py", "ntpo.py", "twosome.py"} <= {path.name for path in files}
+    elsewhere = {"presets.py", "cli", "badq", "runs", "common/hyperparameters.py", "common/base_class.py"}
+    names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
+    files = [path for name, path in names.items() if not {name, name.partition("/")[0]} & elsewhere]
+    kept = {"on_policy_algorithm.py", "ppo_update.py", "buffers.py", "ntpo.py", "twosome.py"}
+    assert kept <= {path.name for path in files}
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             is_question = isinstance(node, ast.Compare | ast.match_case | ast.Subscript)
@@ -394,7 +396,7 @@ def test_the_same_arguments_give_the_same_weights(usual: dict[str, dict[str, byt
 
 
 def test_no_argument_is_left_out_of_that() -> None:
-    assert set(inspect.signature(LLMOnPolicyAlgorithm.__init__).parameters) - PLUMBING == set(OTHER_VALUES)
+    assert set(inspect.signature(LLMOnPolicyAlgorithm).parameters) - PLUMBING == set(OTHER_VALUES)
 
 
 # ------------------------------------------------------------------ saving, loading, resuming
@@ -439,7 +441,7 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> Non
         assert getattr(resumed, argument) == getattr(straight, argument), argument
     for word in ("credit_level", "bootstrap", "action_sampling", "candidate_normalization"):
         assert str(getattr(resumed, word)) == str(getattr(straight, word))
-    assert type(resumed.policy.chooser) is type(straight.policy.chooser)
+    assert type(resumed.policy.distribution) is type(straight.policy.distribution)
     resumed.learn(8, reset_num_timesteps=False)
     assert everything(resumed) == everything(straight)
 
@@ -466,7 +468,7 @@ def test_a_policy_saved_alone_acts_as_before(tmp_path: Path, name: str) -> None:
     observation = {"text": "The lamp is red.", "admissible_actions": '["wait", "press it", "wait here"]'}
     first, second = (one.predict(observation, deterministic=True)[0] for one in (policy, again))
     np.testing.assert_array_equal(first, second)
-    assert type(again.chooser) is type(policy.chooser)
+    assert type(again.distribution) is type(policy.distribution)
     if "free" not in name:
         assert again.action_probabilities(observation) == policy.action_probabilities(observation)
 
@@ -489,7 +491,7 @@ def test_the_discount_inside_follows_a_discount_replaced_at_load(tmp_path: Path,
     """It was never given, so it is what it would be at construction: `gamma`."""
     make_method(kind.__name__).save(tmp_path / "model.zip")
     loaded = kind.load(tmp_path / "model.zip", gamma=0.5)
-    assert loaded.gamma_token == 0.5
+    assert loaded.estimator.gamma_token == 0.5
 
 
 @pytest.mark.parametrize(

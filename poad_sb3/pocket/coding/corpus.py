@@ -12,14 +12,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from lang_envs.datascicoding import prompts
-from lang_envs.datascicoding.coder import pick
-from lang_envs.datascicoding.datasets import Dataset
-from lang_envs.datascicoding.env import BANNED
-from lang_envs.datascicoding.evaluation import Evaluation, Evaluator, Status
-from lang_envs.datascicoding.prompts import Remark
-from lang_envs.datascicoding.sandbox.client import Answer, End, Limits, Sandbox
-from lang_envs.datascicoding.sandbox.worker import Task, run_task
+from lang_envs.datasets import Dataset
+from lang_envs.envs.datascicoding import describe as prompts
+from lang_envs.envs.datascicoding.coder import pick
+from lang_envs.envs.datascicoding.describe import Remark
+from lang_envs.envs.datascicoding.env import BANNED
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
+from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.worker import Task, run_task
 from poad_sb3.pocket.coding.grammar import random_code
 from poad_sb3.pocket.coding.mistakes import spoilt
 from poad_sb3.pocket.coding.tables import invented_table, known_tables

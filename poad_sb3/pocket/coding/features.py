@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lang_envs.datascicoding.coder import pick
+from lang_envs.envs.datascicoding.coder import pick
 
 __all__ = ["columns", "elementwise", "new_columns"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lang_envs.datascicoding.coder import Part, call, pick
+from lang_envs.envs.datascicoding.coder import Part, call, pick
 from poad_sb3.pocket.coding import features
 from poad_sb3.pocket.coding.parts import (
     ALL_MODELS,

@@ -1,4 +1,4 @@
-"""What goes wrong in bodies of the grammar, beyond the mistakes of `lang_envs.datascicoding.coder`."""
+"""What goes wrong in bodies of the grammar, beyond the mistakes of `lang_envs.envs.datascicoding.coder`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from lang_envs.datascicoding.coder import MISTAKES, Spoiled, spoil
+from lang_envs.envs.datascicoding.coder import MISTAKES, Spoiled, spoil
 
 __all__ = ["ALL_MISTAKES", "spoilt"]
 

@@ -1,4 +1,4 @@
-"""The classes of scikit-learn that the grammar knows beyond those of `lang_envs.datascicoding.coder`, as data.
+"""The classes of scikit-learn that the grammar knows beyond those of `lang_envs.envs.datascicoding.coder`, as data.
 
 Every choice of arguments runs on every table with at least four features, and is quick: what that leaves out (defaults
 that are slow, counts above a small table's) is left out here. None of it was chosen by how well it scores.
@@ -6,7 +6,7 @@ that are slow, counts above a small table's) is left out here. None of it was ch
 
 from __future__ import annotations
 
-from lang_envs.datascicoding.coder import DEPTH, MODELS, REDUCERS, SCALERS, SEED, STRENGTHS, Part
+from lang_envs.envs.datascicoding.coder import DEPTH, MODELS, REDUCERS, SCALERS, SEED, STRENGTHS, Part
 
 __all__ = [
            "ALL_MODELS",

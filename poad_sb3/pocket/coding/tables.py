@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lang_envs.datascicoding.coder import pick
-from lang_envs.datascicoding.datasets import DATASETS, Dataset
+from lang_envs.datasets import DATASETS, Dataset
+from lang_envs.envs.datascicoding.coder import pick
 
 __all__ = ["invented_table", "known_tables"]
 

@@ -12,7 +12,7 @@ from _playing import Played, play
 
 from benchmarks.agents import Agent, AgentError, make_agent
 from benchmarks.agents.caafe import CLASSIFIERS, body, features_of
-from lang_envs.datascicoding.extraction import CodeSyntaxError
+from lang_envs.sandbox.extraction import CodeSyntaxError
 
 BALANCE = "DataSciCoding-balance-scale-v0"
 TORQUE = """\

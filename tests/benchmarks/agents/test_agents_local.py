@@ -10,7 +10,7 @@ import pytest
 from _playing import play, texts
 
 from benchmarks.agents import AgentError, make_agent
-from lang_envs.datascicoding.coder import RandomCoder
+from lang_envs.envs.datascicoding.coder import RandomCoder
 
 FOOD, SALAD = "VirtualHome-FoodPreparation-v0", "Overcooked-TomatoSalad-v0"
 CODING = "DataSciCoding-iris-v0"

@@ -63,5 +63,5 @@ def _settings(spec: str) -> set[str]:
     name, _, inner = spec.partition(":")
     parameters = inspect.signature(registry._factory(KINDS[name])).parameters.values()
     own = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
-    wraps = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    wraps = KINDS[name].argument == "SPEC"
     return own | (_settings(inner) if wraps and inner else set())

@@ -1,0 +1,14 @@
+"""Addresses without what must not be published: results hold settings and commands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_ACCOUNT = re.compile(r"(?<=://)[^/\s'\"]*@")
+_QUERY = re.compile(r"(://[^?#\s'\"]*)[?#][^\s'\"]*")
+
+
+def without_secrets(value: Any) -> Any:
+    """A text whose addresses (`http://...`) have no user, password, query or fragment; anything else as it is."""
+    return _QUERY.sub(r"\1", _ACCOUNT.sub("", value)) if isinstance(value, str) else value

@@ -1,0 +1,215 @@
+"""The commands. Typer reads arguments, defaults and help from their signatures and docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.measurements import MEASUREMENTS
+from benchmarks.runner.errors import BenchmarkError, FailedError
+from benchmarks.runner.lines import file_name
+from benchmarks.runner.plan import Plan
+from benchmarks.runner.players import Workers
+from benchmarks.studies.app import run_study, study_names
+from lang_envs.cli.common import console, require_parts, resolve
+from lang_envs.errors import LangEnvsError
+from poad_sb3.errors import PoadError
+
+REFUSED, STOPPED = 1, 3
+"""Exit codes, as of `poad`: nothing was done; an agent or a job failed, and what was done before is kept."""
+_ASKS = "human"  # who needs the terminal to itself
+
+app = typer.Typer(
+    name="python -m benchmarks",
+    help="Measure agents on tasks, run studies, and report what was measured.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def fail(message: str, code: int = REFUSED) -> NoReturn:
+    """One line on stderr, and the end."""
+    typer.echo(f"benchmarks: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    try:
+        yield
+    except FailedError as error:
+        if error.trace:
+            typer.echo(error.trace, err=True)
+        fail(str(error), STOPPED)
+    except (BenchmarkError, LangEnvsError, PoadError, OSError) as error:
+        fail(str(error))
+
+
+def _say(line: object) -> None:
+    console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.callback(invoke_without_command=True)
+def overview(context: typer.Context) -> None:
+    """Measure agents on tasks, run studies, and report what was measured."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        _list("The paper's experiments, each by python -m benchmarks study NAME", study_names())
+        _list_measurements()
+
+
+def _list_measurements() -> None:
+    rows = {name: row.help for name, row in MEASUREMENTS.items()}
+    _list("Measurements of this library, each by python -m benchmarks measure NAME (--help for its options)", rows)
+
+
+def _list(title: str, names: dict[str, str]) -> None:
+    table = Table("name", "what it measures", box=None, title=title, title_justify="left")
+    for name, about in names.items():
+        table.add_row(Text(name, style="cyan"), Text(about))
+    console().print(table)
+
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results files of `run`.")]
+
+
+@app.command()
+@_one_line_errors()
+def run(
+    agent: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC", help="Who plays: random, oracle, checkpoint:PATH, module:function ...; {seed} is the seed."
+        ),
+    ],
+    env: Annotated[list[str], typer.Option(metavar="ID", help="A task: an id, or module:Id-v0; repeatable.")],
+    agent_set: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of the agent; repeatable.")
+    ] = None,
+    env_set: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of gym.make; repeatable.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes of every seed on every task.")] = 100,
+    seeds: Annotated[int, typer.Option(help="Seeds; intervals are taken over them.")] = 5,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Episodes that are played at a time.")] = 1,
+    where: Annotated[
+        Workers, typer.Option("--in", help="Where: processes to compute, threads to wait for a server.")
+    ] = Workers.PROCESSES,
+    steps: Annotated[bool, typer.Option("--steps", help="Record every step too, in NAME.steps.jsonl.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Results file; runs/benchmarks/AGENT.TASK.jsonl by default.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Name of the agent in tables, instead of its own.")] = None,
+    leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
+) -> None:
+    """Play episodes into a file; the same command goes on where it was stopped."""
+    from benchmarks.reports.report import overview_table
+    from benchmarks.runner.results import load
+    from benchmarks.runner.session import measure
+
+    settings = _settings("--env-set", env_set or ())
+    plan = Plan(
+        agent=agent,
+        envs=tuple(env),
+        episodes=episodes,
+        seeds=seeds,
+        first_seed=first_seed,
+        agent_settings=_settings("--agent-set", agent_set or ()),
+        env_settings=settings,
+        steps=steps,
+        label=label,
+    )
+    if leaderboard and settings:
+        fail("Expected tasks as registered for the leaderboard; got --env-set. Fix: leave one of the two out.")
+    for env_id in env:
+        require_parts(resolve(env_id), settings)
+    name = f"{label or agent}.{env[0]}" if len(env) == 1 else label or agent
+    path = out or Path("runs/benchmarks") / f"{file_name(name)}.jsonl"
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(), transient=True, disable=agent == _ASKS) as progress:
+        task = progress.add_task(label or agent, total=None)
+
+        def watch(found: int, total: int) -> None:
+            progress.update(task, completed=found, total=total)
+
+        done = measure(plan, path, n_workers=workers, workers=where, watch=watch)
+    console().print(overview_table(load([path]), console().width))
+    _say(f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there.")
+    if leaderboard:
+        submit([path])
+
+
+@app.command()
+@_one_line_errors()
+def report(
+    files: Files,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder; that of the first file's name by default.")
+    ] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option(metavar="ENV/SEED/EPISODE", help="Whose token credit is drawn; the first success by default."),
+    ] = None,
+) -> None:
+    """Write tables (Markdown) and pictures (PNG, HTML) of results files."""
+    from benchmarks.reports.report import overview_table, write_report
+    from benchmarks.runner.results import load
+
+    written = write_report(files, out or files[0].with_suffix(""), rollout)
+    console().print(overview_table(load(files), console().width))
+    for path in written:
+        _say(f"  {path}")
+
+
+@app.command()
+@_one_line_errors()
+def submit(
+    files: Files,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace these tasks; an agent of this name with other settings, whole.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the leaderboard; the committed one by default.")
+    ] = None,
+) -> None:
+    """Add the results of agents to the leaderboard, which the site's page is made from."""
+    from benchmarks.reports.leaderboard import add
+    from benchmarks.runner.results import load
+
+    for path in add(load(files), replace=replace, folder=into):
+        _say(f"On the leaderboard: {path}")
+
+
+app.command("study")(_one_line_errors()(run_study))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+@_one_line_errors()
+def measure(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME [OPTIONS]")] = "") -> None:
+    """Measure speed, memory, reference scores and others; without a name, list them."""
+    if not name or name == "--help":
+        _list_measurements()
+        return
+    if name not in MEASUREMENTS:
+        fail(f"Expected a measurement; got {name!r}. Fix: one of {', '.join(MEASUREMENTS)}.")
+    module, _, function = MEASUREMENTS[name].function.partition(":")
+    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    command.command()(getattr(import_module(f"benchmarks.{module}"), function))
+    command(context.args, prog_name=f"python -m benchmarks measure {name}")
+
+
+def _settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
+    from poad_sb3.cli.common import parse_settings
+
+    return parse_settings(option, pairs, fail)

@@ -1,0 +1,73 @@
+"""Scores of the oracle and of random code on DataSciCoding.
+
+Where any text is an action there is no list to go through, so nothing is exact but the oracle, whose code is paid the
+same every time. The random coder is sampled: means and 95% intervals over seeded episodes. Prints a table and writes
+datasci_scores.json. Ids whose table has to be fetched, or is the user's, are not among them; where its table is here,
+`--id` scores such an id too. Those of generated tables are made by `datasci_generated`. Use one thread:
+`OMP_NUM_THREADS=1`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.reports.tables import show_records
+from benchmarks.runner.episodes import Result
+from benchmarks.runner.evaluation import play, summarize
+from benchmarks.runner.files import write_result
+from lang_envs import ENV_ROWS
+from lang_envs.agents import oracle_agent
+from lang_envs.datasets.generated import NAME
+from lang_envs.envs.datascicoding.coder import RandomCoder
+from lang_envs.sandbox.rendezvous import library_versions
+
+CODING_IDS = tuple(
+    row.id
+    for row in ENV_ROWS
+    if row.id.startswith("DataSciCoding-") and not row.trial and row.kwargs["dataset"] != NAME
+)
+"""The ids of one table that needs no data: they can be scored anywhere."""
+
+
+def scores_of(env_id: str, n_episodes: int) -> dict[str, dict[str, Any]]:
+    """Two episodes of the oracle, which have to be equal, and many of the random coder.
+
+    Args:
+        env_id: An id of DataSciCoding.
+        n_episodes: Of the random coder; its seed and those of the episodes are fixed.
+
+    Raises:
+        RuntimeError: If the oracle's code is not paid the same twice.
+    """
+    expert = play(env_id, oracle_agent(), 2)
+    if expert[0] != expert[1]:
+        raise RuntimeError(f"Expected the same code to be paid the same; got {expert} on {env_id}.")
+    coded = play(env_id, RandomCoder(seed=0), n_episodes)
+    return {"oracle": summary(expert, sampled=False), "random_coder": summary(coded, sampled=True)}
+
+
+def summary(episodes: list[Result], *, sampled: bool) -> dict[str, Any]:
+    """Means, and the mean score of the code that ran: a return without the failures before it, at -1 each."""
+    scores = [one.discounted_return + one.n_actions - 1 for one in episodes if one.success]
+    return {"sampled": sampled, **summarize(episodes)._asdict(), "mean_score": sum(scores) / max(len(scores), 1)}
+
+
+def datasci_scores(
+    episodes: Annotated[int, typer.Option(help="Of the random coder, on each id.")] = 200,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="Only these, of any table that is here; printed and not written."),
+    ] = None,
+) -> None:
+    """Score the oracle and random code on DataSciCoding."""
+    started = time.perf_counter()
+    found = {env_id: scores_of(env_id, episodes) for env_id in ids or CODING_IDS}
+    rows = {f"{env_id}, {name}": one for env_id, both in found.items() for name, one in both.items()}
+    columns = ("n_episodes", "success_rate", "mean_return", "return_interval", "mean_actions", "mean_score")
+    show_records("id, agent", rows, columns)
+    if not ids:
+        seconds = round(time.perf_counter() - started, 1)
+        write_result("datasci_scores", {"libraries": library_versions(), "seconds": seconds, "scores": found})

@@ -1,0 +1,79 @@
+"""POAD on KeyToken with other discounts inside actions: what training makes of the gap.
+
+The gap is that of `theory`.
+
+Actions of 2 words up to a greatest length, of different lengths, so that discounting inside them changes which is
+best. Everything but `gamma_token` is the default. Writes keytoken.json and .png. The share of orders carried
+out right is that of sampled episodes after training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Annotated, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+import typer
+from matplotlib.figure import Figure
+
+from benchmarks.reports.plots import style
+from benchmarks.runner.evaluation import model_agent, play
+from benchmarks.runner.files import write_picture, write_result
+from benchmarks.runner.machine import RESULTS
+from poad_sb3 import POAD
+
+ENV_ID = "KeyToken-v0"
+GAMMA_TOKENS = (1.0, 0.95, 0.9, 0.8, 0.5)
+LENGTHS = (2, 8, 32, 64)
+STEPS, EPISODES = 2_048, 60
+
+
+def _train(n_tokens: int, gamma_token: float, seed: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    kwargs = {"n_tokens": n_tokens, "key_position": 0, "variable_lengths": n_tokens > 2}
+    model = POAD("LLMPolicy", gym.make(ENV_ID, **kwargs), gamma_token=gamma_token, seed=seed).learn(STEPS)
+    played = play(ENV_ID, model_agent(model), EPISODES, seed=10_000, env_kwargs=kwargs)
+    mean_return = round(float(np.mean([one.episode_return for one in played])), 4)
+    return {"n_tokens": n_tokens, "gamma_token": gamma_token, "seed": seed, "mean_return": mean_return}
+
+
+@style()
+def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Share of orders carried out right, by length and `gamma_token`."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for gamma_token in GAMMA_TOKENS:
+        own = [one for one in rows if one["gamma_token"] == gamma_token]
+        means = [np.mean([one["mean_return"] for one in own if one["n_tokens"] == n]) for n in LENGTHS]
+        axes.plot(LENGTHS, means, marker="o", markersize=4, label=f"gamma_token = {gamma_token:g}")
+    axes.axhline(0.2, color="0.35", linestyle=":", linewidth=1.2, label="uniform")
+    axes.set(
+        xlabel="greatest number of words of an action",
+        ylabel="share of orders carried out right",
+        title=f"POAD after {STEPS:,} steps of {ENV_ID}, {len({one['seed'] for one in rows})} seed(s)",
+        xscale="log",
+        ylim=(0, 1.02),
+    )
+    axes.set_xticks(LENGTHS, [str(n) for n in LENGTHS])
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    return figure
+
+
+def keytoken(
+    seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1",
+    workers: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 1,
+) -> None:
+    """Train POAD on KeyToken with discounts inside actions."""
+    cells = [(n, gamma, int(seed)) for seed in seeds.split(",") for n in LENGTHS for gamma in GAMMA_TOKENS]
+    rows = []
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for row in pool.map(_train, *zip(*cells, strict=True)):
+            rows.append(row)
+            print(row)
+    write_result("keytoken", {"env": ENV_ID, "steps": STEPS, "episodes": EPISODES, "cells": rows})
+    write_picture(RESULTS / "keytoken.png", draw(rows))

@@ -1,0 +1,180 @@
+"""Estimates of memory against the bytes that trainings really hold.
+
+Random Llama models in several shapes run one training pass of merged rows on the CPU, in a process each. Beside the
+estimate of `poad_sb3.memory.estimate.activation_bytes` stands the peak: the most bytes that tensors made in the pass
+held at any moment, counted exactly.
+
+The cost of the head is measured likewise, on the pocket model: few rows, whose logits are kept; and many, which go
+through it in slices. Writes memory.json.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks.performance.processes import in_new_process
+from benchmarks.reports.tables import show_table
+from benchmarks.runner.files import write_result
+from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing
+from poad_sb3.language_model.lora import adapt
+from poad_sb3.memory.estimate import ModelSize, Workload, activation_bytes, logit_bytes
+from poad_sb3.settings import ModelSettings
+
+SHAPES = {
+    "512 x 8": (512, 1376, 8, 8),
+    "1024 x 8": (1024, 2816, 16, 16),
+    "1024 x 8, 4 kv heads": (1024, 2816, 16, 4),
+}
+"""Width, width of the MLP, heads, heads of keys; of 8 layers."""
+ALL_MATRICES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+WORKLOAD = Workload(row_tokens=256)
+WAYS: dict[str, dict[str, Any]] = {
+    "LoRA q, v": {},
+    "LoRA q, v, bfloat16": {"dtype": "bfloat16"},
+    "LoRA all, bfloat16": {"dtype": "bfloat16", "lora": {"target_modules": ALL_MATRICES}},
+    "full": {"lora": None},
+}
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages that operations make, while they live.
+
+    Attributes:
+        now: Bytes alive.
+        peak: The most there were.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and count what it made."""
+        result = func(*args, **(kwargs or {}))
+        given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
+        for one in tree_leaves(result):
+            if isinstance(one, Tensor) and one.untyped_storage()._cdata not in given | self._sizes.keys():
+                storage = one.untyped_storage()
+                self._sizes[storage._cdata] = storage.nbytes()
+                self.now += storage.nbytes()
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self._drop, storage._cdata)
+        return result
+
+    def _drop(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+
+# ---------------------------------------------------------------------- a training pass
+
+
+def config_of(shape: str) -> LlamaConfig:
+    """The config of one of `SHAPES`."""
+    hidden, intermediate, heads, kv_heads = SHAPES[shape]
+    return LlamaConfig(
+        hidden_size=hidden, num_hidden_layers=8, intermediate_size=intermediate, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, vocab_size=1000,
+    )  # fmt: skip
+
+
+def training_pass(base: Any, settings: ModelSettings) -> Callable[..., Tensor]:
+    """Prepare a model for training.
+
+    Returns:
+        A function that makes the forward pass of a full chunk, rows that were merged into one, or of a few tokens.
+    """
+    model = adapt(base.to(getattr(torch, settings.dtype)), settings.lora)
+    if settings.gradient_checkpointing:
+        enable_checkpointing(base)
+        model.train()
+    else:
+        model.eval()
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # counted as trained, not as an activation
+            parameter.grad = torch.zeros_like(parameter)
+    tokens = torch.randint(base.config.vocab_size, (1, settings.max_tokens_per_forward))
+
+    def forward(few: int | None = None) -> Tensor:
+        ids = tokens if few is None else tokens[:1, :few]
+        length = ids.shape[1]
+        seen = torch.ones(len(ids), 1, length, length, dtype=torch.bool).tril_()
+        mask = torch.zeros(seen.shape, dtype=base.dtype).masked_fill_(~seen, torch.finfo(base.dtype).min)
+        hidden: Tensor = base.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        return hidden[:, -(length // 8) :].float().sum()
+
+    return forward
+
+
+def measure(forward: Callable[[], Tensor]) -> int:
+    """Bytes of one training pass at the peak, besides the parameters."""
+    forward()  # makes what is made once for all passes
+    with LiveBytes() as live:
+        forward().backward()
+    return live.peak
+
+
+def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
+    """Bytes that asking the head of the pocket model takes at its peak, forth and back; and what is estimated."""
+    from poad_sb3.language_model.language_model import LanguageModel
+    from poad_sb3.language_model.lm_head import Picks
+
+    lm = LanguageModel()
+    hidden = torch.randn(n_rows, lm.hidden_size, requires_grad=True)
+    children = [(1, 2, 3)] * n_rows
+    choice, temperatures = Picks(torch.arange(n_rows) % 7, [1] * n_rows), torch.ones(n_rows)
+
+    def loss() -> Tensor:  # as in poad_sb3.distributions.base
+        if action_sampling == "trie":
+            return lm.child_logits(hidden, children).sum()
+        if action_sampling == "candidates":
+            return lm.child_log_probs(hidden, children).sum()
+        known = lm.statistics(hidden, choice, temperatures)
+        return known.log_probs.sum() + known.entropies.sum()
+
+    with LiveBytes() as live:
+        loss().backward()
+    workload = Workload(row_tokens=n_rows, action_share=1.0, children=3.0 if action_sampling == "trie" else 0.0)
+    settings = ModelSettings(max_tokens_per_forward=n_rows)
+    return live.peak, logit_bytes(ModelSize.of(lm.base.config), settings, workload)
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def _one(shape: str, settings: ModelSettings) -> int:
+    torch.set_num_threads(1)
+    forward = training_pass(LlamaForCausalLM(config_of(shape)), settings)
+    forward(8).backward()
+    return measure(forward)
+
+
+def memory() -> None:
+    """Compare estimates of the memory of training passes with the bytes that they hold."""
+    cases, logits = [], {}
+    for shape, (name, changes), checkpointing in itertools.product(SHAPES, WAYS.items(), (False, True)):
+        settings = ModelSettings(gradient_checkpointing=checkpointing, **changes)
+        case = {"model": shape, "trained": name, "gradient_checkpointing": checkpointing}
+        estimated = activation_bytes(ModelSize.of(config_of(shape), settings), settings, WORKLOAD)
+        cases.append(case | _figures(estimated, in_new_process(_one, shape, settings)))
+    for sampling, n_rows in itertools.product(("trie", "candidates", "free"), (512, 8192, 32_768)):
+        peak, estimated = measure_logits(sampling, n_rows)
+        logits[f"{sampling}, {n_rows} rows"] = _figures(estimated, peak)
+    show_table(list(cases[0]), (case.values() for case in cases), width=140)
+    show_table(("head", "estimate", "peak", "estimate / peak"), ((name, *one.values()) for name, one in logits.items()))
+    write_result("memory", {"tokens": 1024, "row_tokens": WORKLOAD.row_tokens, "cases": cases, "head": logits})
+
+
+def _figures(estimated: int, peak: int) -> dict[str, float]:
+    return {"estimate": estimated, "peak": peak, "estimate_over_peak": round(estimated / peak, 3)}

@@ -1,0 +1,203 @@
+"""The library's own training on `synthetic`, of which rollout and update can be run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from benchmarks.performance.synthetic import SyntheticTask, TaskSizes, make_model
+from benchmarks.references.baseline_loop import Distribution, Sample, Workload
+from poad_sb3 import POAD, TWOSOME
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.distributions import free
+
+
+class Setting(NamedTuple):
+    """A workload, for our algorithm and for the loops.
+
+    Attributes:
+        algorithm: Ours.
+        arguments: Of its constructor.
+        sizes: Of the task.
+        workload: For the loops.
+        n_steps: Of a rollout, in each environment.
+        batch_size: Samples of a minibatch.
+        n_epochs: Of policy and critic.
+        timed_samples: Samples of a minibatch that the reference is timed on: its time is linear in them here.
+        n_envs: Environments.
+    """
+
+    algorithm: type[LLMOnPolicyAlgorithm]
+    arguments: dict[str, Any]
+    sizes: TaskSizes
+    workload: Workload
+    n_steps: int = 16
+    batch_size: int = 64
+    n_epochs: int = 5
+    timed_samples: int = 64
+    n_envs: int = 4
+
+
+_CODE = TaskSizes(candidates=None, action=(72, 128))
+SETTINGS = {
+    "poad": Setting(POAD, {}, TaskSizes(), Workload(Distribution.TRIE)),
+    "poad-published": Setting(
+        POAD,
+        {"action_sampling": "candidates", "paper_mode": True},
+        TaskSizes(),
+        Workload(Distribution.VOCABULARY),
+    ),
+    "twosome": Setting(
+        TWOSOME, {}, TaskSizes(), Workload(Distribution.CANDIDATES, samples_at_once=8), timed_samples=16
+    ),
+    "code": Setting(
+        POAD,
+        {"action_sampling": "free", "max_new_tokens": 128},
+        _CODE,
+        Workload(Distribution.VOCABULARY, generates=True),
+        n_steps=8,
+        batch_size=8,
+        n_epochs=1,
+        timed_samples=8,
+    ),
+}
+SETTINGS["code-16"] = SETTINGS["code"]._replace(n_envs=16, n_steps=2)
+
+
+class Options(NamedTuple):
+    """Sizes of a run; see `throughput`."""
+
+    vocabulary: int
+    model_size: str = "6m"
+    dtype: str = "float32"
+    device: str = "cpu"
+    seed: int = 0
+
+
+class PositionCounter:
+    """Token positions that enter a model, padding included.
+
+    Args:
+        base: A transformers model.
+    """
+
+    def __init__(self, base: Any) -> None:
+        self.forward = self.backward = 0
+        base.get_input_embeddings().register_forward_pre_hook(self._count)
+
+    def _count(self, module: object, args: tuple[torch.Tensor, ...]) -> None:
+        n = args[0].numel()
+        self.forward += n
+        self.backward += n * torch.is_grad_enabled()
+
+    def take(self) -> tuple[int, int]:
+        """Positions counted since the last call, forward and backward."""
+        counted, self.forward, self.backward = (self.forward, self.backward), 0, 0
+        return counted
+
+
+class OurLoop:
+    """The library's own training, of which rollout and update can be run alone.
+
+    Args:
+        setting: The workload.
+        options: Of the run.
+        n_envs: Environments, if not those of the setting.
+        changes: Arguments of the algorithm, over those of the setting.
+    """
+
+    def __init__(self, setting: Setting, options: Options, n_envs: int | None = None, **changes: Any) -> None:
+        make = partial(make_model, options.model_size, options.vocabulary, options.dtype, options.device)
+        sizes = {"n_steps": setting.n_steps, "batch_size": setting.batch_size, "n_epochs": setting.n_epochs}
+        arguments = {**sizes, "n_critic_epochs": setting.n_epochs, **setting.arguments, **changes}
+        of_policy = {"model": make, "dtype": options.dtype, **arguments.pop("policy_kwargs", {})}
+        rate = setting.workload.learning_rate
+        self.setting = setting
+        envs = DummyVecEnv([partial(SyntheticTask, setting.sizes)] * (n_envs or setting.n_envs))
+        self.model = setting.algorithm(
+            "LLMPolicy", envs, learning_rate=rate, critic_learning_rate=rate, target_kl=None, seed=options.seed,
+            device=options.device, policy_kwargs=of_policy, **arguments,
+        )  # fmt: skip
+        _randomise(self.model)
+        self.counter = PositionCounter(self.model.policy.lm.base)
+        _, self._callback = self.model._setup_learn(10**9, CallbackList([]))
+        self._script = np.random.default_rng(options.seed + 1)
+
+    def rollout(self) -> None:
+        """Fill the buffer."""
+        model = self.model
+        assert model.env is not None
+        with _scripted(self._action) if self.setting.workload.generates else nullcontext():
+            model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
+
+    def update(self) -> None:
+        """All epochs on the rollout."""
+        self.model.train()
+
+    def _action(self) -> list[int]:
+        shortest, longest = self.setting.sizes.action
+        words = self._script.integers(10, 800, self._script.integers(shortest - 1, longest))
+        return [*map(int, words), self.model.policy.lm.end_token]
+
+    def samples(self) -> list[Sample]:
+        """The rollout, as the other loops want it."""
+        buffer, listed = self.model.rollout_buffer, self._listed()
+        flat, found = buffer.everything(), []
+        for number, path in enumerate(flat.paths):
+            units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
+            chosen = flat.is_decision[units]
+            candidates, divisors = listed.get(path.prompt, ((path.action,), (1.0,)))
+            of_policy = (flat.old_log_prob[units][chosen], flat.advantages[units][chosen])
+            of_critic = (flat.old_values[units], flat.returns[units])
+            pick = candidates.index(path.action)
+            found.append(Sample(path.prompt, candidates, divisors, pick, path.decisions, *of_policy, *of_critic))
+        return found
+
+    def _listed(self) -> dict[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]]:
+        """Candidates and their N(a) after each prompt that lists some."""
+        assert self.model.env is not None
+        lm = self.model.policy.lm
+        return {
+            lm.prompt_ids(text): (tuple(map(lm.action_ids, actions)), tuple(float(len(one.split())) for one in actions))
+            for shown in self.model.env.get_attr("shown")
+            for text, actions in shown.items()
+            if actions
+        }
+
+
+def _randomise(model: LLMOnPolicyAlgorithm) -> None:
+    """A fresh adapter changes nothing and a fresh critic is 0: passes that differ could not be distinguished."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.policy.named_parameters():
+            if "lora_B" in name or (name.startswith("critic.") and not parameter.any()):
+                parameter.copy_(0.05 * torch.randn(parameter.shape, generator=generator))
+
+
+@contextmanager
+def _scripted(write: Callable[[], list[int]]) -> Iterator[None]:
+    """Let what is written be given, when it has been drawn: texts of a random model would have any length."""
+    scripts: dict[tuple[int, ...], list[int]] = {}
+
+    def take(batch: Any, waiting: Sequence[int], support: Any, uniforms: Any) -> None:
+        drawn = generation_draw(support, uniforms)
+        tokens = []
+        for index in waiting:
+            script = scripts.setdefault(batch._prompts[index], write() if not batch._tokens[index] else [])
+            tokens.append(script[len(batch._tokens[index])])
+        given = torch.tensor(tokens, device=drawn.tokens.device)
+        forced = drawn._replace(tokens=given, log_probs=support.log_probs.gather(-1, given[:, None])[:, 0])
+        with patch.object(free, "draw", lambda *_: forced):
+            original(batch, waiting, support, uniforms)
+
+    original, generation_draw = free._Batch._take, free.draw
+    with patch.object(free._Batch, "_take", take):
+        yield

@@ -1,0 +1,121 @@
+"""Models of real sizes with random weights, on whatever device there is.
+
+Plumbing, speed and memory; nothing is learned by a model that has learned nothing. Qwen2-shaped models, with the pocket
+model's tokenizer and an embedding as large as the real one's, train by POAD on VirtualHome (trie) and on DataSciCoding
+(free code), by the code that trains the pocket model. Shown: environment steps and tokens through the model a second,
+and peak memory beside `poad_sb3.memory.estimate.estimate` (on a CPU that of the whole process so far, interpreter
+included).
+
+    python -m benchmarks measure real-size --device cuda --size 0.5b --size 1.5b --dtype bfloat16 --dtype float32
+    python -m benchmarks measure real-size --device cpu --size 0.05b
+
+Writes real_size_DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from functools import partial
+from typing import Annotated, Any
+
+import torch
+import typer
+from stable_baselines3.common.env_util import make_vec_env
+from transformers import AutoTokenizer, Qwen2Config
+
+from benchmarks.performance.our_loop import PositionCounter
+from benchmarks.performance.synthetic import random_model
+from benchmarks.reports.tables import show_table
+from benchmarks.runner.files import write_result
+from benchmarks.runner.options import one_of
+from poad_sb3 import POAD
+from poad_sb3.language_model.loading import DTYPES
+from poad_sb3.memory.estimate import ModelSize, Workload, estimate
+from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.settings import ModelSettings
+
+SIZES = {  # hidden, layers, intermediate, heads, kv heads, vocabulary
+    "0.05b": (512, 8, 1376, 8, 2, 32_000),
+    "0.5b": (896, 24, 4864, 14, 2, 151_936),
+    "1.5b": (1536, 28, 8960, 12, 2, 151_936),
+}
+TASKS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "VirtualHome": ("VirtualHome-FoodPreparation-v0", 4, {}),
+    "DataSciCoding": (
+        "DataSciCoding-balance-scale-v0",
+        4,
+        {"action_sampling": "free", "max_new_tokens": 64, "temperature": 0.7, "top_k": 50},
+    ),
+}
+
+
+def make_model(size: str, dtype: str, device: str) -> tuple[Any, Any]:
+    """A random Qwen2, as `model=` of a policy takes it."""
+    hidden, layers, intermediate, heads, kv_heads, vocabulary = SIZES[size]
+    config = Qwen2Config(
+        vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=intermediate,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=4096, tie_word_embeddings=True,
+    )  # fmt: skip
+    return random_model(config, dtype, device), AutoTokenizer.from_pretrained(POCKET_FOLDER)
+
+
+def train(size: str, dtype: str, task: str, device: str, n_steps: int) -> dict[str, Any]:
+    """Two rollouts and updates, the second of which is timed; times in seconds, memory in bytes."""
+    env_id, n_envs, settings = TASKS[task]
+    kwargs = {"model": partial(make_model, size, dtype, device), "gradient_checkpointing": True}
+    envs = make_vec_env(env_id, n_envs)
+    model = POAD(
+        "LLMPolicy", envs, n_steps=n_steps, batch_size=n_steps * n_envs, n_epochs=1, learning_rate=1e-4, seed=0,
+        device=device, policy_kwargs=kwargs, **settings,
+    )  # fmt: skip
+    model.learn(n_steps * n_envs)
+    counter = PositionCounter(model.policy.lm.base)
+    is_cuda = torch.device(device).type == "cuda"
+    if is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    model.learn(n_steps * n_envs, reset_num_timesteps=False)
+    if is_cuda:
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    peak = torch.cuda.max_memory_allocated() if is_cuda else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    envs.close()
+    base, logged = model.policy.lm.base, model.logger.name_to_value
+    of_model = ModelSettings(dtype=dtype, gradient_checkpointing=True)
+    workload = Workload() if settings.get("action_sampling", "trie") == "trie" else Workload(children=0.0)
+    return {
+        "size": size,
+        "dtype": dtype,
+        "task": task,
+        "parameters": base.num_parameters(),
+        "env_steps": n_steps * n_envs,
+        "seconds": seconds,
+        "tokens": counter.forward,
+        "peak": peak,
+        "estimated": estimate(ModelSize.of(base.config, of_model), of_model, workload).total,
+        "first_ratio_error": logged["train/first_ratio_error"],
+        "sampling_mismatch": logged.get("train/sampling_mismatch", 0.0),
+    }
+
+
+def real_size(
+    device: str = "cpu",
+    size: Annotated[list[str] | None, one_of(SIZES, "Repeatable.")] = None,
+    dtype: Annotated[list[str] | None, one_of(DTYPES, "Repeatable.")] = None,
+    task: Annotated[list[str] | None, one_of(TASKS, "Repeatable.")] = None,
+    n_steps: Annotated[int, typer.Option(help="Of each of four environments.")] = 8,
+) -> None:
+    """Train models of real sizes with random weights on whatever device there is."""
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 is to be float32
+    runs = [
+        train(one_size, one_dtype, one_task, device, n_steps)
+        for one_size in size or ["0.05b"]
+        for one_dtype in dtype or ["float32", "bfloat16"]
+        for one_task in task or TASKS
+    ]
+    show_table(list(runs[0]), (run.values() for run in runs), width=160)
+    kind = torch.device(device).type
+    name = torch.cuda.get_device_name(device) if kind == "cuda" else device
+    print(write_result(f"real_size_{kind}", {"device": name, "runs": runs}))

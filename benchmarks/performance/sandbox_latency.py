@@ -1,0 +1,169 @@
+"""Cost of the sandbox.
+
+One evaluation of GaussianNB (5 splits of a table of the size of pharyngitis, 512 rows x 18 features), three ways in
+turns: in this process, in the sandbox, and in a fresh interpreter as most harnesses do it. Then many evaluations in a
+row, with what they leave behind. Prints medians and writes sandbox_latency.json.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.reports.tables import show_table
+from benchmarks.runner.files import write_json
+from benchmarks.runner.machine import RESULTS, describe_machine
+from lang_envs.datasets import Dataset
+from lang_envs.envs.datascicoding.evaluation import Evaluator, Status
+from lang_envs.sandbox.client import Sandbox
+from lang_envs.sandbox.shared import shared_sandbox
+
+CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+FOREST = """
+from sklearn.ensemble import RandomForestClassifier
+model = RandomForestClassifier(100, random_state=0).fit(x_train, y_train)"""
+SPLITS = range(5)
+
+_FRESH = """
+import sys; sys.path[:0] = {path!r}
+from benchmarks.performance.sandbox_latency import in_process, table
+print(in_process(table()))
+"""
+
+
+def table() -> Dataset:
+    """A table of the size of pharyngitis, drawn from a fixed generator."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(512, 18))
+    y = (x[:, 0] + rng.normal(size=512) > 0).astype(np.int64)
+    return Dataset(name="drawn", title="a drawn table", about="Drawn.", x=x, y=y, published=True, source="drawn")
+
+
+def in_process(dataset: Dataset) -> float:
+    """The harness one would write without a sandbox: mean AUC."""
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import train_test_split
+
+    areas = []
+    for state in SPLITS:
+        x_train, x_test, y_train, y_test = train_test_split(
+            dataset.x, dataset.y, test_size=0.5, random_state=state, shuffle=True
+        )
+        module: dict[str, object] = {"x_train": x_train, "y_train": y_train}
+        exec(CODE, module)  # noqa: S102 - the code above
+        areas.append(roc_auc_score(y_test, module["model"].predict_proba(x_test)[:, 1]))  # type: ignore[attr-defined]
+    return float(np.mean(areas))
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return 1e3 * (time.perf_counter() - started)
+
+
+def _fresh_interpreter() -> None:
+    code = _FRESH.format(path=[str(Path(__file__).parents[2])])
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env)
+
+
+def latency(n_repeats: int) -> dict[str, float]:
+    """Median milliseconds of each way; the ways take turns, so that other load meets them alike."""
+    dataset, sandbox = table(), Sandbox()
+    evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
+    wanted, got = in_process(dataset), evaluator(CODE).score
+    if got != wanted:
+        raise RuntimeError(f"Expected the same score in the sandbox; got {got} instead of {wanted}.")
+    times: dict[str, list[float]] = {"in process": [], "sandbox": [], "fresh interpreter": []}
+    for _ in range(n_repeats):
+        times["in process"].append(_milliseconds(lambda: in_process(dataset)))
+        times["sandbox"].append(_milliseconds(lambda: evaluator(CODE)))
+        times["fresh interpreter"].append(_milliseconds(_fresh_interpreter))
+    sandbox.close()
+    return {way: statistics.median(each) for way, each in times.items()}
+
+
+def endurance(n_evaluations: int) -> dict[str, float]:
+    """Evaluations in a row: how fast, and what has grown."""
+    dataset, sandbox = table(), Sandbox()
+    evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
+    evaluator(CODE)
+    before, started = _holdings(sandbox), time.perf_counter()
+    for _ in range(n_evaluations):
+        if evaluator(CODE).status is not Status.OK:
+            raise RuntimeError("Expected honest code to run.")
+    seconds = time.perf_counter() - started
+    after = _holdings(sandbox)
+    sandbox.close()
+    return {
+        "evaluations": n_evaluations,
+        "evaluations_per_second": n_evaluations / seconds,
+        **{f"{name}_grown": after[name] - before[name] for name in before},
+    }
+
+
+def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
+    """Several environments in processes of their own, on one supervisor: time of a step of all, and memory."""
+    import gymnasium as gym
+    from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+    import lang_envs  # noqa: F401 - registers the ids
+
+    found: dict[str, float] = {"n_envs": n_envs}
+    for kind in (SyncVectorEnv, AsyncVectorEnv):
+        envs = kind([lambda: gym.make("DataSciCoding-breast-cancer-v0", cache=False)] * n_envs)
+        envs.reset(seed=0)
+        action = np.stack([envs.single_action_space.encode(FOREST)] * n_envs)
+        envs.step(action)
+        times = []
+        for _ in range(n_steps):
+            envs.reset()
+            times.append(_milliseconds(lambda: envs.step(action)))  # noqa: B023 - called at once
+        found[f"{kind.__name__}_step_ms"] = statistics.median(times)
+        if kind is AsyncVectorEnv:
+            pids = [process.pid for process in envs.processes]
+            found["memory_of_a_worker_mib"] = statistics.median(_pss_mib(pid) for pid in pids)
+            found["memory_of_the_supervisor_mib"] = _pss_mib(shared_sandbox().about()["pid"])
+        envs.close()
+    return found
+
+
+def _pss_mib(pid: int) -> float:
+    """Memory of a process, what it shares with others counted in parts, MiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def _holdings(sandbox: Sandbox) -> dict[str, float]:
+    """Memory (MiB) and descriptors of this process and of the supervisor, and the supervisor's processes."""
+    held: dict[str, float] = {}
+    for name, pid in (("client", os.getpid()), ("supervisor", sandbox.about()["pid"])):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        held[f"{name}_rss_mib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        held[f"{name}_files"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return held
+
+
+def sandbox_latency(repeats: int = 20, evaluations: int = 5_000) -> None:
+    """Measure one evaluation of code in and outside the sandbox, and many in a row."""
+    medians = latency(repeats)
+    sandbox = medians["sandbox"]
+    result = {
+        "median_ms": medians,
+        "ratios": {
+            "sandbox_to_in_process": sandbox / medians["in process"],
+            "fresh_interpreter_to_sandbox": medians["fresh interpreter"] / sandbox,
+        },
+        "vectors": vectors(4, max(3, repeats // 4)),
+        "endurance": endurance(evaluations),
+    }
+    for name, figures in result.items():
+        show_table((name, ""), figures.items())
+    write_json(RESULTS / "sandbox_latency.json", {"machine": describe_machine(), **result})

@@ -1,0 +1,362 @@
+"""Cost of an environment step in training, ours and two plain loops'.
+
+Workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code with
+4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000.
+`benchmarks.references.baseline_loop` says what the two other loops do. All get the same weights, prompts and actions.
+They are first checked to give the same log-probabilities, values and gradients, then timed in turns.
+
+The times are taken twice: with the C library's allocator as it comes, and in a process with MALLOC_MMAP_MAX_=0. As
+it comes it gives large tensors back to the system and fetches fresh, zeroed pages for the next, which costs loops with
+large tensors the most. The second factor is what remains with an allocator that keeps its memory.
+
+Shown are milliseconds per environment step in rollout and update (processor time of one thread on a CPU, wall time on a
+GPU), environment steps a second, peak memory above that of the loaded model (a process for each), and token positions
+through the model, padding included, beside the fewest that compute the same without sharing anything between samples:
+
+    POAD     score P + sum_k (A_k - 1), values P + A - 1, update E x 2 (P + A - 1)
+    TWOSOME  score S = P + sum_k (A_k - 1), value P, update E x 2 S
+    code     write P + A - 1, values P + A - 1, update E x 2 (P + A - 1)
+
+with P tokens of prompt, A of the action, A_k of candidate k, E epochs, and 2 for forward and backward. By the trie
+fewer will do: nothing behind the last token at which there is a choice is ever run.
+
+    python -m benchmarks measure throughput
+    python -m benchmarks measure throughput --device cuda --model-size 7b --dtype bfloat16 --workload code
+
+Writes throughput.json and .png (on a CPU), or throughput_DEVICE_SIZE.json, after each workload. What a
+file has of other workloads and vocabularies stays in it, so that they can be measured one by one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.performance.our_loop import SETTINGS, Options, OurLoop, PositionCounter, Setting
+from benchmarks.performance.processes import in_new_process, resident_bytes
+from benchmarks.performance.synthetic import MODELS
+from benchmarks.references.baseline_loop import BaselineLoop, CompetentLoop, Distribution, ReferenceLoop, Sample
+from benchmarks.reports.plots import style
+from benchmarks.reports.tables import show_records
+from benchmarks.runner.files import write_json, write_picture
+from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.runner.options import one_of
+
+_COLOURS = {"ours": "#2a6f97", "competent": "#d9a326", "reference": "#a02f3c"}
+LOOPS: dict[str, type[BaselineLoop]] = {"reference": ReferenceLoop, "competent": CompetentLoop}
+VOCABULARIES = (2_000, 32_000)
+_ACTING = 16
+"""Samples that a plain loop is timed acting on: its rollout steps are all alike."""
+
+
+Cost = dict[str, float]
+"""Of an environment step: `rollout_ms`, `update_ms`, both as `total_ms`; token positions `forward`, `backward`."""
+
+
+def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
+    """A loop with weights of its own, equal to ours as they are now."""
+    policy = ours.model.policy
+    return LOOPS[name](copy.deepcopy(policy.lm.network), copy.deepcopy(policy.critic), ours.setting.workload)
+
+
+def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A rollout of one of the other loops, the actions being given."""
+    parts = [loop.rollout_step(samples[start : start + n_envs]) for start in range(0, len(samples), n_envs)]
+    return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([values for _, values in parts])
+
+
+# ---------------------------------------------------------------------- checks
+
+
+_TOLERANCES = {"float32": 1e-3, "bfloat16": 0.3}
+"""Of what two loops may differ by: the order of sums shows."""
+
+
+def check(name: str, workload: str, options: Options) -> dict[str, float]:
+    """Largest differences from ours after two epochs on the same four samples.
+
+    Those of gradients and weights are relative to their size.
+    """
+    ours = OurLoop(SETTINGS[workload], options, 4, n_steps=1, batch_size=4, n_epochs=2, n_critic_epochs=2)
+    ours.rollout()
+    samples, loop = ours.samples(), make_loop(name, ours)
+    before = torch.nn.utils.parameters_to_vector(loop.adapter).detach().clone()
+    log_probs, values = act(loop, samples, len(samples) // 2)
+    ours.update()
+    steps = [loop.minibatch(samples) for _ in range(2)]
+    logged = ours.model.logger.name_to_value
+    moved = torch.nn.utils.parameters_to_vector(ours.model.policy.adapter_parameters()) - before
+    theirs = torch.nn.utils.parameters_to_vector(loop.adapter) - before
+    norms = {
+        kind: np.mean([getattr(step, f"{kind}_grad_norm") for step in steps]) / logged[f"train/{kind}_grad_norm"] - 1
+        for kind in ("policy", "critic")
+    }
+    return {
+        "log_prob": float((log_probs - torch.cat([one.old_log_prob for one in samples])).abs().max()),
+        "value": float((values - torch.cat([one.old_values for one in samples])).abs().max()),
+        **{f"{kind}_grad_norm": float(abs(norm)) for kind, norm in norms.items()},
+        "adapter_step": float((moved - theirs).detach().norm() / moved.detach().norm()),
+    }
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def fewest_positions(samples: Sequence[Sample], setting: Setting) -> float:
+    """Token positions of the mathematics, a sample; see the module."""
+    total = 0
+    for one in samples:
+        prompt, chosen = len(one.prompt), len(one.prompt) + len(one.action) - 1
+        scored = prompt + sum(len(row) - 1 for row in one.candidates)
+        if setting.workload.distribution == Distribution.CANDIDATES:
+            total += scored + prompt + 2 * setting.n_epochs * scored
+        else:
+            total += scored + chosen + 2 * setting.n_epochs * chosen
+    return total / len(samples)
+
+
+def metered(part: Callable[[], Any], counter: PositionCounter, device: str) -> tuple[float, int, int]:
+    """Milliseconds, and positions forward and backward; wall time on a GPU, processor time on a CPU."""
+    cuda = torch.device(device).type == "cuda"
+
+    def now() -> float:
+        if cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() if cuda else time.process_time()
+
+    counter.take()
+    start = now()
+    part()
+    return 1e3 * (now() - start), *counter.take()
+
+
+def measure(workload: str, options: Options, runs: int, names: Sequence[str]) -> tuple[dict[str, list[Cost]], float]:
+    """Costs of all loops, run in turns; and the fewest positions that an environment step needs."""
+    setting = SETTINGS[workload]
+    ours = OurLoop(setting, options)
+    loops = {name: make_loop(name, ours) for name in names}
+    counters = {name: PositionCounter(loop.network.get_base_model()) for name, loop in loops.items()}
+    costs: dict[str, list[Cost]] = {"ours": [], **{name: [] for name in names}}
+    fewest = []
+    for _ in range(runs):
+        rollout = metered(ours.rollout, ours.counter, options.device)
+        samples = ours.samples()
+        fewest.append(fewest_positions(samples, setting))
+        update = metered(ours.update, ours.counter, options.device)
+        costs["ours"].append(_cost(rollout, update, len(samples), len(samples)))
+        for name, loop in loops.items():
+            costs[name].append(
+                _cost_of(loop, partial(metered, counter=counters[name], device=options.device), setting, samples)
+            )
+    return costs, float(np.mean(fewest))
+
+
+def _cost_of(
+    loop: BaselineLoop, meter: Callable[..., tuple[float, int, int]], setting: Setting, samples: Sequence[Sample]
+) -> Cost:
+    """Of a loop whose epochs and minibatches are all alike: one is timed, and counted as often as there are."""
+    acting = samples[:_ACTING]
+    timed = samples[: setting.timed_samples]
+    rollout = meter(lambda: act(loop, acting, setting.n_envs))
+    # Once for a rollout, of which only a part is timed.
+    last = meter(lambda: loop.last_values([one.prompt for one in samples[-setting.n_envs :]]))
+    share = len(acting) / len(samples)
+    update = meter(lambda: loop.minibatch(timed))
+    whole = [part + share * once for part, once in zip(rollout, last, strict=True)]
+    return _cost(whole, [setting.n_epochs * number for number in update], len(acting), len(timed))
+
+
+def _cost(rollout: Sequence[Any], update: Sequence[Any], n_acting: int, n_updated: int) -> Cost:
+    parts = [(rollout[part] / n_acting, update[part] / n_updated) for part in range(3)]
+    (acting, updating), forward, backward = parts[0], sum(parts[1]), sum(parts[2])
+    total = acting + updating
+    return {
+        "rollout_ms": acting, "update_ms": updating, "total_ms": total, "forward": forward, "backward": backward
+    }  # fmt: skip
+
+
+_KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+"""Environment of a process whose C library keeps the memory that it was once given."""
+
+
+def slower_than_ours(
+    workload: str, options: Options, runs: int, names: Sequence[str], threads: int
+) -> dict[str, float]:
+    """Times of ours that the loops take; called in a process whose allocator keeps its memory."""
+    torch.set_num_threads(threads)
+    costs, _ = measure(workload, options, runs, names)
+    return {name: _slower(costs, name) for name in costs}
+
+
+def _slower(costs: dict[str, list[Cost]], name: str) -> float:
+    """Median over the turns of a loop's time in times of ours."""
+    pairs = zip(costs[name], costs["ours"], strict=True)
+    return round(median(other["total_ms"] / own["total_ms"] for other, own in pairs), 2)
+
+
+def peak_bytes(
+    name: str, workload: str, options: Options, samples: Sequence[Sequence[Any]] | None, threads: int
+) -> int:
+    """Bytes of a rollout and an update at the peak, above those of the loaded model; called in a process of its own."""
+    torch.set_num_threads(threads)
+    setting, cuda = SETTINGS[workload], torch.device(options.device).type == "cuda"
+    ours = OurLoop(setting, options)
+    policy = ours.model.policy
+    given = [Sample(*one) for one in samples or ()]
+    before = torch.cuda.memory_allocated() if cuda else resident_bytes("VmRSS")
+    if name == "ours":
+        ours.rollout()
+        ours.update()
+    else:
+        loop = LOOPS[name](policy.lm.network, policy.critic, setting.workload)
+        act(loop, given[:_ACTING], setting.n_envs)
+        loop.minibatch(given[: setting.timed_samples])
+    return (torch.cuda.max_memory_allocated() if cuda else resident_bytes("VmHWM")) - before
+
+
+# ---------------------------------------------------------------------- results
+
+
+def summary(
+    costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float]
+) -> dict[str, dict[str, float]]:
+    """Medians, and ratios to ours: of times the median of those of each turn, by either allocator."""
+    found = {}
+    for name, runs in costs.items():
+        middle = {field: median(run[field] for run in runs) for field in runs[0]}
+        found[name] = {
+            **{field: round(value, 2) for field, value in middle.items()},
+            "env_steps_per_second": round(1e3 / middle["total_ms"], 3),
+            "over_fewest": round((middle["forward"] + middle["backward"]) / fewest, 3),
+            "peak_mib": round(peak[name] / 2**20, 1),
+            "slower_than_ours": _slower(costs, name),
+            "slower_with_kept_memory": kept[name],
+            "peak_of_ours": round(peak["ours"] / peak[name], 3),
+        }
+    return found
+
+
+_SHOWN = (
+    "rollout_ms", "update_ms", "env_steps_per_second", "forward", "backward", "over_fewest", "peak_mib",
+    "slower_than_ours", "slower_with_kept_memory", "peak_of_ours",
+)  # fmt: skip
+
+
+def show(results: Sequence[dict[str, Any]]) -> None:
+    """Print a table."""
+    rows = {
+        f"{result['workload']}, {result['vocabulary']}, {name}": row
+        for result in results
+        for name, row in result["loops"].items()
+    }
+    show_records("workload, vocabulary, loop", rows, _SHOWN, width=160)
+
+
+@style()
+def draw(results: Sequence[dict[str, Any]]) -> Figure:
+    """Cost of a step by each loop, in costs of ours; a panel for each vocabulary, the update above the rollout."""
+    vocabularies = list(dict.fromkeys(result["vocabulary"] for result in results))
+    figure = Figure(figsize=(9, 3.6 * len(vocabularies)), layout="constrained")
+    panels = figure.subplots(len(vocabularies), 1, squeeze=False)[:, 0]
+    for axes, vocabulary in zip(panels, vocabularies, strict=True):
+        shown = [result for result in results if result["vocabulary"] == vocabulary]
+        for place, (name, colour) in enumerate(_COLOURS.items()):
+            found = [(x + 0.27 * (place - 1), one["loops"]) for x, one in enumerate(shown) if name in one["loops"]]
+            _bars(axes, name, colour, found)
+        axes.set_xticks(range(len(shown)), [result["workload"] for result in shown])
+        axes.set(ylabel="times the cost of ours", title=f"An environment step, vocabulary {vocabulary:,}")
+        axes.margins(y=0.15)
+    panels[0].legend(title="pale: update")
+    return figure
+
+
+def _bars(axis: Axes, name: str, colour: str, found: Sequence[tuple[float, dict[str, Any]]]) -> None:
+    """One loop's bars, at the places given."""
+    xs = [x for x, _ in found]
+    ours = [loops["ours"]["total_ms"] for _, loops in found]
+    rollout = [loops[name]["rollout_ms"] / unit for (_, loops), unit in zip(found, ours, strict=True)]
+    update = [loops[name]["update_ms"] / unit for (_, loops), unit in zip(found, ours, strict=True)]
+    axis.bar(xs, rollout, 0.25, color=colour, label=name)
+    top = axis.bar(xs, update, 0.25, bottom=rollout, color=colour, alpha=0.55)
+    texts = [f"{loops[name]['total_ms']:,.0f} ms" for _, loops in found]
+    axis.bar_label(top, texts, fontsize=7, padding=1)
+
+
+def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    """Write a result to a file, in place of what it has of the workload and vocabulary; returns all of them."""
+    found = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
+    places = [(vocabulary, workload) for vocabulary in VOCABULARIES for workload in SETTINGS]
+
+    def key(one: dict[str, Any]) -> tuple[int, str]:
+        return one["vocabulary"], one["workload"]
+
+    results = [*(one for one in found if key(one) != key(result)), result]
+    results.sort(key=lambda one: places.index(key(one)) if key(one) in places else len(places))
+    write_json(path, {"results": results})
+    write_picture(path.with_suffix(".png"), draw(results))
+    return results
+
+
+def one_result(workload: str, options: Options, runs: int, names: Sequence[str], threads: int) -> dict[str, Any]:
+    """Everything about one workload."""
+    agreement = {name: check(name, workload, options) for name in names}
+    for name, differences in agreement.items():
+        if not max(differences.values()) < _TOLERANCES[options.dtype]:
+            raise AssertionError(f"Expected {name} to do on {workload} what ours does; got differences {differences}.")
+    costs, fewest = measure(workload, options, runs, names)
+    kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_KEEPING)
+    ours = OurLoop(SETTINGS[workload], options)
+    ours.rollout()
+    samples = [tuple(part.cpu() if isinstance(part, torch.Tensor) else part for part in one) for one in ours.samples()]
+    del ours
+    peaks = {name: in_new_process(peak_bytes, name, workload, options, samples, threads) for name in ("ours", *names)}
+    gpu = torch.cuda.get_device_name() if torch.device(options.device).type == "cuda" else None
+    return {
+        "workload": workload,
+        **options._asdict(),
+        "runs": runs,
+        "fewest": fewest,
+        "agreement": agreement,
+        "loops": summary(costs, fewest, peaks, kept),
+        "measured": {**describe_machine(), "threads": threads, "gpu": gpu},
+    }
+
+
+def throughput(
+    workload: Annotated[list[str] | None, one_of(SETTINGS, "Repeatable, all by default.")] = None,
+    vocabulary: Annotated[
+        list[int] | None, typer.Option(help="Rows of the head, 854 or more; repeatable, 2000 and 32000 by default.")
+    ] = None,
+    loop: Annotated[list[str] | None, one_of(LOOPS, "To compare with; repeatable.")] = None,
+    runs: Annotated[int, typer.Option(help="Turns, whose medians are shown.")] = 3,
+    model_size: Annotated[str, one_of(MODELS)] = "6m",
+    dtype: Annotated[str, one_of(_TOLERANCES)] = "float32",
+    device: str = "cpu",
+    threads: Annotated[int, typer.Option(help="Of a CPU, whose time is summed over them.")] = 1,
+    seed: int = 0,
+    out: Annotated[Path | None, typer.Option(help="JSON file; a picture goes beside it.")] = None,
+) -> None:
+    """Measure the cost of an environment step in training, by our loop and by two plain ones."""
+    torch.set_num_threads(threads)
+    place = "" if (device, model_size) == ("cpu", "6m") else f"_{device}_{model_size}"
+    results = []
+    for n_rows in vocabulary or VOCABULARIES:
+        options = Options(n_rows, model_size, dtype, device, seed)
+        for name in workload or SETTINGS:
+            result = one_result(name, options, runs, loop or [*LOOPS], threads)
+            show([result])
+            results = put(result, out or RESULTS / f"throughput{place}.json")
+    if len(results) > 1:
+        show(results)

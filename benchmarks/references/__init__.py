@@ -1,0 +1,1 @@
+"""Figures and programs that ours are compared with: published scores, baselines, a competent training loop."""

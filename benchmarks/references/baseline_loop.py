@@ -1,0 +1,399 @@
+"""Two plain training loops to measure ours against: `benchmarks.performance.throughput` runs them.
+
+They learn what ours learns, from the same samples, and arrive at the same weights; the throughput benchmark checks it.
+
+* `ReferenceLoop` computes what the public reference implementation computes, pass by pass as it was profiled: every
+  candidate encoded together with its prompt; one pass each for values, for the policy and for the frozen reference
+  policy, whose result nobody uses; logits of the whole vocabulary at all positions, sliced row by row; the critic on
+  all positions, and its frozen trunk run again in every epoch; code padded to the longest there may be.
+* `CompetentLoop` is the same algorithm as one would first write it with care: no unused passes, the trunk without its
+  head for values, `logits_to_keep` for the rest, only the rows of actions gathered, small micro-batches. Every
+  candidate is still a full sequence, and nothing is kept from one pass to the next.
+
+Both get the advantages, returns and old values of the samples for nothing: only passes through the model and what is
+made of them is measured, which are all but a hundredth of a loop's time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from poad_sb3.credit.losses import clipped_policy_loss, clipped_value_loss, normalize
+from poad_sb3.distributions.action_trie import Decision, TokenIds
+from poad_sb3.language_model.critic import TokenCritic
+
+_MICRO_ROWS = 16
+"""Rows of a micro-batch of the competent loop."""
+
+
+class Distribution(StrEnum):
+    """The distribution that an action is drawn from."""
+
+    TRIE = "trie"
+    """At each token, the model's distribution over the tokens that go on with some candidate (POAD)."""
+    VOCABULARY = "vocabulary"
+    """At each token, the model's distribution over the vocabulary (code, and the published ratio of POAD)."""
+    CANDIDATES = "candidates"
+    """A softmax over whole candidates, of log-probabilities divided by the number of words (TWOSOME)."""
+
+
+class Workload(NamedTuple):
+    """Settings of the learning, as the loops must know them.
+
+    Attributes:
+        distribution: What actions are drawn from.
+        generates: Whether actions are written token by token, instead of chosen from a list.
+        max_new_tokens: Of a written action.
+        samples_at_once: Of the reference, in a pass of the update.
+        clip: PPO's, of ratios and values.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Of policy and critic.
+        learning_rate: Of policy and critic.
+    """
+
+    distribution: Distribution
+    generates: bool = False
+    max_new_tokens: int = 128
+    samples_at_once: int = 64
+    clip: float = 0.2
+    ent_coef: float = 0.02
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    learning_rate: float = 1e-5
+
+
+class Sample(NamedTuple):
+    """An environment step of a rollout. Units are decisions, or the whole action; values are those of units.
+
+    Attributes:
+        prompt: Token ids.
+        candidates: Token ids of the admissible actions; the written action alone where any text is allowed.
+        divisors: N(a) of each candidate.
+        pick: The chosen one.
+        decisions: Of the chosen one.
+        old_log_prob: Of each unit.
+        advantages: Of each unit.
+        old_values: Before each token, or before the action.
+        returns: Likewise.
+    """
+
+    prompt: TokenIds
+    candidates: tuple[TokenIds, ...]
+    divisors: tuple[float, ...]
+    pick: int
+    decisions: tuple[Decision, ...]
+    old_log_prob: Tensor
+    advantages: Tensor
+    old_values: Tensor
+    returns: Tensor
+
+    @property
+    def action(self) -> TokenIds:
+        """The chosen one's token ids."""
+        return self.candidates[self.pick]
+
+
+class Step(NamedTuple):
+    """Figures of one minibatch.
+
+    Attributes:
+        policy_grad_norm: Before it was clipped.
+        critic_grad_norm: Likewise.
+        log_prob: Of all units, in order.
+    """
+
+    policy_grad_norm: float
+    critic_grad_norm: float
+    log_prob: Tensor
+
+
+class BaselineLoop(ABC):
+    """The common part of both loops: how log-probabilities are made of logits, the losses, the optimisers.
+
+    Args:
+        network: A peft model of its own.
+        critic: A critic of its own.
+        workload: What is learned.
+    """
+
+    def __init__(self, network: Any, critic: TokenCritic, workload: Workload) -> None:
+        self.network, self.critic, self.workload = network, critic, workload
+        self.adapter = [one for one in network.parameters() if one.requires_grad]
+        rate = workload.learning_rate
+        self._optimizer = torch.optim.AdamW(self.adapter, lr=rate, eps=1e-5, weight_decay=0.0)
+        self._critic_optimizer = torch.optim.Adam(critic.parameters(), lr=rate, eps=1e-5)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.adapter[0].device
+
+    @abstractmethod
+    def rollout_step(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """Act in some environments, the choice being given.
+
+        Returns:
+            Log-probability of all units, and values of all of `Sample.old_values`.
+        """
+
+    @abstractmethod
+    def last_values(self, prompts: Sequence[TokenIds]) -> Tensor:
+        """Values of the observations after a rollout."""
+
+    @abstractmethod
+    def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
+        """Samples that go through the model together, and `[tokens, vocabulary]` logits of each row scored."""
+
+    @abstractmethod
+    def _values(self, samples: Sequence[Sample]) -> Tensor:
+        """Values with gradient, and trunk features without."""
+
+    def minibatch(self, samples: Sequence[Sample]) -> Step:
+        """One step of critic and policy."""
+        critic_norm = self._critic_step(samples)
+        advantages = torch.cat([one.advantages for one in samples])
+        advantages = torch.split(normalize(advantages, 0.01), [len(one.advantages) for one in samples])
+        of = {id(one): scaled for one, scaled in zip(samples, advantages, strict=True)}
+        n_units = sum(len(one.advantages) for one in samples)
+        self._optimizer.zero_grad()
+        log_probs = {}
+        for chunk, logits in self._policy_chunks(samples):
+            new, entropy = self._scores(chunk, logits)
+            old = torch.cat([one.old_log_prob for one in chunk])
+            loss = clipped_policy_loss(new, old, torch.cat([of[id(one)] for one in chunk]), self.workload.clip)
+            ((loss - self.workload.ent_coef * entropy).sum() / n_units).backward()  # type: ignore[no-untyped-call]
+            parts = torch.split(new.detach(), [len(one.old_log_prob) for one in chunk])
+            log_probs |= {id(one): part for one, part in zip(chunk, parts, strict=True)}
+        norm = torch.nn.utils.clip_grad_norm_(self.adapter, self.workload.max_grad_norm)
+        self._optimizer.step()
+        return Step(float(norm), critic_norm, torch.cat([log_probs[id(one)] for one in samples]))
+
+    def _critic_step(self, samples: Sequence[Sample]) -> float:
+        values = self._values(samples)
+        old, returns = (torch.cat([getattr(one, name) for one in samples]) for name in ("old_values", "returns"))
+        loss = self.workload.vf_coef * clipped_value_loss(values, old, returns, self.workload.clip).mean()
+        self._critic_optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.critic.parameters(), self.workload.max_grad_norm)
+        self._critic_optimizer.step()
+        return float(norm)
+
+    # ------------------------------------------------------------------ what is scored, and how
+
+    def _scored_rows(self, sample: Sample, *, acting: bool = False) -> tuple[TokenIds, ...]:
+        """Actions whose logits are needed."""
+        every = self.workload.distribution == Distribution.CANDIDATES or acting
+        return sample.candidates if every else (sample.action,)
+
+    def _n_values(self, sample: Sample) -> int:
+        """Tokens before which there are values."""
+        return len(sample.old_values)
+
+    def _scores(self, samples: Sequence[Sample], logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of each unit, from the logits of the rows that were scored."""
+        by_token = torch.cat(list(logits)).float()
+        if self.workload.distribution == Distribution.CANDIDATES:
+            return self._candidate_scores(samples, by_token)
+        if self.workload.distribution == Distribution.VOCABULARY:
+            log_probs = by_token.log_softmax(-1)
+            tokens = self._tensor([token for one in samples for token in one.action])
+            return log_probs.gather(-1, tokens[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
+        decided = [
+            (start + decision.position, decision)
+            for start, one in zip(_starts(samples), samples, strict=True)
+            for decision in one.decisions
+        ]
+        widest = max(len(decision.children) for _, decision in decided)
+        children = self._tensor([[*one.children, *[-1] * (widest - len(one.children))] for _, one in decided])
+        places = self._tensor([place for place, _ in decided])
+        allowed = by_token[places[:, None], children.clamp(min=0)].masked_fill(children < 0, -1e30)
+        log_probs = allowed.log_softmax(-1)
+        choices = self._tensor([one.choice for _, one in decided])
+        return log_probs.gather(-1, choices[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
+
+    def _candidate_scores(self, samples: Sequence[Sample], by_token: Tensor) -> tuple[Tensor, Tensor]:
+        rows = [row for one in samples for row in one.candidates]
+        tokens = self._tensor([token for row in rows for token in row])
+        token_log_probs = by_token.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+        sums = torch.stack([part.sum() for part in torch.split(token_log_probs, [len(row) for row in rows])])
+        scores = sums / torch.tensor([n for one in samples for n in one.divisors], device=self._device)
+        log_prob, entropy = [], []
+        for one, part in zip(samples, torch.split(scores, [len(one.candidates) for one in samples]), strict=True):
+            log_probs = part.log_softmax(0)
+            log_prob.append(log_probs[one.pick])
+            entropy.append(-(log_probs.exp() * log_probs).sum())
+        return torch.stack(log_prob), torch.stack(entropy)
+
+    def _tensor(self, numbers: Sequence[Any]) -> Tensor:
+        return torch.tensor(numbers, device=self._device)
+
+    @torch.no_grad()
+    def _generate(self, samples: Sequence[Sample], **options: Any) -> Any:
+        """Let transformers write the given actions: it draws from what the model says, and is then overruled."""
+        longest = max(len(one.prompt) for one in samples)
+        ids = self._tensor([[*[0] * (longest - len(one.prompt)), *one.prompt] for one in samples])
+        mask = self._tensor([[0] * (longest - len(one.prompt)) + [1] * len(one.prompt) for one in samples])
+        forced = LogitsProcessorList([_Forced([one.action for one in samples], longest)])
+        return self.network.generate(
+            input_ids=ids, attention_mask=mask, max_new_tokens=self.workload.max_new_tokens, do_sample=True, top_k=0,
+            top_p=1.0, temperature=1.0, pad_token_id=0, logits_processor=forced, **options,
+        )  # fmt: skip
+
+
+class _Forced(LogitsProcessor):  # type: ignore[misc]  # transformers has no types
+    """Only the next token of a given text can be drawn."""
+
+    def __init__(self, actions: Sequence[TokenIds], prompt_length: int) -> None:
+        self._actions, self._start = actions, prompt_length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        place = input_ids.shape[1] - self._start
+        tokens = [action[min(place, len(action) - 1)] for action in self._actions]
+        index = torch.tensor(tokens, device=scores.device)[:, None]
+        return torch.full_like(scores, -torch.inf).scatter(-1, index, scores.gather(-1, index))
+
+
+class ReferenceLoop(BaselineLoop):
+    """See the module."""
+
+    def rollout_step(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """See `BaselineLoop.rollout_step`."""
+        with torch.no_grad():
+            rows = [(one, row) for one in samples for row in self._scored_rows(one, acting=True)]
+            if self.workload.generates:
+                self._generate(samples)
+            else:
+                scored = self._sliced([(one.prompt, row) for one, row in rows])
+                torch.cat(scored).log_softmax(-1)  # what the choice among candidates is made by
+            values = self._values(samples)
+            if self.workload.distribution == Distribution.CANDIDATES:
+                return self._scores(samples, scored)[0], values
+            chosen = [(one.prompt, one.action) for one in samples]
+            with self.network.disable_adapter():
+                self._sliced(chosen)  # the reference policy, unused
+            return self._scores(samples, self._sliced(chosen))[0], values
+
+    @torch.no_grad()
+    def last_values(self, prompts: Sequence[TokenIds]) -> Tensor:
+        """See `BaselineLoop.last_values`."""
+        return self._values_of([(prompt, ()) for prompt in prompts], [1] * len(prompts))
+
+    def _values(self, samples: Sequence[Sample]) -> Tensor:
+        whole = self.workload.distribution == Distribution.CANDIDATES
+        pairs = [(one.prompt, () if whole else one.action) for one in samples]
+        return self._values_of(pairs, [self._n_values(one) for one in samples])
+
+    def _values_of(self, pairs: Sequence[tuple[TokenIds, TokenIds]], counts: Sequence[int]) -> Tensor:
+        ids, mask = self._padded(pairs)
+        with torch.no_grad(), self.network.disable_adapter():
+            hidden = self.network(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[-1]
+        by_position = self.critic(hidden.float().flatten(0, 1)).view(ids.shape)
+        return torch.cat(
+            [
+                by_position[row, len(prompt) - 1 : len(prompt) - 1 + count]
+                for row, ((prompt, _), count) in enumerate(zip(pairs, counts, strict=True))
+            ]
+        )
+
+    def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
+        for start in range(0, len(samples), self.workload.samples_at_once):
+            chunk = list(samples[start : start + self.workload.samples_at_once])
+            pairs = [(one.prompt, row) for one in chunk for row in self._scored_rows(one)]
+            if self.workload.distribution != Distribution.CANDIDATES:
+                with torch.no_grad(), self.network.disable_adapter():
+                    self._sliced(pairs)  # the reference policy, unused
+            yield chunk, self._sliced(pairs)
+
+    def _sliced(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[Tensor]:
+        """Logits before each token of each action, one row after the other."""
+        ids, mask = self._padded(pairs)
+        logits = self.network(input_ids=ids, attention_mask=mask).logits
+        return [logits[row, len(p) - 1 : len(p) - 1 + len(a)] for row, (p, a) in enumerate(pairs)]
+
+    def _padded(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> tuple[Tensor, Tensor]:
+        rows = [(*prompt, *action) for prompt, action in pairs]
+        longest = max(map(len, rows))
+        if self.workload.generates:
+            longest = max(len(prompt) for prompt, _ in pairs) + self.workload.max_new_tokens
+        return self._tensor([[*row, *[0] * (longest - len(row))] for row in rows]), self._tensor(
+            [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+        )
+
+
+class CompetentLoop(BaselineLoop):
+    """See the module."""
+
+    def rollout_step(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+        """See `BaselineLoop.rollout_step`."""
+        with torch.no_grad():
+            values = self._values(samples)
+            if self.workload.generates:
+                written = self._generate(samples, output_logits=True, return_dict_in_generate=True).logits
+                logits = [torch.stack(written[: len(one.action)])[:, row] for row, one in enumerate(samples)]
+                return self._scores(samples, logits)[0], values
+            pairs = [(one.prompt, row) for one in samples for row in one.candidates]
+            scored = self._gathered(pairs)
+            if self.workload.distribution == Distribution.CANDIDATES:
+                return self._scores(samples, scored)[0], values
+            first = [sum(len(one.candidates) for one in samples[:n]) for n in range(len(samples))]
+            chosen = [scored[start + one.pick] for start, one in zip(first, samples, strict=True)]
+            return self._scores(samples, chosen)[0], values
+
+    @torch.no_grad()
+    def last_values(self, prompts: Sequence[TokenIds]) -> Tensor:
+        """See `BaselineLoop.last_values`."""
+        return self.critic(self._features([(prompt, (0,)) for prompt in prompts]))
+
+    def _values(self, samples: Sequence[Sample]) -> Tensor:
+        pairs = [(one.prompt, one.action[: self._n_values(one)]) for one in samples]
+        chunks = [pairs[start : start + _MICRO_ROWS] for start in range(0, len(pairs), _MICRO_ROWS)]
+        return self.critic(torch.cat([self._features(chunk) for chunk in chunks]))
+
+    @torch.no_grad()
+    def _features(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> Tensor:
+        ids, mask, positions = self._padded(pairs)
+        with self.network.disable_adapter():
+            decoder = self.network.get_base_model().get_decoder()
+            hidden = decoder(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
+        return torch.cat([hidden[row, -len(action) :] for row, (_, action) in enumerate(pairs)]).float()
+
+    def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
+        chunk: list[Sample] = []
+        for one in samples:
+            chunk.append(one)
+            n_rows = sum(len(self._scored_rows(other)) for other in chunk)
+            if n_rows >= _MICRO_ROWS or one is samples[-1]:
+                yield chunk, self._gathered([(s.prompt, row) for s in chunk for row in self._scored_rows(s)])
+                chunk = []
+
+    def _gathered(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[Tensor]:
+        """Logits before each token of each action: rows end together, so that the last columns hold all of them."""
+        ids, mask, positions = self._padded(pairs)
+        longest = max(len(action) for _, action in pairs)
+        logits = self.network(
+            input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=longest, use_cache=False
+        ).logits
+        index = [(row, longest - len(a) + place) for row, (_, a) in enumerate(pairs) for place in range(len(a))]
+        rows, places = self._tensor(index).unbind(1)
+        return list(torch.split(logits[rows, places], [len(action) for _, action in pairs]))
+
+    def _padded(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Padded on the left, without the last token: nothing is asked behind it."""
+        rows = [(*prompt, *action[:-1]) for prompt, action in pairs]
+        longest = max(map(len, rows))
+        mask = self._tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+        ids = self._tensor([[*[0] * (longest - len(row)), *row] for row in rows])
+        return ids, mask, (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+def _starts(samples: Sequence[Sample]) -> list[int]:
+    """Where the tokens of each action start, laid end to end."""
+    lengths = [len(one.action) for one in samples]
+    return [sum(lengths[:n]) for n in range(len(lengths))]

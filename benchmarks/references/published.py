@@ -1,0 +1,27 @@
+"""Published scores: the files of `data/published`, which say where the figures stand and what was measured."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from benchmarks.runner.machine import RESULTS
+
+
+@cache
+def read(name: str) -> dict[str, Any]:
+    """A file of `data/published`."""
+    content: dict[str, Any] = json.loads((RESULTS.parent / "published" / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def published(table: str) -> dict[str, float]:
+    """ROC AUC by method on a table of DataSciCoding; empty for a table that nobody published on.
+
+    Only scores of `preprocessing="published"` may stand beside them.
+    """
+    content = read("datasci")
+    if table not in content["tables"]:
+        return {}
+    return {row["method"]: row["scores"][content["tables"].index(table)] for row in content["methods"]}

@@ -1,0 +1,181 @@
+"""Token credit as coloured text: every action of an episode, and beside each other what the methods make of it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from matplotlib.font_manager import findfont
+from PIL import Image, ImageDraw, ImageFont
+
+from benchmarks.reports.rollouts import Rollout, RolloutStep
+
+MOST_STEPS = 30
+"""Actions that are drawn; of longer episodes the last ones, where the reward comes from."""
+_SCALE = 2  # pixels of a point
+_MARGIN, _GAP, _PAD = 18, 16, 4
+_OBSERVATION_WIDTH, _COLUMN_WIDTH, _LEAST_WIDTH = 300, 400, 1000
+_OBSERVATION_LINES = 5
+_TEXT, _SMALL, _HEAD = 12, 8, 13
+_TOKEN_HEIGHT = 30
+_LONGEST = 60  # letters of a token
+_VISIBLE = str.maketrans({" ": "\u00b7", "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"})
+_GOOD, _BAD, _NONE = (27, 120, 55), (178, 24, 43), (247, 247, 247)
+_INK, _DIM, _LINE = (30, 30, 30), (110, 110, 110), (215, 215, 215)
+_DARK = 140
+
+Color = tuple[int, int, int]
+
+
+def visible(token: str) -> str:
+    """A token with its spaces and line ends as signs, cut where it is no token any more."""
+    shown = token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}\u2026"
+    return shown.translate(_VISIBLE)
+
+
+def shade(advantage: float, scale: float) -> Color:
+    """From near white at 0 to green or red at the scale."""
+    share = min(abs(advantage) / scale, 1.0)
+    end = _GOOD if advantage > 0 else _BAD
+    red, green, blue = (round(low + share * (high - low)) for low, high in zip(_NONE, end, strict=True))
+    return red, green, blue
+
+
+def is_dark(color: Color) -> bool:
+    """Whether white is read better on it than black (luma of Rec. 601)."""
+    red, green, blue = color
+    return 0.299 * red + 0.587 * green + 0.114 * blue <= _DARK
+
+
+def _ink_on(color: Color) -> Color:
+    return (255, 255, 255) if is_dark(color) else _INK
+
+
+@lru_cache
+def _font(size: int, name: str = "DejaVu Sans Mono") -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(findfont(name), size * _SCALE)
+
+
+class _Box(NamedTuple):
+    """A token in its column, in points from the column's corner."""
+
+    x: float
+    y: float
+    width: float
+    text: str
+    advantage: float
+
+
+def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Image:
+    """Draw a rollout: observations at the left, a column of coloured actions for each way of assigning credit.
+
+    Args:
+        rollout: What to draw.
+        most_steps: Of longer episodes only the last so many actions are drawn.
+    """
+    first = max(len(rollout.steps) - most_steps, 0)
+    steps = rollout.steps[first:]
+    laid = [[_lay_out(step, name) for name in rollout.columns] for step in steps]
+    heights = [_height_of(step, boxes) for step, boxes in zip(steps, laid, strict=True)]
+    top = 86
+    column = round(max(box.x + box.width for columns in laid for boxes in columns for box in boxes)) + _GAP
+    width = max(2 * _MARGIN + _OBSERVATION_WIDTH + _GAP + len(rollout.columns) * column, _LEAST_WIDTH)
+    image = Image.new("RGB", (width * _SCALE, (top + sum(heights) + _MARGIN) * _SCALE), "white")
+    pen = _Pen(ImageDraw.Draw(image))
+    _draw_head(pen, rollout, width, column, first)
+    y = float(top)
+    for number, (step, columns, height) in enumerate(zip(steps, laid, heights, strict=True), start=first):
+        _draw_step(pen, rollout, number, step, columns, column, y)
+        y += height
+        pen.line(_MARGIN, y - 6, width - _MARGIN)
+    return image
+
+
+class _Pen:
+    """Draws in points."""
+
+    def __init__(self, draw: ImageDraw.ImageDraw) -> None:
+        self._draw = draw
+
+    def text(self, x: float, y: float, text: str, size: int = _TEXT, color: Color = _INK, bold: bool = False) -> None:
+        name = "DejaVu Sans" if size != _TEXT else "DejaVu Sans Mono"
+        font = _font(size, f"{name}:bold" if bold else name)
+        self._draw.text((x * _SCALE, y * _SCALE), text, color, font)
+
+    def box(self, x: float, y: float, width: float, height: float, color: Color) -> None:
+        corners = (x * _SCALE, y * _SCALE, (x + width) * _SCALE, (y + height) * _SCALE)
+        self._draw.rounded_rectangle(corners, radius=3 * _SCALE, fill=color, outline=_LINE)
+
+    def line(self, x: float, y: float, to: float) -> None:
+        self._draw.line((x * _SCALE, y * _SCALE, to * _SCALE, y * _SCALE), _LINE, _SCALE // 2)
+
+
+def _lay_out(step: RolloutStep, column: str) -> list[_Box]:
+    """Tokens of an action from left to right, in as many lines as they need."""
+    letter = _font(_TEXT).getlength("m") / _SCALE
+    boxes: list[_Box] = []
+    x = y = 0.0
+    for token, advantage in zip(step.tokens, step.advantages[column], strict=True):
+        text = visible(token) or "\u2205"
+        width = max(letter * len(text), _font(_SMALL, "DejaVu Sans").getlength(_signed(advantage)) / _SCALE) + 2 * _PAD
+        if x and x + width > _COLUMN_WIDTH:
+            x, y = 0.0, y + _TOKEN_HEIGHT + 3
+        boxes.append(_Box(x, y, width, text, advantage))
+        x += width + 2
+    return boxes
+
+
+def _signed(advantage: float) -> str:
+    return f"{advantage:+z.2f}"
+
+
+def _height_of(step: RolloutStep, columns: Sequence[Sequence[_Box]]) -> int:
+    lowest = max((box.y for boxes in columns for box in boxes), default=0.0) + _TOKEN_HEIGHT
+    return round(max(lowest, 16 + 13 * len(_observation_lines(step))) + 16)
+
+
+def _observation_lines(step: RolloutStep) -> list[str]:
+    """The end of the observation: what is new stands there."""
+    letters = int(_OBSERVATION_WIDTH / (_font(10, "DejaVu Sans").getlength("n") / _SCALE))
+    lines = textwrap.wrap(" ".join(step.observation.split()), letters)
+    return lines if len(lines) <= _OBSERVATION_LINES else ["\u2026", *lines[1 - _OBSERVATION_LINES :]]
+
+
+def _draw_head(pen: _Pen, rollout: Rollout, width: int, column: int, n_left_out: int) -> None:
+    left_out = f" (without its first {n_left_out} actions)" if n_left_out else ""
+    pen.text(_MARGIN, 10, f"{rollout.title}{left_out}", 15, bold=True)
+    pen.text(_MARGIN, 33, rollout.remark, 10, _DIM)
+    for number, name in enumerate(rollout.columns):
+        pen.text(_x_of(number, column), 60, name, _HEAD, bold=True)
+    pen.text(_MARGIN, 62, "advantage of every token:", 10, _DIM)
+    for number, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
+        value = share * rollout.scale
+        color = shade(value, rollout.scale)
+        pen.box(_MARGIN + 136 + 34 * number, 60, 33, 16, color)
+        pen.text(_MARGIN + 140 + 34 * number, 63, _signed(value), _SMALL, _ink_on(color))
+    pen.line(_MARGIN, 81, width - _MARGIN)
+
+
+def _x_of(number: int, width: int) -> float:
+    return _MARGIN + _OBSERVATION_WIDTH + _GAP + number * width
+
+
+def _draw_step(
+    pen: _Pen, rollout: Rollout, number: int, step: RolloutStep, columns: Sequence[Sequence[_Box]], width: int, y: float
+) -> None:
+    pen.text(_MARGIN, y, f"action {number + 1}    reward {step.reward:+z.3g}", 10, bold=True)
+    for line, text in enumerate(_observation_lines(step)):
+        pen.text(_MARGIN, y + 16 + 13 * line, text, 10, _DIM)
+    for place, boxes in enumerate(columns):
+        for box in boxes:
+            _draw_token(pen, box, _x_of(place, width), y, rollout.scale)
+
+
+def _draw_token(pen: _Pen, box: _Box, x: float, y: float, scale: float) -> None:
+    color = shade(box.advantage, scale)
+    ink = _ink_on(color)
+    pen.box(x + box.x, y + box.y, box.width, _TOKEN_HEIGHT, color)
+    pen.text(x + box.x + _PAD, y + box.y + 2, box.text, _TEXT, ink)
+    pen.text(x + box.x + _PAD, y + box.y + 18, _signed(box.advantage), _SMALL, ink)

@@ -1,0 +1,27 @@
+"""Tables whose labels can be had without learning, by id: what a score on them may stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lang_envs import ENV_ROWS
+from lang_envs.datasets import DATASETS
+from lang_envs.datasets.generated import NAME
+
+
+def labels_remark(env_id: str, settings: Mapping[str, Any] | None = None) -> str:
+    """How the labels of an id of DataSciCoding can be known, as a sentence; empty where they cannot, or are nobody's.
+
+    Args:
+        env_id: Any id.
+        settings: Arguments other than registered.
+    """
+    registered = next((row.kwargs for row in ENV_ROWS if row.id == env_id), {})
+    arguments = {**registered, **(settings or {})}
+    dataset = arguments.get("dataset")
+    if dataset == NAME:
+        return "Every table follows from the seed of its episode: whoever knows the seeds can regenerate the labels."
+    if dataset not in DATASETS or arguments.get("data") == "synthetic":
+        return ""
+    return f"Memorizable: the labels are {DATASETS[dataset].known_labels}, so a score can be memory."

@@ -1,0 +1,114 @@
+"""The leaderboard: one small file for each agent, from which the site's page is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.files import write_json
+from benchmarks.runner.lines import file_name
+from benchmarks.runner.machine import RESULTS
+from benchmarks.runner.plan import without_incidental
+from benchmarks.runner.results import METRICS, Cell, normalised
+
+FOLDER = RESULTS.parent / "leaderboard"
+_DIGITS = 6
+_MEASURED = ("command", "cpu", "cores", "python", "versions", "episodes", "seeds")
+
+
+def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = None) -> list[Path]:
+    """Put agents on the leaderboard; tasks that an agent has there already are refused, or replaced.
+
+    Args:
+        cells: What they did, whole.
+        replace: Whether a task may be replaced, and an agent of the same name and other settings with all its tasks.
+        folder: Where the files are; that of the committed results by default.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ResultFileError: If episodes are missing, the environments have other arguments than registered, or something
+            is there already.
+    """
+    folder = folder or FOLDER
+    by_agent: dict[str, list[Cell]] = {}
+    for cell in cells:
+        _check(cell)
+        by_agent.setdefault(cell.agent, []).append(cell)
+    files = {file_name(agent) for agent in by_agent}
+    if len(files) < len(by_agent):
+        raise ResultFileError(
+            f"Expected agents whose names make files of their own; got {sorted(by_agent)}. Fix: another --label."
+        )
+    drafts = {
+        folder / f"{file_name(agent)}.json": _entry(folder / f"{file_name(agent)}.json", own, replace=replace)
+        for agent, own in by_agent.items()
+    }
+    return [write_json(path, entry) for path, entry in drafts.items()]
+
+
+def entries(folder: Path = FOLDER) -> list[dict[str, Any]]:
+    """Every agent on the leaderboard."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def _check(cell: Cell) -> None:
+    if not cell.is_complete:
+        raise ResultFileError(
+            f"Expected {cell.expected} episodes of {cell.agent} on {cell.env}; got {len(cell.episodes)}. "
+            "Fix: give the command of the run again, it goes on."
+        )
+    settings = dict(cell.header["env_settings"])
+    if settings:
+        raise ResultFileError(
+            f"Expected the task as registered; {cell.agent} played {cell.env} with {settings}. "
+            "Fix: run it without --env-set."
+        )
+
+
+def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any]:
+    agent = dict(cells[0].header["agent"])
+    for cell in cells[1:]:
+        _require_same_agent(agent, cell.header["agent"], cell.env)
+    tasks: dict[str, Any] = {}
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            _require_same_agent(known["agent"], agent, path.name)
+            tasks = known["tasks"]
+        except ResultFileError:
+            if not replace:
+                raise
+    again = [cell.env for cell in cells if cell.env in tasks]
+    if again and not replace:
+        raise ResultFileError(
+            f"Expected tasks that {agent['name']} is not on the leaderboard with; got {', '.join(again)}. "
+            "Fix: pass --replace to `submit`, or another --label to `run`."
+        )
+    tasks |= {cell.env: _task(cell) for cell in cells}
+    return {"agent": agent, "tasks": dict(sorted(tasks.items()))}
+
+
+def _require_same_agent(known: Mapping[str, Any], agent: Mapping[str, Any], where: str) -> None:
+    if without_incidental({"agent": known}) != without_incidental({"agent": agent}):
+        raise ResultFileError(
+            f"Expected one agent by the name {known['name']!r}: {dict(known)}; got {dict(agent)} in {where}. "
+            "Fix: run one of them with another --label, or pass --replace to `submit`."
+        )
+
+
+def _task(cell: Cell) -> dict[str, Any]:
+    """Scores by seed, so that intervals can be computed again, over any tasks."""
+    scores = {name: [round(float(one), _DIGITS) for one in cell.scores(name)] for name in METRICS}
+    score = normalised(cell)
+    if score is not None:
+        scores["score"] = [round(float(one), _DIGITS) for one in score]
+    return {
+        "scores": {name: values for name, values in scores.items() if values},
+        **{name: cell.header[name] for name in _MEASURED},
+        "data": next((one["data"] for one in cell.episodes if "data" in one), None),
+    }

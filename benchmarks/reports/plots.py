@@ -1,0 +1,170 @@
+"""Pictures of reports: scores by task, probability of improvement, learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from benchmarks.reports.statistics import Curve, Estimate, estimate, mean
+from benchmarks.runner.results import METRICS, Cell, references_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from benchmarks.reports.report import Improvement
+
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+"""Colours that colour-blind readers tell apart (Okabe and Ito)."""
+_METRICS = ("discounted_return", "success", "steps", "invalid_rate")
+_STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+_MARKERS = "osD^vP*X"
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Pictures that are made inside look alike, and nothing outside changes."""
+    with rc_context(_STYLE):  # type: ignore[arg-type]  # names as literals
+        yield
+
+
+@style()
+def plot_scores(cells: Sequence[Cell]) -> Figure:
+    """Means with intervals: a line for each task, a panel for each metric, a colour for each agent."""
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
+    agents = list(dict.fromkeys(cell.agent for cell in cells))
+    height = 1.1 + len(tasks) * max(0.32, 0.13 * len(agents) + 0.1)
+    figure = Figure(figsize=(11, height), layout="constrained")
+    panels = figure.subplots(1, len(_METRICS), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, _METRICS, strict=True):
+        _score_panel(axes, name, cells, tasks, agents)
+    panels[0].set_yticks(range(len(tasks)), [_plain(task.replace("-v0", "")) for task in tasks])
+    panels[0].set_ylim(len(tasks) - 0.5, -0.5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(agents) + 1, 5))
+    return figure
+
+
+def _plain(name: str, most: int = 60) -> str:
+    """A name as Matplotlib shows it as it is: it reads formulas between dollars, and hides what begins with "_"."""
+    short = " ".join(name.split())
+    short = short if len(short) <= most else f"{short[: most - 1]}\u2026"
+    return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
+
+
+def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[str], agents: Sequence[str]) -> None:
+    metric = METRICS[name]
+    factor = 100.0 if metric.is_rate else 1.0
+    for number, agent in enumerate(agents):
+        own = [cell for cell in cells if cell.agent == agent]
+        found = [estimate([cell.scores(name)], mean) for cell in own]
+        offset = (number - (len(agents) - 1) / 2) * min(0.2, 0.7 / len(agents))
+        rows = [tasks.index(cell.task) + offset for cell in own]
+        _mark_estimates(axes, found, rows, factor, number, _plain(agent))
+    if name == "discounted_return":
+        _mark_references(axes, tasks)
+    axes.set_xlabel(f"{metric.title}{', %' if metric.is_rate else ''}")
+    if metric.is_rate:
+        axes.set_xlim(-4, 104)
+    axes.tick_params(axis="y", length=0)
+
+
+def _mark_estimates(
+    axes: Axes, found: Sequence[Estimate], rows: Sequence[float], factor: float, number: int, label: str | None
+) -> None:
+    """Points with their intervals. A percentile interval need not hold its point, so it is a line of its own."""
+    color = PALETTE[number % len(PALETTE)]
+    marker = _MARKERS[number % len(_MARKERS)]
+    values = [factor * one.value for one in found]
+    axes.plot(values, rows, marker, color=color, markersize=4.5, label=label)
+    for row, one in zip(rows, found, strict=True):
+        if one.low is not None and one.high is not None:
+            axes.plot([factor * one.low, factor * one.high], [row, row], "|-", color=color, markersize=5, linewidth=1.4)
+
+
+def _mark_references(axes: Axes, tasks: Sequence[str]) -> None:
+    """A grey bar from random to optimal play, where both are known."""
+    label: str | None = "random to optimal"
+    for row, task in enumerate(tasks):  # with other arguments than registered a task has no references
+        references = references_of(task)
+        if references is not None:
+            width = references.oracle - references.random
+            axes.barh(row, width, left=references.random, height=0.8, color="0.92", zorder=0, label=label)
+            label = None
+
+
+@style()
+def plot_improvements(pairs: Sequence[Improvement]) -> Figure:
+    """Probability that the first of a pair does better, with its interval."""
+    figure = Figure(figsize=(7.5, 1.1 + 0.36 * len(pairs)), layout="constrained")
+    axes = figure.subplots()
+    _mark_estimates(axes, [pair.probability for pair in pairs], range(len(pairs)), 1.0, 0, None)
+    axes.axvline(0.5, color="0.4", linestyle="--", linewidth=1)
+    axes.set_yticks(range(len(pairs)), [_plain(f"{pair.first} > {pair.second}") for pair in pairs])
+    axes.set(
+        xlim=(-0.03, 1.03),
+        ylim=(len(pairs) - 0.5, -0.5),
+        xlabel="probability that the first does better (discounted return; ties count half)",
+    )
+    return figure
+
+
+@style()
+def plot_curves(
+    curves: Mapping[str, Curve],
+    *,
+    title: str,
+    ylabel: str,
+    xlabel: str = "environment steps (actions)",
+    references: Mapping[str, float] | None = None,
+    each_seed: bool = True,
+) -> Figure:
+    """Learning curves with intervals.
+
+    Args:
+        curves: By name, from `learning_curve`.
+        title: Above.
+        ylabel: What is measured.
+        xlabel: What is counted.
+        references: Levels to compare with, by name.
+        each_seed: Whether the seeds are drawn too, thin.
+    """
+    figure = Figure(figsize=(7, 4.3), layout="constrained")
+    axes = figure.subplots()
+    draw_curves(axes, curves, references=references, each_seed=each_seed)
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    axes.legend(loc="best", fontsize=8)
+    return figure
+
+
+def draw_curves(
+    axes: Axes,
+    curves: Mapping[str, Curve],
+    *,
+    references: Mapping[str, float] | None = None,
+    each_seed: bool = True,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given."""
+    for name, curve in curves.items():
+        color, n_seeds = PALETTE[list(names or curves).index(name) % len(PALETTE)], len(curve.by_seed)
+        label = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+        axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=label)
+        axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
+        for row in curve.by_seed if each_seed and n_seeds > 1 else ():
+            axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
+    for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):
+        axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{name} ({level:.2f})")

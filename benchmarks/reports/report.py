@@ -1,0 +1,306 @@
+"""Reports of results files: tables in the terminal and in Markdown, and the pictures beside them."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.reports.labels import labels_remark
+from benchmarks.reports.rollouts import Rollout, read_rollout
+from benchmarks.reports.statistics import (
+    LEVEL,
+    RESAMPLES,
+    Estimate,
+    estimate,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+)
+from benchmarks.reports.tables import markdown_table
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.results import METRICS, Cell, Metric, load, normalised
+from benchmarks.runner.session import steps_file
+
+_MAIN = ("return", "success", "steps", "invalid_rate")
+_IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
+_WIDE, _LEAST = 110, 14
+"""Letters of a terminal that has room for all of these, and of a name."""
+_PICTURES = ("scores.png", "improvement.png", "credit.png", "credit.html")
+_DETAILS = tuple(name for name in METRICS if name not in (*_MAIN, "discounted_return"))
+
+
+class Aggregate(NamedTuple):
+    """An agent over all the tasks that all agents of a report share.
+
+    Attributes:
+        agent: Name.
+        n_envs: How many those are.
+        success: Interquartile mean of the success rates.
+        score: Likewise of the returns between random (0) and optimal play (1), on the tasks that have such a scale;
+            None if none has.
+        n_scored: How many have.
+    """
+
+    agent: str
+    n_envs: int
+    success: Estimate
+    score: Estimate | None
+    n_scored: int
+
+
+class Improvement(NamedTuple):
+    """How often one agent does better than another on the tasks that both have played."""
+
+    first: str
+    second: str
+    n_envs: int
+    probability: Estimate
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def shown(one: Estimate, metric: Metric) -> str:
+    """An estimate in words: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
+    known = (end for end in one if end is not None)
+    texts = [f"{100 * end:z.{metric.digits}f}" if metric.is_rate else f"{end:z.{metric.digits}f}" for end in known]
+    texts = texts[: len(texts) if len(set(texts)) > 1 else 1]
+    sign = " %" if metric.is_rate else ""
+    return f"{texts[0]}{sign}" if len(texts) == 1 else f"{texts[0]}{sign} [{texts[1]}, {texts[2]}]"
+
+
+def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
+    """Every agent over the tasks that all of them have played; nothing unless there are two tasks or more."""
+    by_agent = _grouped(cells, "agent")
+    tasks = [task for task, own in _grouped(cells, "task").items() if len(own) == len(by_agent)]
+    if len(tasks) < 2:
+        return []
+    found = []
+    for agent, own in by_agent.items():
+        chosen = [cell for task in tasks for cell in own if cell.task == task]
+        scores = [one for one in map(normalised, chosen) if one is not None]
+        score = estimate(scores) if scores else None
+        success = estimate([cell.scores("success") for cell in chosen])
+        found.append(Aggregate(agent, len(tasks), success, score, len(scores)))
+    return found
+
+
+def improvements(cells: Sequence[Cell]) -> list[Improvement]:
+    """Every pair of agents, the better one first, by discounted return, on the tasks that both have played."""
+    scores = {
+        agent: {cell.task: cell.scores("discounted_return") for cell in own}
+        for agent, own in _grouped(cells, "agent").items()
+    }
+    found = []
+    for pair in itertools.combinations(scores, 2):
+        tasks = [task for task in scores[pair[0]] if task in scores[pair[1]]]
+        if not tasks:
+            continue
+        ordered = [
+            Improvement(*names, len(tasks), probability_of_improvement(*([scores[n][t] for t in tasks] for n in names)))
+            for names in (pair, pair[::-1])
+        ]
+        found.append(ordered[ordered[0].probability.value < 0.5])
+    return found
+
+
+def _grouped(cells: Sequence[Cell], name: str) -> dict[str, list[Cell]]:
+    """Cells by agent or by task."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(getattr(cell, name), []).append(cell)
+    return found
+
+
+def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
+    """Means by metric, of those that the episodes have."""
+    scores = {name: cell.scores(name) for name in names}
+    return {name: estimate([one], mean) for name, one in scores.items() if len(one)}
+
+
+# ---------------------------------------------------------------------- the terminal
+
+
+def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
+    """Means of every agent on every task, with intervals where the width of a terminal allows.
+
+    Args:
+        cells: What agents did.
+        width: Letters of a line; in a narrow terminal there are fewer columns.
+    """
+    names = _IN_TERMINAL if width >= _WIDE else _IN_TERMINAL[:2]
+    table = Table(box=None)
+    table.add_column("task", style="cyan", overflow="fold", min_width=_LEAST)  # long names take several lines
+    table.add_column("agent", overflow="fold", min_width=_LEAST)
+    for title in ("episodes", *(METRICS[name].title for name in names)):
+        table.add_column(title, justify="right", no_wrap=width >= _WIDE)
+    for task, own in _grouped(cells, "task").items():
+        for number, cell in enumerate(own):
+            numbers = [
+                shown(one if name in names[:2] else Estimate(one.value, None, None), METRICS[name])
+                for name, one in _estimates(cell, names).items()
+            ]
+            table.add_row(Text("" if number else task), Text(cell.agent), _counted(cell), *numbers)
+    return table
+
+
+def _counted(cell: Cell) -> str:
+    return str(cell.expected) if cell.is_complete else f"{len(cell.episodes)} of {cell.expected}"
+
+
+# ---------------------------------------------------------------------- Markdown
+
+
+def markdown_text(text: str) -> str:
+    """A name that others have given, as text of one line: no markup, no HTML, no link."""
+    return re.sub(r"([\\`*\[\]])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def _code(text: str) -> str:
+    line = " ".join(text.split())
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    return f"{fence}{line}{fence}" if len(fence) == 1 else f"{fence} {line} {fence}"
+
+
+def markdown_tables(cells: Sequence[Cell]) -> str:
+    """A section for every task, then the agents over all tasks, and in pairs."""
+    returns = METRICS["discounted_return"]
+    parts = [_task_section(task, own) for task, own in _grouped(cells, "task").items()]
+    over_all, pairs = aggregates(cells), improvements(cells)
+    if over_all:
+        scale = f"IQM of scores, random 0, oracle 1 ({over_all[0].n_scored} tasks)"
+        rows = [
+            (
+                markdown_text(one.agent),
+                shown(one.score, returns) if one.score else "",
+                shown(one.success, METRICS["success"]),
+            )
+            for one in over_all
+        ]
+        table = markdown_table(("agent", scale, "IQM of success"), rows)
+        parts.insert(0, f"## All {over_all[0].n_envs} tasks\n\n{table}")
+    if pairs:
+        rows = [
+            (
+                f"{markdown_text(one.first)} better than {markdown_text(one.second)}",
+                str(one.n_envs),
+                shown(one.probability, returns),
+            )
+            for one in pairs
+        ]
+        parts.append(f"## Probability of improvement\n\n{markdown_table(('', 'tasks', 'probability'), rows)}")
+    return "\n\n".join(parts)
+
+
+def _task_section(task: str, own: Sequence[Cell]) -> str:
+    discount = next(env["discount"] for env in own[0].header["envs"] if env["id"] == own[0].env)
+    head = ["agent", "episodes", f"return, discounted {discount:g} per move", "IQM of it"]
+    head += [METRICS[name].title for name in _MAIN]
+    rows = []
+    for cell in own:
+        scores, metric = [cell.scores("discounted_return")], METRICS["discounted_return"]
+        both = [shown(estimate(scores, statistic), metric) for statistic in (mean, interquartile_mean)]
+        main = [shown(one, METRICS[name]) for name, one in _estimates(cell, _MAIN).items()]
+        rows.append([markdown_text(cell.agent), _counted(cell), *both, *main])
+    if any(episode.get("data") == "synthetic" for cell in own for episode in cell.episodes):
+        remark = "Made-up rows: scores say nothing about the table."
+    else:
+        remark = labels_remark(own[0].env, own[0].header["env_settings"])
+    parts = [f"## {markdown_text(task)}", *([f"**{remark}**"] if remark else []), markdown_table(head, rows)]
+    # Details that only some tasks or agents have; costs of nothing are left out.
+    found = {cell.agent: _estimates(cell, _DETAILS) for cell in own}
+    names = [name for name in _DETAILS if any(name in one and one[name].value for one in found.values())]
+    if names:
+        rows = [
+            [markdown_text(agent), *(shown(one[name], METRICS[name]) if name in one else "" for name in names)]
+            for agent, one in found.items()
+        ]
+        parts.append(markdown_table(("agent", *(METRICS[name].title for name in names)), rows))
+    return "\n\n".join(parts)
+
+
+# ---------------------------------------------------------------------- the whole report
+
+
+def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None) -> list[Path]:
+    """Write report.md and its pictures.
+
+    Args:
+        files: Results files.
+        folder: Where to; made if it is not there.
+        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success that has any.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ResultFileError: If a file is no results file, or the episode is not there or has no credit.
+    """
+    from benchmarks.reports.credit_page import credit_html
+    from benchmarks.reports.credit_picture import credit_picture
+    from benchmarks.reports.plots import plot_improvements, plot_scores
+    from benchmarks.runner.files import write_picture
+    from lang_envs.files import write_bytes
+
+    cells = load(files)
+    if not cells:
+        raise ResultFileError("Expected at least one episode; got none. Fix: python -m benchmarks run.")
+    written = [write_picture(folder / "scores.png", plot_scores(cells))]
+    pairs = improvements(cells)
+    if pairs:
+        written.append(write_picture(folder / "improvement.png", plot_improvements(pairs)))
+    found = _rollout_of(files, rollout)
+    if found is not None:
+        written.append(write_picture(folder / "credit.png", credit_picture(found)))
+        written.append(write_bytes(folder / "credit.html", credit_html(found).encode(errors="backslashreplace")))
+    text = _markdown(cells, found, [path.name for path in written])
+    for name in _PICTURES:  # of an earlier report, about other results
+        if folder / name not in written:
+            (folder / name).unlink(missing_ok=True)
+    return [write_bytes(folder / "report.md", text.encode()), *written]
+
+
+def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
+    for path in map(steps_file, files):
+        found = read_rollout(path, wanted) if path.exists() else None
+        if found is not None:
+            return found
+    if wanted is not None:
+        raise ResultFileError(
+            f"Expected an episode with token credit as ENV/SEED/EPISODE; {wanted} is in none of the files of steps. "
+            "Fix: record one by `run --steps` with an agent that values tokens."
+        )
+    return None
+
+
+def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence[str]) -> str:
+    by_seed = f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified"
+    parts = [
+        "# Report",
+        f"{by_seed} bootstrap over seeds ({RESAMPLES:,} resamples). IQM: interquartile mean. One seed has no interval.",
+        markdown_tables(cells),
+        "## Pictures",
+        *(f"![{name}]({name})" for name in pictures if name.endswith(".png")),
+    ]
+    if rollout is not None:
+        parts.append(
+            f"Token credit of {markdown_text(rollout.title)}; with numbers on every token: [credit.html](credit.html)."
+        )
+    commands = dict.fromkeys(_code(cell.header["command"]) for cell in cells)
+    parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]
+    for header in (cell.header for cell in cells):
+        versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+        made = f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}."
+        parts += [made] if made not in parts else []
+    missing = [cell for cell in cells if not cell.is_complete]
+    if missing:
+        names = "; ".join(f"{markdown_text(cell.agent)} on {cell.task} ({_counted(cell)})" for cell in missing)
+        parts.insert(1, f"**Not complete:** {names}.")
+    return "\n\n".join(parts) + "\n"

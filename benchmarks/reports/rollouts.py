@@ -1,0 +1,107 @@
+"""A recorded episode with its token credit, side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.lines import read_lines
+from benchmarks.runner.plan import Job
+from benchmarks.runner.records import key_of
+
+CUT_OFF = " The episode was cut off by its time limit, and is credited as if it had ended there."
+
+
+class RolloutStep(NamedTuple):
+    """One action of a rollout.
+
+    Attributes:
+        observation: What the agent was shown.
+        tokens: Of the action.
+        reward: Of the step.
+        log_probs: Of the tokens; may be empty.
+        values: Before the tokens, by column; a column may lack them. Likewise:
+        advantages: Of the tokens, by column.
+    """
+
+    observation: str
+    tokens: Sequence[str]
+    reward: float
+    log_probs: Sequence[float]
+    values: Mapping[str, Sequence[float]]
+    advantages: Mapping[str, Sequence[float]]
+
+
+class Rollout(NamedTuple):
+    """One episode, as several ways of assigning credit see it.
+
+    Attributes:
+        title: Whose and which it is.
+        columns: Names of the ways.
+        steps: Its actions.
+        remark: What one has to know to read it: whose values, which discount.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    steps: Sequence[RolloutStep]
+    remark: str = ""
+
+    @property
+    def scale(self) -> float:
+        """The largest advantage, by amount, in any column; 1 where all are 0."""
+        rows = (row for step in self.steps for row in step.advantages.values())
+        return max((abs(value) for row in rows for value in row), default=0.0) or 1.0
+
+
+def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
+    """An episode of a file of steps.
+
+    Args:
+        path: The file.
+        wanted: `ENV/SEED/EPISODE`; None for the first that ended by success, or else the first that has credit.
+
+    Returns:
+        None if it has none with credit.
+
+    Raises:
+        ResultFileError: If the file is no file of steps.
+    """
+    lines = read_lines(path)
+    head = next(lines, None)
+    if head is None or head.record.get("content") != "steps":
+        raise ResultFileError(f"Expected a file that `python -m benchmarks run --steps` has written; got {path}.")
+    chosen: tuple[Job, list[dict[str, Any]]] | None = None
+    for job, group in itertools.groupby((line.record for line in lines), key_of):
+        steps = list(group)
+        over = steps[-1]["terminated"] or steps[-1]["truncated"]  # what is cut off has its rewards elsewhere
+        if (
+            not over
+            or not all(step.get("advantages") for step in steps)
+            or wanted not in (None, "/".join(map(str, job)))
+        ):
+            continue
+        chosen = chosen or (job, steps)
+        if wanted is not None or steps[-1]["success"]:
+            chosen = job, steps
+            break
+    return None if chosen is None else _rollout(head.record, *chosen)
+
+
+def _rollout(header: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, Any]]) -> Rollout:
+    columns, same = tuple(steps[0]["advantages"]), ("observation", "tokens", "reward", "log_probs", "advantages")
+    rows = [
+        RolloutStep(values=dict.fromkeys(columns, step["values"]), **{name: step[name] for name in same})
+        for step in steps
+    ]
+    credit = header["credit"]
+    remark = (
+        "All columns read the values of one critic, the agent's; trained by another method it would have others. "
+        f"gamma {credit['gamma']:g}, lambda {credit['gae_lambda']:g} between actions; inside: 1 (POAD), gamma (NTPO)."
+    )
+    if steps[-1]["truncated"] and not steps[-1]["terminated"]:
+        remark += CUT_OFF
+    return Rollout(f"{header['agent']['name']}, {job}", columns, rows, remark)

@@ -1,0 +1,45 @@
+"""Tables on the terminal and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lang_envs.cli.common import console
+
+
+def show_table(
+    head: Sequence[str], rows: Iterable[Iterable[object]], *, title: str = "", caption: str = "", width: int = 0
+) -> None:
+    """Print a table; all columns but the first are set flush right, numbers have five digits."""
+    table = Table(box=None, title=title or None, caption=caption or None)
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if number else "left", no_wrap=not number)
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    (Console(width=width) if width else console()).print(table)
+
+
+def show_records(title: str, records: Mapping[str, Mapping[str, Any]], columns: Sequence[str], width: int = 0) -> None:
+    """Print some fields of records, a row for each name."""
+    rows = ((name, *(one.get(column) for column in columns)) for name, one in records.items())
+    show_table((title, *(column.replace("_", " ") for column in columns)), rows, width=width)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_cell(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_cell, value))
+    if value is None:
+        return "-"
+    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; all columns but the first are set flush right."""
+    lines = [head, [":---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

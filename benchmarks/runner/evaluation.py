@@ -1,0 +1,80 @@
+"""Play episodes with any agent and summarise them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from scipy import stats
+
+from benchmarks.agents.base import Agent
+from benchmarks.agents.local import FunctionAgent
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.episodes import Result, make_text_env, play_episode
+from lang_envs import TokenSequence
+from lang_envs.agents import Agent as EnvFunction
+
+if TYPE_CHECKING:
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+
+
+class Summary(NamedTuple):
+    """Means over episodes with 95% intervals (t interval of the mean; Wilson interval of the rate)."""
+
+    mean_return: float
+    return_interval: tuple[float, float]
+    success_rate: float
+    success_interval: tuple[float, float]
+    mean_actions: float
+    mean_moves: float
+    n_episodes: int
+
+
+def model_agent(model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> EnvFunction:
+    """A trained (or untrained) model; by default it samples, as in training."""
+
+    def act(env: gym.Env[Any, Any], text: str, actions: Sequence[str] | None) -> str:
+        tokens, _ = model.predict(text, deterministic=deterministic, admissible_actions=actions)
+        assert isinstance(env.action_space, TokenSequence)
+        return env.action_space.decode(tokens)
+
+    return act
+
+
+def play(
+    env_id: str,
+    agent: EnvFunction | Agent,
+    n_episodes: int,
+    *,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> list[Result]:
+    """Play whole episodes, seeded with `seed` and the numbers after it; see `play_episode`.
+
+    A function keeps its own source of chance from episode to episode.
+    """
+    env, discount = make_text_env(env_id, env_kwargs), discount_of(env_id)
+    player = agent if isinstance(agent, Agent) else FunctionAgent("function", lambda _: agent, {})
+    results = [play_episode(env, player, seed + number, discount) for number in range(n_episodes)]
+    env.close()
+    return results
+
+
+def summarize(episodes: Sequence[Result]) -> Summary:
+    """Means and 95% intervals. Equal returns (a deterministic agent) have an interval of width 0."""
+    returns = np.array([episode.discounted_return for episode in episodes])
+    successes = sum(episode.success for episode in episodes)
+    error = stats.sem(returns)
+    low, high = stats.t.interval(0.95, len(returns) - 1, returns.mean(), error) if error > 0 else [returns.mean()] * 2
+    rate = stats.binomtest(successes, len(episodes)).proportion_ci(method="wilson")
+    return Summary(
+        mean_return=float(returns.mean()),
+        return_interval=(float(low), float(high)),
+        success_rate=successes / len(episodes),
+        success_interval=(float(rate.low), float(rate.high)),
+        mean_actions=float(np.mean([episode.n_actions for episode in episodes])),
+        mean_moves=float(np.mean([episode.n_moves for episode in episodes])),
+        n_episodes=len(episodes),
+    )

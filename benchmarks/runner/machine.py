@@ -1,0 +1,51 @@
+"""The machine that a result was measured on: recorded beside every committed figure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.agents.addresses import without_secrets
+
+RESULTS = Path(__file__).parents[2] / "data" / "results"
+_PACKAGES = ("lang-envs", "gymnasium", "numpy", "scikit-learn", "torch", "stable-baselines3", "transformers", "peft")
+
+
+def describe_machine() -> dict[str, object]:
+    """Return command, commit, hardware, threads and versions.
+
+    Results of one seed are equal to the last bit only where processor, capability and threads are equal: vector units
+    of other widths sum in other orders. The last two are those of torch, where it is loaded.
+    """
+    cpuinfo, torch = Path("/proc/cpuinfo"), sys.modules.get("torch")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    module = spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name
+    described = {
+        "command": f"python -m {shlex.join([module, *map(without_secrets, sys.argv[1:])])}",
+        "commit": _commit(),
+        "cpu": next(
+            (one.split(":", 1)[1].strip() for one in lines if one.startswith("model name")), platform.processor()
+        ),
+    }
+    if torch is not None:
+        described |= {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
+    found = {name: list(metadata.distributions(name=name)) for name in _PACKAGES}
+    versions = {name: some[0].version for name, some in found.items() if some}
+    return {**described, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
+
+
+def _commit() -> str | None:
+    """Commit of the checkout, with a plus sign where tracked files differ from it; None outside a repository."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], check=False).returncode
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+" if changed else commit

@@ -1,0 +1,77 @@
+"""`make demo`: train POAD on Tomato Salad with the pocket model, compare, and show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from benchmarks.reports.plots import plot_curves
+from benchmarks.reports.statistics import Curve
+from benchmarks.reports.tables import show_table
+from benchmarks.runner.evaluation import model_agent, play, summarize
+from benchmarks.runner.files import write_picture
+from benchmarks.studies.engine.training import train
+from lang_envs.agents import oracle_agent, random_agent
+from lang_envs.recording import record_gif
+from poad_sb3 import POAD
+
+ENV_ID = "Overcooked-TomatoSalad-v0"
+
+
+def demo(
+    steps: Annotated[int, typer.Option(help="Environment steps.")] = 5_000,
+    episodes: Annotated[int, typer.Option(help="Episodes for each row of the table.")] = 100,
+    seed: int = 0,
+    out: Annotated[Path, typer.Option(help="Folder for curve, GIF and checkpoint.")] = Path("runs/demo"),
+) -> None:
+    """Train POAD on Tomato Salad with the pocket model."""
+    print(f"Training POAD on {ENV_ID}: {steps} steps with the pocket model (0.9 M parameters).")
+    untrained = POAD("LLMPolicy", ENV_ID, seed=seed)
+    model, training = train(ENV_ID, steps, seed, eval_every=640, eval_episodes=30, progress_bar=True)
+    agents = {
+        "random": random_agent(np.random.default_rng((seed, 1))),
+        "untrained": model_agent(untrained),
+        "POAD, sampled": model_agent(model),
+        "POAD, greedy": model_agent(model, deterministic=True),
+        "oracle": oracle_agent(),
+    }
+    results = {name: summarize(play(ENV_ID, agent, episodes)) for name, agent in agents.items()}
+    rows = []
+    for name, one in results.items():
+        varies = one.return_interval[0] < one.return_interval[1]
+        interval, success = (
+            "[{:.3f}, {:.3f}]".format(*one.return_interval),
+            "[{:.0%}, {:.0%}]".format(*one.success_interval),
+        )
+        rows.append(
+            (
+                name, f"{one.mean_return:.3f}", interval if varies else "-", f"{one.success_rate:.0%}",
+                success if varies else "-", f"{one.mean_actions:.1f}", f"{one.mean_moves:.1f}",
+            )
+        )  # fmt: skip
+    show_table(
+        ("agent", "mean return", "95% interval", "success", "95% interval", "actions", "moves"),
+        rows,
+        title=f"{ENV_ID}: {episodes} episodes, return discounted 0.99 per move",
+        caption=(
+            "- : greedy and oracle play the same episode every time. POAD discounts 0.95 per action, not 0.99 per "
+            "move, so its best plan may take a few moves more than the oracle's."
+        ),
+    )
+    means = np.array([one.mean_return for one in training.summaries])
+    low, high = np.array([one.return_interval for one in training.summaries]).T
+    figure = plot_curves(
+        {"POAD": Curve(np.array(training.steps, dtype=float), means, low, high, means[None])},
+        title="POAD on Tomato Salad, pocket model; 95% intervals of the mean",
+        ylabel="return, discounted 0.99 per move",
+        references={name: results[name].mean_return for name in ("oracle", "random")},
+    )
+    written = [write_picture(out / "learning_curve.png", figure), out / "episode.gif", out / "poad.zip"]
+    record_gif(ENV_ID, agents["POAD, greedy"], out / "episode.gif")
+    model.save(out / "poad.zip")
+    print(f"Training took {training.train_seconds:.0f} s (without the evaluations along the way).")
+    for path in written:
+        print(f"  {path}")

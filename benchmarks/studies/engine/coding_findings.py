@@ -1,0 +1,245 @@
+"""Findings of runs on code, at equal numbers of evaluations: reward, share and AUC of what runs, best code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.reports.statistics import Estimate, Floats, percentile_interval
+from benchmarks.studies.engine.findings import largest, rounded
+from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT
+from benchmarks.studies.engine.pieces import Piece
+
+FAILED = -1.0
+"""Reward of code that does not run, as published."""
+WANTED_SHARE = 0.9
+_RESAMPLES, _SEED = 1_000, 0
+CLAIMS = ("reward rises", f"share above {WANTED_SHARE}", "AUC rises", "best-of-N beaten")
+
+
+class Verdict(StrEnum):
+    """How a claim is judged. Of one seed it holds of that seed: its interval is that of attempts."""
+
+    YES = "yes"
+    NO = "no"
+    UNSETTLED = "not settled"
+    UNKNOWN = "unknown"
+
+
+def ending(areas: Sequence[float | None]) -> Sequence[float | None]:
+    """The last eighth of the attempts, at least one: what a run has come to."""
+    return areas[-max(1, len(areas) // 8) :]
+
+
+def areas_of(areas: Sequence[float | None]) -> Floats:
+    """As numbers, NaN where the code did not run."""
+    return np.array([np.nan if one is None else one for one in areas], dtype=np.float64)
+
+
+def rewards_of(areas: Sequence[float | None]) -> Floats:
+    """Rewards of attempts, `[n]`."""
+    return np.nan_to_num(areas_of(areas), nan=FAILED)
+
+
+Measure = Callable[[Floats, Floats, Floats], Floats]
+"""Of attempts, those of them that ran, and the sum of the AUCs of those; arrays of any one shape."""
+
+
+def _area(attempts: Floats, ran: Floats, area: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: of nothing there is no mean
+        return area / ran
+
+
+MEASURES: Mapping[str, Measure] = {
+    "reward": lambda attempts, ran, area: (area + FAILED * (attempts - ran)) / attempts,
+    "share": lambda attempts, ran, area: ran / attempts,
+    "area": _area,
+}
+"""Measures of attempts; `area` is of running code alone, NaN where there is none."""
+
+
+def measured(measure: Measure, runs: Sequence[Floats]) -> float:
+    """A measure of all attempts of some runs together, from AUCs `[n]` of each; NaN for code that did not run."""
+    every = np.concatenate(runs)
+    totals = (len(every), (~np.isnan(every)).sum(), np.nansum(every))
+    return float(measure(*(np.asarray(one, dtype=np.float64) for one in totals)))
+
+
+def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
+    """A measure of all attempts together, or how much more it is than that of others.
+
+    The interval is by bootstrap: seeds are drawn, and of each its attempts. Where there is one seed, it is the attempts
+    that vary, and the interval says nothing of other seeds.
+
+    Args:
+        measure: Of `MEASURES`.
+        runs: AUCs of attempts by seed, `[n]` each.
+        other: Likewise, to be taken off.
+
+    Returns:
+        The value may be NaN, where nothing ran; there are no ends then.
+    """
+    rng = np.random.default_rng(_SEED)
+    value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
+    drawn = measure(*_resampled(runs, rng))
+    if other is not None:
+        drawn = drawn - measure(*_resampled(other, rng))
+    known = drawn[~np.isnan(drawn)]
+    if not len(known) or np.isnan(value):
+        return Estimate(value, None, None)
+    return percentile_interval(value, known)
+
+
+def _resampled(runs: Sequence[Floats], rng: np.random.Generator) -> Floats:
+    """Totals of as many seeds as there are, and attempts of them, drawn with replacement; `[3, _RESAMPLES]`."""
+    totals = np.zeros((3, _RESAMPLES))
+    for _ in runs:
+        chosen = rng.integers(len(runs), size=_RESAMPLES)
+        for number, run in enumerate(runs):
+            rows = np.flatnonzero(chosen == number)
+            drawn = run[rng.integers(len(run), size=(len(rows), len(run)))]
+            totals[:, rows] += (np.full(len(rows), len(run)), (~np.isnan(drawn)).sum(axis=1), np.nansum(drawn, axis=1))
+    return totals
+
+
+class TableFindings(NamedTuple):
+    """The pieces of a table.
+
+    Attributes:
+        table: Its name.
+        preprocessing: "published" where its figures may stand beside published ones.
+        runs: Pieces by method and seed.
+    """
+
+    table: str
+    preprocessing: str
+    runs: Mapping[str, Mapping[int, Piece]]
+
+    def ends(self, method: str) -> list[Floats]:
+        """AUCs at the end, by seed: of a control all attempts, since nothing changes in it."""
+        whole = method in CONTROLS
+        return [areas_of(one["areas"] if whole else ending(one["areas"])) for one in self.runs[method].values()]
+
+    def rise(self, method: str, measure: str) -> Estimate | None:
+        """How much more at the end than the untrained model; None where one of them was not run."""
+        if not self.runs[method] or not self.runs[CONTROLS[0]]:
+            return None
+        return interval_of(MEASURES[measure], self.ends(method), self.ends(CONTROLS[0]))
+
+    def bests(self, method: str, where: str) -> dict[int, float]:
+        """AUC of the best code by seed, as it was `"paid"` for or on `"fresh"` halves; of seeds that have any."""
+        found = {}
+        for seed, one in self.runs[method].items():
+            best = one["best"] or {}
+            value = best.get("area") if where == "paid" else (best.get("fresh") or {}).get("mean")
+            if value is not None:
+                found[seed] = float(value)
+        return found
+
+    def found_at(self, method: str) -> list[int]:
+        """At which attempt the best code of each run was, from 1; of runs that have any."""
+        return [one["best"]["attempt"] + 1 for one in self.runs[method].values() if one["best"]]
+
+    def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
+        """In how many of the common seeds the best code is better than the control's, and of how many; None of none.
+
+        A run without any code that runs there has lost, against whatever else.
+        """
+        ours, theirs = self.bests(method, where), self.bests(control, where)
+        common = self.runs[method].keys() & self.runs[control].keys()
+        won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
+        return (won, len(common)) if common else None
+
+    def claims(self, method: str) -> dict[str, Verdict]:
+        """Verdicts on a learner, by `CLAIMS`."""
+        share = interval_of(MEASURES["share"], self.ends(method)) if self.runs[method] else None
+        won, of = self.beats(method, CONTROLS[0], "fresh") or (-1, -2)
+        found = (
+            _judged(self.rise(method, "reward"), 0.0),
+            _judged(share, WANTED_SHARE),
+            _judged(self.rise(method, "area"), 0.0),
+            # All seeds, or none: anything between is no answer.
+            {of: Verdict.YES, 0: Verdict.NO, -1: Verdict.UNKNOWN}.get(won, Verdict.UNSETTLED),
+        )
+        return dict(zip(CLAIMS, found, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """For the report."""
+        methods = {method: self._method(method) for method, runs in self.runs.items() if runs}
+        return {"preprocessing": self.preprocessing, "methods": methods}
+
+    def _method(self, method: str) -> dict[str, Any]:
+        runs, places = self.runs[method], ("paid", "fresh")
+        found: dict[str, Any] = {
+            "seeds": list(runs),
+            "end": {name: rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
+            "best": {where: [round(one, 4) for one in self.bests(method, where).values()] for where in places},
+            "found_at": self.found_at(method),
+            "distinct": [one["distinct"] for one in runs.values()],
+            "seconds": [one["seconds"] for one in runs.values()],
+        }
+        if method in CONTROLS:
+            return found
+        rises = {name: self.rise(method, name) for name in MEASURES}
+        found["more_than_untrained"] = {name: None if one is None else rounded(one) for name, one in rises.items()}
+        found["best_against"] = {
+            control: {where: self.beats(method, control, where) for where in places} for control in CONTROLS
+        }
+        found["claims"] = self.claims(method)
+        found["largest_first_ratio_error"] = largest([one["largest_first_ratio_error"] for one in runs.values()])
+        return found
+
+
+def _judged(one: Estimate | None, wanted: float) -> Verdict:
+    """Whether a value is above the wanted one: its whole interval, or none of it."""
+    if one is None:
+        return Verdict.UNKNOWN
+    if one.low is not None and one.low > wanted:
+        return Verdict.YES
+    return Verdict.UNSETTLED if one.low is not None and one.value > wanted else Verdict.NO
+
+
+def verdicts(found: Sequence[TableFindings]) -> list[str]:
+    """Plain sentences about every claim, those that do not hold first."""
+    sentences: list[tuple[bool, str]] = []
+    learners = [method for method in found[0].runs if method not in CONTROLS] if found else []
+    for method in learners:
+        by_table = {one.table: one.claims(method) for one in found}
+        for claim in CLAIMS:
+            tables = {
+                verdict: [
+                    f"{one.table} ({_seeds(one, method, claim)})"
+                    for one in found
+                    if by_table[one.table][claim] is verdict
+                ]
+                for verdict in (Verdict.YES, Verdict.NO, Verdict.UNSETTLED)
+            }
+            if any(tables.values()):
+                parts = "; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in tables.items() if names)
+                holds = not tables[Verdict.NO] and not tables[Verdict.UNSETTLED]
+                sentences.append((holds, f"{method}, {claim}: {parts}."))
+        firsts = [{verdicts[claim] for claim in CLAIMS[:3]} for verdicts in by_table.values()]
+        known = [some for some in firsts if Verdict.UNKNOWN not in some or some & {Verdict.NO, Verdict.UNSETTLED}]
+        whole = sum(some == {Verdict.YES} for some in known)
+        if known:
+            sentences.append((whole >= 3, f"{method}, the first three together: on {whole} of {len(known)} tables."))
+        at = [number for one in found for number in one.found_at(method)]
+        early = sum(number <= FIRST_ROLLOUT for number in at)
+        if early:  # to be known of the best code before it is called learned
+            sentences.append(
+                (False, f"{method}, best code: written before the first update in {early} of {len(at)} runs.")
+            )
+    return [sentence for _, sentence in sorted(sentences, key=lambda one: one[0])]
+
+
+def _seeds(one: TableFindings, method: str, claim: str) -> str:
+    """How many seeds a claim is judged by, of the learner and of what it is compared with."""
+    ours, theirs = set(one.runs[method]), set(one.runs[CONTROLS[0]])
+    if claim == CLAIMS[-1]:
+        ours = theirs = ours & theirs
+    seeds = f"{len(ours)} seed{'' if len(ours) == 1 else 's'}"
+    compared = claim != CLAIMS[1] and len(ours) != len(theirs)
+    return f"{seeds} against {len(theirs)}" if compared else seeds

@@ -1,0 +1,76 @@
+"""Studies that compare methods by their learning curves: all differ by data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks.reports.statistics import LEVEL, RESAMPLES
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.results import references_of
+from benchmarks.studies.engine.findings import Claim, Findings, find, lines, sentences
+from benchmarks.studies.engine.jobs import Job
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import Options, Report, Study
+from benchmarks.studies.engine.tuning import Comparison
+
+
+class Comparing(NamedTuple):
+    """The rows of such a study.
+
+    Attributes:
+        name: On the command line.
+        about: The question.
+        title: Of its picture.
+        comparisons: Of chosen tasks, in the order in which they are done.
+        claims: Of the paper.
+        published: The same in a sentence, with model and hardware.
+        remarks: What one has to know to read it.
+    """
+
+    name: str
+    about: str
+    title: str
+    comparisons: Callable[[Options], Sequence[Comparison]]
+    claims: Sequence[Claim]
+    published: str
+    remarks: Sequence[str]
+
+    def study(self) -> Study:
+        """As the command takes it."""
+        return Study(self.name, self.about, self.jobs, self.report)
+
+    def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
+        """Tuning and final runs, comparison by comparison."""
+        for one in self.comparisons(options):
+            yield from one.jobs(options, pieces)
+
+    def findings(self, options: Options, pieces: Pieces) -> list[Findings]:
+        """Findings of all comparisons."""
+        return [find(one, pieces, options.checked_seeds()) for one in self.comparisons(options)]
+
+    def report(self, options: Options, pieces: Pieces) -> Report:
+        """Areas, final returns, orderings, what is missing; pictures of what there is."""
+        findings = self.findings(options, pieces)
+        found = sentences(findings, self.claims)
+        references = {}
+        for env_id in dict.fromkeys(one.comparison.task.env_id for one in findings):
+            if exact := references_of(env_id):
+                ends = {name: round(value, 4) for name, value in exact._asdict().items()}
+                references[env_id] = {"discount": discount_of(env_id), **ends}
+        content = {
+            "seeds": list(options.seeds),
+            "statistics": f"interquartile mean over seeds, {LEVEL:.0%} intervals by bootstrap, {RESAMPLES:,} resamples",
+            "published": self.published,
+            "remarks": list(self.remarks),
+            **found,
+            "references": references,
+            "comparisons": [one.to_json(self.claims) for one in findings],
+        }
+        if not any(one.methods for one in findings):
+            return Report(content, {}, lines(found))
+        from benchmarks.studies.engine.pictures import curves_figure, dots_figure
+
+        areas = partial(dots_figure, findings, "area", "mean height of the learning curve")
+        return Report(content, {"": partial(curves_figure, findings, self.title), "_areas": areas}, lines(found))

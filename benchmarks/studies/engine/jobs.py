@@ -1,0 +1,187 @@
+"""Jobs: runs that are fully described by their settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+from benchmarks.references.datasci_baselines import preprocessing_of
+from poad_sb3.pocket import SHIPPED_MODELS
+
+_FORMAT = 1
+CODER = "pocket-coder"
+N_ENVS = 16
+"""Environments side by side in runs on code. The preset has 4; decoding costs the same for all that decode together."""
+N_STEPS = 8
+FIRST_ROLLOUT = N_STEPS * N_ENVS
+"""Attempts before the first update: what is found in them, nothing was learned for."""
+CONTROLS = ("untrained", "RandomCoder")
+"""Those that learn nothing: the same model as it ships, whose best code is that of best-of-N; and the grammar."""
+FRESH_SPLITS = tuple(range(5, 25))
+"""Random states of halves that no reward was paid for."""
+
+
+class Job(ABC):
+    """Work that is done once: a frozen dataclass of settings, and `module:function` that does it."""
+
+    runner: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Beginning of the name of its piece."""
+
+    @property
+    @abstractmethod
+    def surroundings(self) -> dict[str, Any]:
+        """All else that the result depends on; the base model by its checksum."""
+
+    def run(self) -> Mapping[str, Any]:
+        """Do it; the result is the content of its piece."""
+        module, _, function = self.runner.partition(":")
+        result: Mapping[str, Any] = getattr(import_module(module), function)(self)
+        return result
+
+    @abstractmethod
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        """A result in a few words."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the result depends on, as JSON reads it back."""
+        content = {"format": _FORMAT, **asdict(self), **self.surroundings}  # type: ignore[call-overload]
+        read_back: dict[str, Any] = json.loads(json.dumps(content, sort_keys=True))
+        return read_back
+
+    @property
+    def name(self) -> str:
+        """Of its piece: legible, and another for other settings."""
+        digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:16]
+        return f"{self.label}_{digest}".lower()
+
+
+@cache
+def checksum(model: str) -> str:
+    """The shipped weights; a model that is trained again makes other pieces."""
+    weights = SHIPPED_MODELS[model] / "model.safetensors"
+    return f"{model} {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Measurements during a training run and after it. Policies sample, as in training.
+
+    Attributes:
+        every: Environment steps between two evaluations; there is one before the first step and one after the last.
+        episodes: Of each.
+        tests: Ids of the tasks that are played after training.
+        test_episodes: Of each.
+        rollout: Whether one episode with values of all tokens is recorded after training.
+        script: The actions of that episode, where they are not the model's own.
+    """
+
+    every: int
+    episodes: int
+    tests: tuple[str, ...] = ()
+    test_episodes: int = 0
+    rollout: bool = False
+    script: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingJob(Job):
+    """One training run with the pocket model; see `training.run_training`.
+
+    Attributes:
+        algorithm: A class of `poad_sb3`.
+        env_id: The task.
+        steps: Environment steps; with 0 the untrained model is evaluated.
+        seed: Of everything random in training.
+        arguments: Of the algorithm; written out, so that a default that changes does not change what a job is.
+        evaluation: What is measured.
+        env_kwargs: Arguments of `gym.make`.
+    """
+
+    runner = "benchmarks.studies.engine.training:run_training"
+    algorithm: str
+    env_id: str
+    steps: int
+    seed: int
+    arguments: Mapping[str, Any]
+    evaluation: Evaluation
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        return {"model": checksum("pocket")}
+
+    @property
+    def label(self) -> str:
+        task = re.sub(r"-v\d+$", "", self.env_id.rpartition(":")[2])
+        return f"{task}_{self.algorithm}_{self.steps}_{self.seed}"
+
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        return str(result["returns"][-1])
+
+    def __str__(self) -> str:
+        rate = self.arguments.get("learning_rate")
+        return f"{self.algorithm} on {self.env_id}, {self.steps:,} steps, learning rate {rate}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class CodingJob(Job):
+    """A number of attempts at a table, by a method that learns or by one that does not; see `coding.run_coding`.
+
+    Attributes:
+        method: A class of `poad_sb3`, or one of `CONTROLS`.
+        table: Key of `DATASETS`.
+        attempts: How many bodies are evaluated. One that was evaluated before counts, though it costs no time.
+        seed: Of everything random.
+        arguments: Of the algorithm, all that matter; of the untrained model what it is sampled by; none of the grammar.
+        fresh_splits: Random states of the halves on which the best code is scored again; none leaves that out.
+    """
+
+    runner = "benchmarks.studies.engine.coding:run_coding"
+    method: str
+    table: str
+    attempts: int
+    seed: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    fresh_splits: tuple[int, ...] = FRESH_SPLITS
+
+    @property
+    def env_id(self) -> str:
+        """The task."""
+        return f"DataSciCoding-{self.table}-v0"
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """Arguments of `gym.make`: as published, where that can be done."""
+        return {"preprocessing": preprocessing_of(self.table)}
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        model = None if self.method == "RandomCoder" else checksum(CODER)
+        return {"env_kwargs": self.env_kwargs, "model": model, "n_envs": N_ENVS}
+
+    @property
+    def label(self) -> str:
+        return f"coding_{self.table}_{self.method}_{self.attempts}_{self.seed}"
+
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        ending = result["areas"][-max(1, len(result["areas"]) // 8) :]
+        ran = [one for one in ending if one is not None]
+        mean = f"{sum(ran) / len(ran):.4f}" if ran else "-"
+        best = "-" if result["best"] is None else f"{result['best']['area']:.4f}"
+        return f"at the end {len(ran) / len(ending):.0%} run, AUC {mean}; best {best}; {result['seconds']} s"
+
+    def __str__(self) -> str:
+        rate = f", learning rate {self.arguments['learning_rate']}" if "learning_rate" in self.arguments else ""
+        return f"{self.method} on {self.table}, {self.attempts:,} attempts{rate}, seed {self.seed}"

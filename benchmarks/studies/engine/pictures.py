@@ -1,0 +1,196 @@
+"""Pictures of studies: learning curves, areas with intervals, scores on unseen tasks, attempts at code."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from benchmarks.reports.plots import PALETTE, draw_curves, style
+from benchmarks.reports.statistics import Floats, estimate
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.results import references_of
+from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
+from benchmarks.studies.engine.findings import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDTH, _HEIGHT = 4.6, 3.3
+_IN_A_ROW = 4  # names of the legend, below each column
+
+
+@style()
+def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
+    """Learning curves: a row for each kind of comparison, a column for each task, as far as there are runs."""
+    shown = [one for one in findings if one.methods]
+    rows = list(dict.fromkeys(one.comparison.title for one in shown))
+    columns = list(dict.fromkeys(one.comparison.task.env_id for one in shown))
+    figure = Figure(figsize=(1 + _WIDTH * len(columns), 0.9 + _HEIGHT * len(rows)), layout="constrained")
+    figure.suptitle(textwrap.fill(title, 62 * len(columns)), fontsize=11)
+    grid = figure.subplots(len(rows), len(columns), squeeze=False)
+    for axes in grid.flat:
+        axes.set_visible(False)
+    for one in shown:
+        place = rows.index(one.comparison.title), columns.index(one.comparison.task.env_id)
+        _curves_panel(grid[place], one)
+    _legend(figure, grid)
+    return figure
+
+
+def _curves_panel(axes: Axes, one: Findings) -> None:
+    env_id = one.comparison.task.env_id
+    axes.set_visible(True)
+    curves = {arm.name: one.methods[arm.name].curve for arm in one.comparison.arms if arm.name in one.methods}
+    references = references_of(env_id)
+    lines = {"oracle": references.oracle, "random": references.random} if references else {}
+    begins = {float(curve.values[0]) for curve in curves.values()}
+    if len(begins) == 1:  # methods with policies of their own begin at levels of their own
+        lines["untrained"] = begins.pop()
+    draw_curves(axes, curves, references=lines, names=[arm.name for arm in one.comparison.arms])
+    seeds = [len(curve.by_seed) for curve in curves.values()]
+    most = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
+    axes.set(
+        title=f"{env_id}, {most if min(seeds) == max(seeds) else f'{min(seeds)} to {most}'}\n{one.comparison.title}",
+        xlabel="environment steps (actions)",
+        ylabel=f"return, discounted {discount_of(env_id):g} per move",
+    )
+
+
+def _legend(figure: Figure, grid: NDArray[Any]) -> None:
+    """One for all panels: a method has the same colour in all. Numbers of seeds and levels differ, and are left out."""
+    known: dict[str, Any] = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            known.setdefault(label.rpartition(" (")[0], handle)
+    lines = ("oracle", "random", "untrained")
+    names = [name for name in known if name not in lines] + [name for name in lines if name in known]
+    ncols = min(len(names), _IN_A_ROW * grid.shape[1])
+    figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=ncols)
+
+
+@style()
+def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:
+    """A panel for each comparison: every run a dot, and the interquartile mean of each method with its interval."""
+    shown = [one for one in findings if one.methods]
+    columns = min(len(shown), 4)
+    rows = -(-len(shown) // columns)
+    most = max(len(one.comparison.arms) for one in shown)
+    figure = Figure(figsize=(1 + 3.6 * columns, (1.1 + 0.34 * most) * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(shown) :]:
+        axes.set_visible(False)
+    for axes, one in zip(grid.flat, shown, strict=False):
+        _dots_panel(axes, one, measure)
+        axes.set_xlabel(xlabel)
+    return figure
+
+
+def _dots_panel(axes: Axes, one: Findings, measure: str) -> None:
+    colors = {arm.name: PALETTE[number % len(PALETTE)] for number, arm in enumerate(one.comparison.arms)}
+    names = [name for name in colors if name in one.methods]
+    for row, name in enumerate(names):
+        scores, color = one.methods[name].scores(measure), colors[name]
+        axes.plot(scores, [row] * len(scores), "o", color=color, markersize=4, alpha=0.45, linewidth=0)
+        value = estimate([scores])
+        axes.plot([value.value], [row], "|", color=color, markersize=15, markeredgewidth=2.2)
+        if value.low is not None and value.high is not None:
+            axes.plot([value.low, value.high], [row, row], color=color, linewidth=2)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_title(f"{one.comparison.task.env_id}\n{one.comparison.title}", fontsize=8)
+
+
+@style()
+def scores_figure(panels: Mapping[str, Mapping[str, Mapping[str, Any]]], xlabel: str) -> Figure:
+    """Scores by task: a panel for each title, in it a colour for each agent.
+
+    Args:
+        panels: By title, by agent, by task: a score, or one with its ends.
+        xlabel: What is measured.
+    """
+    tasks = list(dict.fromkeys(task for agents in panels.values() for scores in agents.values() for task in scores))
+    names = list(dict.fromkeys(name for agents in panels.values() for name in agents))
+    figure = Figure(figsize=(1.6 + 4.4 * len(panels), 1.2 + 0.42 * len(tasks)), layout="constrained")
+    grid = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
+    for axes, (title, agents) in zip(grid, panels.items(), strict=True):
+        for agent, scores in agents.items():
+            _scores_row(axes, agent, names, tasks, scores)
+        axes.set(title=title, xlabel=xlabel)
+    grid[0].set_yticks(range(len(tasks)), [task.removeprefix("VirtualHome-").removesuffix("-v0") for task in tasks])
+    grid[0].set_ylim(len(tasks) - 0.5, -0.5)
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(names))
+    return figure
+
+
+def _scores_row(
+    axes: Axes, agent: str, names: Sequence[str], tasks: Sequence[str], scores: Mapping[str, Sequence[float]]
+) -> None:
+    number = names.index(agent)
+    color = "0.45" if agent == "untrained" else PALETTE[(number - ("untrained" in names)) % len(PALETTE)]
+    offset = (number - (len(names) - 1) / 2) * 0.14
+    places = [tasks.index(task) + offset for task in scores]
+    axes.plot(
+        [one[0] for one in scores.values()], places, "os^Dv"[number % 5], color=color, markersize=4.5, label=agent
+    )
+    for place, one in zip(places, scores.values(), strict=True):
+        if len(one) == 3 and None not in one:
+            axes.plot(one[1:], [place, place], "|-", color=color, markersize=4, linewidth=1.2)
+
+
+# ---------------------------------------------------------------------- code
+
+_PARTS = 16
+"""Stretches of attempts that a point stands for."""
+_ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of code that runs"}
+
+
+@style()
+def coding_figure(found: Sequence[TableFindings]) -> Figure:
+    """A column for each table: reward, share and AUC of what runs along the attempts, and the best code so far."""
+    figure = Figure(figsize=(1.4 + 2.9 * len(found), 8.4), layout="constrained")
+    grid = figure.subplots(len(_ROWS) + 1, len(found), squeeze=False, sharex="col")
+    for column, one in enumerate(found):
+        for row, name in enumerate(_ROWS):
+            _along(grid[row, column], one, name)
+        _best(grid[-1, column], one)
+        grid[0, column].set_title(one.table)
+        grid[-1, column].set_xlabel("attempts (evaluations)")
+    for row, label in enumerate((*_ROWS.values(), "AUC of the best so far")):
+        grid[row, 0].set_ylabel(label)
+    handles, labels = grid[-1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=max(1, len(labels)))
+    return figure
+
+
+def _shown(one: TableFindings) -> list[tuple[str, str, list[Floats]]]:
+    """Methods that were run: name, colour, AUCs by seed."""
+    return [
+        (method, PALETTE[number], [areas_of(piece["areas"]) for piece in runs.values()])
+        for number, (method, runs) in enumerate(one.runs.items())
+        if runs
+    ]
+
+
+def _along(axes: Axes, one: TableFindings, name: str) -> None:
+    for _, color, runs in _shown(one):
+        edges = np.linspace(0, min(map(len, runs)), min(_PARTS, min(map(len, runs))) + 1).astype(int)
+        parts = list(pairwise(edges))
+        found = [interval_of(MEASURES[name], [run[begin:end] for run in runs]) for begin, end in parts]
+        ends = [end for _, end in parts]
+        axes.plot(ends, [part.value for part in found], color=color)
+        low, high = (np.array([getattr(part, side) for part in found], dtype=np.float64) for side in ("low", "high"))
+        axes.fill_between(ends, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def _best(axes: Axes, one: TableFindings) -> None:
+    for method, color, runs in _shown(one):
+        for number, curve in enumerate(map(np.fmax.accumulate, runs)):  # NaN before any code has run
+            steps = np.arange(1, len(curve) + 1)
+            axes.plot(steps, curve, color=color, linewidth=1.2, alpha=0.8, label=None if number else method)

@@ -1,0 +1,78 @@
+"""Pieces: results of jobs, a small file each. A job that has its piece is not done again, by whichever study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.runner.errors import StudyError
+from benchmarks.runner.files import write_json
+from benchmarks.runner.machine import RESULTS
+from benchmarks.studies.engine.jobs import Job
+from lang_envs.files import write_bytes
+
+STUDIES = RESULTS / "studies"
+"""Where reports are written."""
+
+Piece = Mapping[str, Any]
+"""The result of a job: see `training.run_training` and `coding.run_coding`."""
+
+
+class Pieces:
+    """A folder of pieces.
+
+    Args:
+        folder: Made at the first piece.
+    """
+
+    def __init__(self, folder: Path = STUDIES / "pieces") -> None:
+        self.folder = folder
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def path(self, job: Job) -> Path:
+        """Where the piece of a job is, or will be."""
+        return self.folder / f"{job.name}.json"
+
+    def find(self, job: Job) -> Piece | None:
+        """The result of a job; None if it has yet to be done."""
+        name = job.name
+        if name not in self._known:
+            try:
+                read = json.loads(self.path(job).read_bytes())
+            except (FileNotFoundError, ValueError):
+                return None
+            # A file that is torn, or says other settings than its name, was not written by us. It is written again.
+            if not isinstance(read, dict) or read.get("settings") != job.settings:
+                return None
+            if not {"result", "measured"} <= read.keys():
+                return None
+            self._known[name] = read
+        result: Piece = self._known[name]["result"]
+        return result
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Hardware and versions of all pieces that were found, each once: those of several machines say so."""
+        apart = ("command", "commit")
+        machines = [{k: v for k, v in one["measured"].items() if k not in apart} for one in self._known.values()]
+        return [one for number, one in enumerate(machines) if one not in machines[:number]]
+
+    def commits(self) -> list[str]:
+        """Commits that the pieces were measured at; pieces of before commits were recorded have none."""
+        return sorted({one["measured"]["commit"] for one in self._known.values() if one["measured"].get("commit")})
+
+    def require_room(self) -> None:
+        """Raise StudyError if no piece can be written: better now than after the training."""
+        try:
+            write_bytes(self.folder / ".room", b"").unlink(missing_ok=True)
+        except OSError as error:
+            raise StudyError(
+                f"Expected a folder that pieces can be written to; got {self.folder} ({error.strerror}). "
+                "Fix: name another with --out."
+            ) from error
+
+    def put(self, job: Job, result: Piece, measured: Mapping[str, Any]) -> Path:
+        """Write a piece; it is there whole or not at all."""
+        content = {"settings": job.settings, "result": dict(result), "measured": dict(measured)}
+        return write_json(self.path(job), content)

@@ -1,0 +1,100 @@
+"""Jobs over cores: whatever is not there yet is done, by processes of their own, while there is time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.runner.errors import JobFailedError
+from benchmarks.runner.players import end_with_parent
+from benchmarks.studies.engine.jobs import Job
+from benchmarks.studies.engine.pieces import Pieces
+
+
+class Done(NamedTuple):
+    """How many jobs were done now, and whether none was left for another time."""
+
+    n_done: int
+    in_time: bool
+
+
+def work(
+    listed: Callable[[], Iterable[Job]],
+    pieces: Pieces,
+    measured: Mapping[str, Any],
+    *,
+    n_workers: int = 1,
+    seconds: float | None = None,
+    watch: Callable[[Job, JobFailedError | None], None] = lambda job, failure: None,
+) -> Done:
+    """Do what has no piece yet.
+
+    Args:
+        listed: The jobs as far as they are known, the most urgent first; asked again whenever one is done, since some
+            depend on others.
+        pieces: Where pieces are, and are put.
+        measured: Command, hardware, versions, for the pieces.
+        n_workers: Jobs at a time.
+        seconds: After which no other job is begun; those that are under way are finished. None for no limit.
+        watch: Called with every job that is done, and at once with one that failed: others may go on for hours.
+
+    Raises:
+        JobFailedError: The first of the errors that jobs have raised, when all that do not fail are done.
+        StudyError: If no piece can be written.
+    """
+    pieces.require_room()
+    end = None if seconds is None else time.monotonic() + seconds
+    running: dict[Future[None], Job] = {}
+    failed: dict[str, JobFailedError] = {}
+    n_done = 0
+    with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start) as pool:
+        while True:
+            known = {job.name: job for job in listed()}
+            others = {job.name for job in running.values()} | failed.keys()
+            todo = [job for name, job in known.items() if name not in others and pieces.find(job) is None]
+            in_time = end is None or time.monotonic() < end
+            for job in todo[: n_workers - len(running)] if in_time else ():
+                running[pool.submit(_do, job, pieces.folder, dict(measured))] = job
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                try:
+                    future.result()
+                except BrokenProcessPool as error:  # nothing can be begun in it any more
+                    raise JobFailedError(
+                        f"Expected {job} to be done; a process that trained was killed, it may have been this one. "
+                        "Fix: if memory is short, fewer --workers. What was done is kept, and the same command goes on."
+                    ) from error
+                except JobFailedError as error:
+                    failed[job.name] = error
+                n_done += job.name not in failed
+                watch(job, failed.get(job.name))
+    if failed:
+        raise next(iter(failed.values()))
+    return Done(n_done, not todo)
+
+
+def _start() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group, and ends what is under way
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _do(job: Job, folder: Path, measured: dict[str, Any]) -> None:
+    """In a worker, which writes the piece itself: nothing of it can be lost on the way."""
+    try:
+        Pieces(folder).put(job, job.run(), measured)
+    except Exception as error:
+        raise JobFailedError(
+            f"Expected {job} to be done; got {type(error).__name__}: {str(error).rstrip('.')}. "
+            "Fix: what is said there. The pieces before it are kept, and the same command goes on.",
+            "".join(traceback.format_exception(error)),
+        ) from None

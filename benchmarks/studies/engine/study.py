@@ -1,0 +1,114 @@
+"""A study: what there is to do, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.runner.errors import StudyError
+from benchmarks.studies.engine.jobs import Job
+from benchmarks.studies.engine.pieces import Pieces
+
+TUNING_SEEDS = (101, 102)
+"""Seeds that rates are chosen on, and that nothing is reported of."""
+FINAL_SEEDS = (0, 1, 2)
+
+
+class Options(NamedTuple):
+    """Choices of a user.
+
+    Attributes:
+        seeds: Of the reported runs.
+        tasks: Names of the tasks; all that the study has if there are none.
+        tuning_only: Whether only the learning rates are tuned.
+    """
+
+    seeds: Sequence[int] = FINAL_SEEDS
+    tasks: Sequence[str] = ()
+    tuning_only: bool = False
+
+    def checked_seeds(self) -> Sequence[int]:
+        """The seeds themselves.
+
+        Raises:
+            StudyError: If they are none, repeated or negative, or rates are chosen on one of them.
+        """
+        seeds = self.seeds
+        if set(seeds) & set(TUNING_SEEDS) or not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+            raise StudyError(
+                f"Expected distinct seeds, 0 or more, none of those that rates are chosen on {list(TUNING_SEEDS)}; got "
+                f"{list(seeds) or 'none'}. Fix: --seeds {','.join(map(str, FINAL_SEEDS))}."
+            )
+        return seeds
+
+    def chosen_tasks(self, known: Iterable[str], ids: Mapping[str, str] | None = None) -> list[str]:
+        """Names of tasks in the order of the study; all that it has if none is named.
+
+        Args:
+            known: Names that the study has.
+            ids: Other names of them.
+
+        Raises:
+            StudyError: For a name that the study does not have.
+        """
+        names = {(ids or {}).get(name, name): name for name in self.tasks}
+        known = list(known)
+        wrong = [given for name, given in names.items() if name not in known]
+        if wrong:
+            raise StudyError(
+                f"Expected tasks among {', '.join(known)}; got {', '.join(wrong)}. Fix: name some of these."
+            )
+        return [name for name in known if not names or name in names]
+
+
+class Report(NamedTuple):
+    """The results of a study.
+
+    Attributes:
+        content: For the JSON file.
+        pictures: Makers of figures or images, by what their names add to that of the study.
+        lines: For the terminal, what matters first.
+    """
+
+    content: Mapping[str, Any]
+    pictures: Mapping[str, Callable[[], Any]]
+    lines: Sequence[str]
+
+
+class Study(NamedTuple):
+    """One study.
+
+    Attributes:
+        name: On the command line, and of its files.
+        about: The question, in one line.
+        jobs: What there is to do as far as the pieces tell, the most urgent first.
+        report: What the pieces say; it works on a part of them, and says what is missing.
+    """
+
+    name: str
+    about: str
+    jobs: Callable[[Options, Pieces], Iterable[Job]]
+    report: Callable[[Options, Pieces], Report]
+
+
+def write_report(study: Study, seeds: Sequence[int], pieces: Pieces, folder: Path) -> list[str]:
+    """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
+
+    Args:
+        study: Which.
+        seeds: That were asked for.
+        pieces: What there is.
+        folder: Where the files go.
+
+    Returns:
+        What to say, the files at the end.
+    """
+    from benchmarks.runner.files import write_json, write_picture
+
+    report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds}))), pieces)
+    about = {"study": study.name, "told": study.about, "command": f"python -m benchmarks study {study.name}"}
+    content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
+    written = [write_json(folder / f"{study.name}.json", content)]
+    written += [write_picture(folder / f"{study.name}{end}.png", draw()) for end, draw in report.pictures.items()]
+    return [*report.lines, *(f"  {path}" for path in written)]

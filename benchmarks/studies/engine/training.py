@@ -1,0 +1,212 @@
+"""Runs that train and watch: evaluations along the way, tests and a recorded episode after it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+import poad_sb3
+from benchmarks.agents.base import Decision, TokenCredit
+from benchmarks.agents.policy import PolicyAgent
+from benchmarks.runner import plan
+from benchmarks.runner.discounts import discount_of
+from benchmarks.runner.episodes import Step, make_text_env, play_episode
+from benchmarks.runner.evaluation import Summary, play, summarize
+from benchmarks.runner.records import step_records
+from benchmarks.studies.engine.jobs import TrainingJob
+from lang_envs.wrappers.admissible import admissible_observation
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.distributions.base import TokenPath
+
+_EVALUATION_SEED = 10_000
+_ROLLOUT_SEED = 0
+_ROLLOUT_FIELDS = ("observation", "action", "reward", "success", "terminated", "truncated", "tokens", "log_probs")
+
+
+class Training(NamedTuple):
+    """A finished training; its times exclude the evaluations.
+
+    Attributes:
+        steps: Environment steps at the evaluations.
+        summaries: Of the evaluations.
+        train_seconds: Wall time.
+        cpu_seconds: Processor time; on one thread, the wall time of a machine with nothing else to do.
+        first_ratio_error: The largest of all updates; None if one of them was no number.
+    """
+
+    steps: list[int]
+    summaries: list[Summary]
+    train_seconds: float
+    cpu_seconds: float
+    first_ratio_error: float | None
+
+
+class FirstRatioWatch(BaseCallback):
+    """Keeps the largest first-minibatch ratio error of a training run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._largest = 0.0
+
+    @property
+    def largest_ratio_error(self) -> float | None:
+        """None if one of them was no number."""
+        return self._largest if np.isfinite(self._largest) else None
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        logged = self.logger.name_to_value.get("train/first_ratio_error", 0.0)
+        self._largest = float(np.maximum(self._largest, logged))  # unlike max() it keeps NaN
+
+    def _on_training_end(self) -> None:
+        FirstRatioWatch._on_rollout_start(self)
+
+
+class _Evaluations(FirstRatioWatch):
+    """Evaluates at rollout boundaries too."""
+
+    def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int) -> None:
+        super().__init__()
+        self.env_id, self.env_kwargs, self.every, self.n_episodes = env_id, env_kwargs, every, n_episodes
+        self.steps: list[int] = []
+        self.summaries: list[Summary] = []
+        self.seconds = self.cpu_seconds = 0.0
+
+    def _on_rollout_start(self) -> None:
+        super()._on_rollout_start()
+        if not self.steps or self.num_timesteps - self.steps[-1] >= self.every:
+            self._evaluate()
+
+    def _on_training_end(self) -> None:
+        super()._on_training_end()
+        if not self.steps or self.num_timesteps > self.steps[-1]:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        started, worked = time.perf_counter(), time.process_time()
+        assert isinstance(self.model, LLMOnPolicyAlgorithm)
+        # Seeded by itself: training draws the same random numbers however often it is watched.
+        agent = PolicyAgent.of(self.model)
+        episodes = play(self.env_id, agent, self.n_episodes, seed=_EVALUATION_SEED, env_kwargs=self.env_kwargs)
+        self.steps.append(self.num_timesteps)
+        self.summaries.append(summarize(episodes))
+        self.seconds += time.perf_counter() - started
+        self.cpu_seconds += time.process_time() - worked
+
+
+def train(
+    env_id: str,
+    steps: int,
+    seed: int,
+    *,
+    eval_every: int,
+    eval_episodes: int,
+    env_kwargs: Mapping[str, Any] = MappingProxyType({}),
+    progress_bar: bool = False,
+    algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
+    **arguments: Any,
+) -> tuple[LLMOnPolicyAlgorithm, Training]:
+    """Train with the defaults (the pocket setting), or with other arguments.
+
+    Args:
+        env_id: The task.
+        steps: Environment steps; with 0 the untrained model is evaluated.
+        seed: Of everything random in training.
+        eval_every: Steps between two evaluations, at the ends of rollouts.
+        eval_episodes: Of each evaluation; actions are sampled.
+        env_kwargs: Arguments of `gym.make`.
+        progress_bar: Whether one is shown.
+        algorithm: The class that trains.
+        **arguments: Of the algorithm.
+    """
+    model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **arguments)
+    watch = _Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
+    started, worked = time.perf_counter(), time.process_time()
+    model.learn(steps, callback=watch, progress_bar=progress_bar)
+    seconds = time.perf_counter() - started - watch.seconds
+    cpu = time.process_time() - worked - watch.cpu_seconds
+    return model, Training(watch.steps, watch.summaries, seconds, cpu, watch.largest_ratio_error)
+
+
+def run_training(job: TrainingJob) -> dict[str, Any]:
+    """Do a job on one thread.
+
+    Returns:
+        `steps`, and there `returns` (discounted as the code bases report), `success`, `actions`; `cpu_seconds` of
+        training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` where they are asked for.
+    """
+    torch.set_num_threads(1)
+    evaluation = job.evaluation
+    model, training = train(
+        job.env_id,
+        job.steps,
+        job.seed,
+        eval_every=evaluation.every,
+        eval_episodes=evaluation.episodes,
+        env_kwargs=job.env_kwargs,
+        algorithm=getattr(poad_sb3, job.algorithm),
+        **job.arguments,
+    )
+    result: dict[str, Any] = {
+        "steps": training.steps,
+        "returns": [round(one.mean_return, 5) for one in training.summaries],
+        "success": [one.success_rate for one in training.summaries],
+        "actions": [round(one.mean_actions, 2) for one in training.summaries],
+        "cpu_seconds": round(training.cpu_seconds, 1),
+        "largest_first_ratio_error": training.first_ratio_error,
+    }
+    if evaluation.tests:
+        result["tests"] = {env_id: _test(model, env_id, job) for env_id in evaluation.tests}
+    if evaluation.rollout:
+        result["rollout"] = _rollout(model, job)
+    return result
+
+
+def _test(model: LLMOnPolicyAlgorithm, env_id: str, job: TrainingJob) -> dict[str, float]:
+    """Means over episodes of a task, with the runner's seeds for the episodes of this seed."""
+    first = plan.Job(env_id, job.seed, 0).reset_seed
+    played = play(env_id, PolicyAgent.of(model), job.evaluation.test_episodes, seed=first)
+    return {
+        "discounted_return": round(float(np.mean([one.discounted_return for one in played])), 5),
+        "success": float(np.mean([one.success for one in played])),
+        "steps": round(float(np.mean([one.n_actions for one in played])), 2),
+        "episodes": len(played),
+    }
+
+
+class _Judge(PolicyAgent):
+    """Plays the actions of a script, and values their tokens by the critic of a model."""
+
+    script: list[str]
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        text = self.script.pop(0)
+        prompt = self.policy.prompts(admissible_observation(observation, info["admissible_actions"], None))[0]
+        tokens, values = self.read(TokenPath(prompt, self.policy.lm.prompter.action_ids(text), ()))
+        return Decision(text, credit=TokenCredit(tokens, (), values))
+
+
+def _rollout(model: LLMOnPolicyAlgorithm, job: TrainingJob) -> list[dict[str, Any]]:
+    """The steps of one episode, with values and advantages of all tokens."""
+    steps: list[Step] = []
+    env = make_text_env(job.env_id, job.env_kwargs)
+    judge = _Judge.of(model)
+    judge.script = list(job.evaluation.script)
+    play_episode(
+        env, judge if judge.script else PolicyAgent.of(model), _ROLLOUT_SEED, discount_of(job.env_id), steps.append
+    )
+    env.close()
+    records = step_records(plan.Job(job.env_id, job.seed, 0), steps)
+    kept = [{name: record[name] for name in (*_ROLLOUT_FIELDS, "values", "advantages")} for record in records]
+    rounded: list[dict[str, Any]] = json.loads(json.dumps(kept), parse_float=lambda text: round(float(text), 6))
+    return rounded

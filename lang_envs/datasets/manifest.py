@@ -1,0 +1,185 @@
+"""What is known of the tables that have to be fetched: one TOML file in `data/` for each.
+
+A manifest says where a table comes from, under which licence as far as known, what its file must look like, how arrays
+are made of it, and the digests of both. A digest that nobody could compute yet is left out; the first fetch records it,
+and the table counts as unverified.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+__all__ = ["MANIFEST_NAMES", "Column", "Encoding", "Manifest", "Recipe", "RowChoice", "Service", "manifest"]
+
+MANIFEST_NAMES = ("airlines", "breast-w", "health-insurance", "pharyngitis", "spaceship-titanic")
+"""The tables of the paper that have to be fetched; the sixth, balance-scale, is generated."""
+
+
+class Service(StrEnum):
+    """Who serves a table."""
+
+    OPENML = "openml"
+    KAGGLE_DATASET = "kaggle-dataset"
+    KAGGLE_COMPETITION = "kaggle-competition"
+
+    @property
+    def label(self) -> str:
+        """Its name, as people write it."""
+        return "OpenML" if self is Service.OPENML else "Kaggle"
+
+
+class Encoding(StrEnum):
+    """How values become numbers."""
+
+    KINDS = "kinds"
+    """Numbers stay; the categories of a column are numbered in their natural order ("9" before "10")."""
+    RANKS = "ranks"
+    """Every column, numbers too, becomes ranks among its distinct values, texts in code point order; as published."""
+
+
+class Column(NamedTuple):
+    """A column of a file, in its order.
+
+    Attributes:
+        name: As the source calls it.
+        levels: Number of categories, about; 0 for a column of numbers.
+        low: Smallest number, about.
+        high: Largest number, about.
+        whole: Whether all numbers are whole.
+    """
+
+    name: str
+    levels: int = 0
+    low: float = 0.0
+    high: float = 1.0
+    whole: bool = False
+
+
+class RowChoice(NamedTuple):
+    """Which rows of a file are used; one of the three, or every complete row.
+
+    Attributes:
+        first: So many complete rows, in the order of the file.
+        sample: So many complete rows, drawn without replacement by `seed`; in the order of the file.
+        seed: Of NumPy's `RandomState`, whose stream is frozen.
+        at: Positions in the file, in this order.
+    """
+
+    first: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    at: tuple[int, ...] = ()
+
+
+class Recipe(NamedTuple):
+    """How arrays are made of a file.
+
+    Attributes:
+        encoding: How values become numbers.
+        digest: `Dataset.digest` of the arrays; empty while nobody knows it.
+        verified_by: How the digest is known.
+    """
+
+    encoding: Encoding
+    digest: str
+    verified_by: str
+
+
+class Manifest(NamedTuple):
+    """A table that has to be fetched.
+
+    Attributes:
+        name: Its key in `DATASETS`.
+        title: A short noun phrase: "the airlines table".
+        about: What the rows are and what is to be predicted; names and describes no column.
+        service: Who serves it.
+        id: OpenML's number, Kaggle's "owner/name", or the name of a Kaggle competition.
+        page: Where people read about it and can download it by hand.
+        file: Name of the file; for OpenML, of the file that a browser gets.
+        licence: What is known of it.
+        target: Column to be predicted.
+        drop: Columns that are left out beside the target.
+        shape: Rows and columns of the file.
+        sha256: Of the file, hexadecimal, whole or its first digits; empty while nobody knows it.
+        columns: Every column of the file, in its order, the target among them.
+        classes: What the target's values are, in the order of the classes.
+        rows: Which rows are used.
+        arrays: Shape (n, d) of the features.
+        recipes: How arrays are made, by name: "default", and "published" where that can be reproduced.
+        note: What a reader of scores has to know; empty if nothing.
+    """
+
+    name: str
+    title: str
+    about: str
+    service: Service
+    id: str
+    page: str
+    file: str
+    licence: str
+    target: str
+    drop: tuple[str, ...]
+    shape: tuple[int, int]
+    sha256: str
+    columns: tuple[Column, ...]
+    classes: tuple[str, ...]
+    rows: RowChoice
+    arrays: tuple[int, int]
+    recipes: dict[str, Recipe]
+    note: str
+
+    @property
+    def origin(self) -> str:
+        """Service, number or name, and what was made of it, in one line."""
+        return f"{self.service.label} {self.id}" + (f"; {self.note}" if self.note else "")
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of the file."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The columns that become features, in the order of the arrays."""
+        return tuple(column for column in self.columns if column.name not in (self.target, *self.drop))
+
+
+@cache
+def manifest(name: str) -> Manifest:
+    """The manifest of one of `MANIFEST_NAMES`.
+
+    Raises:
+        ValueError: If there is no such manifest.
+    """
+    if name not in MANIFEST_NAMES:
+        raise ValueError(f"Expected one of {', '.join(MANIFEST_NAMES)}; got {name!r}. Fix: choose one of them.")
+    text = files(__package__).joinpath("manifests", f"{name}.toml").read_text(encoding="utf-8")
+    return _parse(name, tomllib.loads(text))
+
+
+def _parse(name: str, entry: dict[str, Any]) -> Manifest:
+    def pair(key: str) -> tuple[int, int]:
+        first, second = entry.pop(key)
+        return int(first), int(second)
+
+    recipes = {
+        key: Recipe(Encoding(recipe["encoding"]), recipe["digest"], recipe["verified_by"])
+        for key, recipe in entry.pop("recipes").items()
+    }
+    rows = entry.pop("rows", {})
+    return Manifest(
+        name=name,
+        service=Service(entry.pop("service")),
+        drop=tuple(entry.pop("drop", ())),
+        columns=tuple(Column(**column) for column in entry.pop("columns")),
+        classes=tuple(entry.pop("classes")),
+        rows=RowChoice(**{**rows, "at": tuple(rows.get("at", ()))}),
+        shape=pair("shape"),
+        arrays=pair("arrays"),
+        recipes=recipes,
+        **{"note": "", **entry},
+    )

@@ -1,0 +1,272 @@
+"""Tables of the user's own.
+
+A table of one's own is taken as it comes: the types of its columns say which hold numbers and which categories. What no
+classifier could be asked for is refused, with the reason. What looks like a mistake is taken all the same, and said in
+one warning of the log.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lang_envs.datasets import Dataset
+from lang_envs.datasets.errors import DataError, TableError
+from lang_envs.datasets.files import library, read_table
+from lang_envs.datasets.mistakes import Feature, alike, left_out, odd_features
+from lang_envs.datasets.names import MAX_NAME, check_names, listed, shown
+from lang_envs.datasets.preprocessing import as_numbers, ordinals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MAX_CLASSES", "MAX_DESCRIPTION", "MIN_CLASS_ROWS", "Table", "own_table"]
+
+_log = logging.getLogger(__name__)
+
+Table: TypeAlias = "str | Path | pd.DataFrame | Mapping[str, Sequence[Any]]"
+"""What a user can hand in: a file, a DataFrame, or columns by their names."""
+
+MAX_DESCRIPTION = 200
+"""Characters of the description of a table."""
+MAX_CLASSES = 30
+"""Classes of a target: the score compares every pair of them, which takes a minute and more for a hundred."""
+MIN_CLASS_ROWS = 4
+"""Rows that every class must have: with fewer, random halves often lack it on one side."""
+_MAX_WHY = 200  # characters of somebody else's error
+
+_NEUTRAL = "Every row is an example. To be predicted is its class."
+_NUMBERS = ("boolean", "decimal", "floating", "integer", "mixed-integer-float")
+"""What pandas calls objects that are numbers."""
+_TIMES = ("date", "datetime", "datetime64", "interval", "period", "time", "timedelta", "timedelta64")
+"""What pandas calls objects that are times or lie on a scale."""
+
+
+def own_table(table: Table, target: str | int, description: str = "") -> Dataset:
+    """A table of one's own.
+
+    Columns of truth values (as 0 and 1) and numbers stay numbers; all others hold categories, numbered in their natural
+    order ("9" before "10"), times by time, ordered categories in their own order. Rows with a missing value are left
+    out. The classes are the values of the target, in the same order. A warning is logged if rows are left out or a
+    column looks like a mistake.
+
+    Args:
+        table: A CSV, parquet or ARFF file, a DataFrame (its index is no column), or columns by their names.
+        target: Column to be predicted; it is found by its name as text, so 2 and "2" are the same.
+        description: What the rows are and what is to be predicted, for the agent: one line, at most 200 characters.
+
+    Raises:
+        TableError: If no classifier could be asked for it: the message says why. It is a `ValueError`.
+        DataMissingError: If the file does not exist; it is a `FileNotFoundError`, and no `TableError`.
+        MissingExtraError: If the package that reads it is not installed.
+    """
+    about = _checked_description(description)
+    origin = _origin(table)
+    names = [str(name) for name in origin.frame.columns]
+    check_names(names)
+    place = _checked_target(names, target)
+    frame = _complete_rows(origin.frame)
+    y, classes = _checked_classes(frame.iloc[:, place])
+    features = {at: _feature(frame.iloc[:, at]) for at in range(len(names)) if at != place}
+    x = np.column_stack([feature.values for feature in features.values()])
+    title = f"the {origin.title} table"
+    remarks = [*left_out(origin.frame, frame), *odd_features(origin.frame, features), *alike(classes, y)]
+    if remarks:
+        _log.warning("%s: %s", title, "; ".join([f"{len(origin.frame)} rows", *remarks]))
+    return Dataset(origin.name, title, about, x, y, published=False, source=origin.source)
+
+
+class _Origin(NamedTuple):
+    frame: pd.DataFrame
+    name: str
+    title: str
+    source: str
+
+
+def _origin(table: object) -> _Origin:
+    pandas = library("pandas")
+    if isinstance(table, str | Path):
+        stem = Path(table).stem
+        shown = "".join(c if c.isprintable() else " " for c in stem)[:MAX_NAME].strip() or "given"
+        return _Origin(read_table(table), stem, shown, str(table))
+    if isinstance(table, pandas.DataFrame):
+        return _Origin(table, "own table", "given", "a DataFrame")
+    if not isinstance(table, Mapping):
+        raise TableError(
+            f"Expected a path, a pandas DataFrame or a mapping of names to columns; got {type(table).__name__}. "
+            f"Fix: make a DataFrame of it."
+        )
+    try:
+        return _Origin(pandas.DataFrame(dict(table)), "own table", "given", "a mapping of names to columns")
+    except (ValueError, TypeError) as error:
+        raise TableError(
+            f"Expected columns of one length; pandas makes no table of them: {error}. Fix: make a DataFrame of them."
+        ) from error
+
+
+def _checked_description(description: object) -> str:
+    """The description as a sentence; a neutral one for an empty one."""
+    if not isinstance(description, str):
+        raise TableError(f"Expected a description as text; got {type(description).__name__}. Fix: pass a str.")
+    if len(description) > MAX_DESCRIPTION or not description.isprintable():
+        raise TableError(
+            f"Expected a description of one printable line, at most {MAX_DESCRIPTION} characters; got "
+            f"{len(description)} characters, {description[:MAX_DESCRIPTION]!r}. Fix: say it in a sentence or two."
+        )
+    sentence = description.strip()
+    return (sentence if sentence[-1] in ".!?" else f"{sentence}.") if sentence else _NEUTRAL
+
+
+def _checked_target(names: list[str], target: object) -> int:
+    """Position of the target."""
+    if isinstance(target, int | np.integer) and not isinstance(target, bool):
+        target = str(target)
+    if not isinstance(target, str):
+        raise TableError(f"Expected the name of the target as text; got {target!r:.{MAX_NAME}}. Fix: name a column.")
+    if target not in names:
+        folded = {name.casefold(): name for name in names}
+        near = [folded[name] for name in difflib.get_close_matches(target.casefold(), folded)]
+        guess = f" Did you mean {listed(near)}?" if near else ""
+        raise TableError(
+            f"Expected a column {target!r} to predict; there is none.{guess} Fix: name one of {listed(names)}."
+        )
+    if len(names) == 1:
+        raise TableError(f"Expected columns beside {target!r} to learn from; got none. Fix: add features.")
+    return names.index(target)
+
+
+def _complete_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows without missing values."""
+    n_rows, least = len(frame), 2 * MIN_CLASS_ROWS
+    present = frame.notna()
+    empty = [str(name) for name in frame.columns[~present.any(axis=0).to_numpy(dtype=np.bool_)]]
+    if n_rows and empty:
+        raise TableError(
+            f"Expected a value in every column; got none in {listed(empty)}, so that no row is complete. "
+            f"Fix: drop such columns."
+        )
+    complete = present.all(axis=1).to_numpy(dtype=np.bool_)
+    n_complete = int(complete.sum())
+    if n_complete < least:
+        missing = (~present).sum(axis=0).to_numpy()
+        worst = f" (most values are missing in {shown(frame.columns[missing.argmax()])})" if n_complete < n_rows else ""
+        raise TableError(
+            f"Expected at least {least} rows without missing values; got {n_complete} of {n_rows}{worst}. "
+            f"Fix: fill in or drop columns with gaps, or add rows."
+        )
+    return frame[complete] if n_complete < n_rows else frame
+
+
+def _checked_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[str]]:
+    """Classes (n,) of the target, and what they are called."""
+    name = shown(column.name)
+    with _blaming(column):
+        if _holds_numbers(column):
+            values = np.unique(_finite(column))
+            if len(values) > MAX_CLASSES or not np.array_equal(values, np.floor(values)):
+                raise _no_classes(name, len(values), f"{values[0]:g} to {values[-1]:g}")
+        codes, labels = _numbered(column)
+    if len(labels) > MAX_CLASSES:
+        raise _no_classes(name, len(labels), f"{shown(labels[0])} to {shown(labels[-1])}")
+    if len(labels) < 2:
+        raise TableError(
+            f"Expected at least two classes in {name}; got only {shown(labels[0])} in {len(codes)} complete rows. "
+            f"Fix: choose another target, or add rows of another class."
+        )
+    counts = np.bincount(codes)
+    rare = [f"{counts[at]} of {shown(labels[at])}" for at in np.flatnonzero(counts < MIN_CLASS_ROWS)]
+    if rare:
+        raise TableError(
+            f"Expected at least {MIN_CLASS_ROWS} complete rows of every class in {name}, so that random halves have "
+            f"all classes; got {', '.join(rare[:5])}{', ...' if rare[5:] else ''}. Fix: drop or merge rare classes."
+        )
+    return codes, labels
+
+
+def _no_classes(name: str, n_distinct: int, span: str) -> TableError:
+    return TableError(
+        f"Expected classes in {name}: at most {MAX_CLASSES} distinct values, and whole ones if they are numbers; got "
+        f"{n_distinct} distinct ones, {span}. Fix: make fewer classes of them, with pandas.cut for example, or choose "
+        f"another target."
+    )
+
+
+def _feature(column: pd.Series[Any]) -> Feature:
+    with _blaming(column):
+        if _holds_numbers(column):
+            return Feature(_finite(column))
+        codes, labels = _numbered(column)
+        return Feature(codes.astype(np.float64), () if _has_order(column) else labels)
+
+
+@contextmanager
+def _blaming(column: pd.Series[Any]) -> Iterator[None]:
+    """Name the column that cannot be encoded: its values may be objects of any kind, with errors of their own."""
+    try:
+        yield
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_WHY].rstrip('.')}".removesuffix(": ")
+        raise TableError(
+            f"Expected numbers, texts, truth values or times in column {shown(column.name)}; got values that cannot "
+            f"be numbered ({why}). Fix: make text of them, or drop the column."
+        ) from error
+
+
+def _finite(column: pd.Series[Any]) -> NDArray[np.float64]:
+    try:
+        return as_numbers(column)
+    except TableError:  # the message shows a value: once more with Python's numbers, which look plain
+        plain = [value.item() if isinstance(value, np.generic) else value for value in column]
+        return as_numbers(library("pandas").Series(plain, dtype=object, name=column.name))
+
+
+def _holds_numbers(column: pd.Series[Any]) -> bool:
+    pandas = library("pandas")
+    if column.dtype.kind != "O" or isinstance(column.dtype, pandas.CategoricalDtype):
+        return column.dtype.kind in "biuf"
+    return pandas.api.types.infer_dtype(column, skipna=True) in _NUMBERS
+
+
+def _has_order(column: pd.Series[Any]) -> bool:
+    """Whether a column holds times or ordered categories."""
+    if column.dtype.kind in "mM" or getattr(column.dtype, "ordered", False):
+        return True
+    if hasattr(column.dtype, "categories") or column.dtype.kind != "O":
+        return False
+    return library("pandas").api.types.infer_dtype(column, skipna=True) in _TIMES
+
+
+def _numbered(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[str]]:
+    """Codes of the categories that occur, and their names; times by time, ordered categories in their own order."""
+    if _has_order(column):
+        codes, distinct = library("pandas").factorize(column, sort=True)
+        return codes.astype(np.int64), [str(value) for value in distinct]
+    _check_texts(column)
+    return ordinals(column)
+
+
+_DEFAULT_TEXT = re.compile(r"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)
+
+
+def _check_texts(column: pd.Series[Any]) -> None:
+    """Refuse objects whose text is their place in memory: it differs from run to run."""
+    values = getattr(column.dtype, "categories", column)
+    if values.dtype != object:
+        return
+    for value in values:
+        if not isinstance(value, str) and _DEFAULT_TEXT.search(str(value)):
+            raise TableError(
+                f"Expected numbers, texts, truth values or times in column {shown(column.name)}; got objects of the "
+                f"type {type(value).__name__}, whose text is a place in memory. Fix: make text of them, or drop the "
+                f"column."
+            )

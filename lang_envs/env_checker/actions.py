@@ -1,0 +1,167 @@
+"""Checks of what actions do: listed ones, the oracle's, and what is no action at all."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lang_envs.env_checker.base import ConformanceError, Make, NotApplicableError, expect
+from lang_envs.env_checker.walks import (
+    capable_agent,
+    expect_same_walk,
+    needs_oracle,
+    randomly,
+    same,
+    tokens_of,
+    walk,
+    walk_from_reset,
+    where,
+)
+from lang_envs.errors import ActionError
+from lang_envs.spaces import TokenSequence
+
+__all__ = [
+    "listed_actions",
+    "oracle",
+    "step_after_the_end",
+    "step_before_reset",
+    "wrong_actions",
+]
+
+_N_STATES = 8
+_MAX_ACTIONS = 1000
+_SEEDS = range(3)
+
+
+def listed_actions(make: Make) -> None:
+    """Every listed action is valid, at every state of a random walk."""
+    with make() as env:
+        start, agent, tokens = env.reset(seed=0), randomly(0), tokens_of(env)
+        for _ in range(_N_STATES):
+            listed = start[1]["admissible_actions"]
+            if listed is None:
+                raise NotApplicableError("open action space: nothing is listed")
+            for action in listed:
+                *_, info = copy.deepcopy(env.unwrapped).step(tokens.encode(action))
+                fix = "execute it, even if the world then refuses it, or do not list it"
+                expect(not info["invalid_action"], f"the listed action {action!r} to be valid", "invalid_action", fix)
+            start = where(walk(env, agent, 1, start), start)
+
+
+def oracle(make: Make) -> None:
+    """The oracle solves the task, and success is told when it does, not before."""
+    with make() as env:
+        for seed in _SEEDS:
+            text, info = env.reset(seed=seed)
+            agent, n_actions = needs_oracle(env), 0
+            terminated = truncated = False
+            while not (terminated or truncated) and n_actions < _MAX_ACTIONS:
+                expect(not info["success"], "no success before the end", "success", "tell it with terminated")
+                action = agent(env.unwrapped, text, info["admissible_actions"])
+                text, _, terminated, truncated, info = env.step(tokens_of(env).encode(action))
+                n_actions += 1
+                fix = "let the oracle say a text of the command set"
+                expect(not info["invalid_action"], "the oracle's actions to be valid", f"{action!r}", fix)
+            end = f"terminated={terminated}, truncated={truncated}, success={info['success']} in {n_actions} actions"
+            fix = "mend the oracle, or give the task more time"
+            expect(terminated and info["success"], f"the oracle to succeed with seed {seed}", end, fix)
+
+
+# ---------------------------------------------------------------------- what is no action
+
+
+def _wrong_actions(space: TokenSequence) -> dict[str, Any]:
+    zeros = np.zeros(space.max_length, dtype=np.int64)
+    return {
+        "a float array": zeros.astype(np.float32),
+        "a bool array": zeros.astype(bool),
+        "an object array": zeros.astype(object),
+        "a batch of one": zeros[None],
+        "an array that is too short": zeros[:-1],
+        "an empty array": zeros[:0],
+        "a ragged list": [[1], [1, 2]],
+        "a token id that is too large": np.full_like(zeros, space.vocab_size),
+        "a negative token id": np.full_like(zeros, -1),
+        "a str": "look around",
+        "None": None,
+        "an int": 3,
+    }
+
+
+def wrong_actions(make: Make) -> None:
+    """An action of the wrong type, shape or range raises ActionError and changes nothing."""
+    with make() as env, make() as untouched:
+        walks = [walk_from_reset(one, randomly(0), 3, seed=0) for one in (env, untouched)]
+        state = _state_of(env)
+        for name, action in _wrong_actions(tokens_of(env)).items():
+            for stepped in (env, env.unwrapped):
+                _expect_refusal(stepped, action, name)
+        fix = "decode the action first: text = self.action_space.decode_finished(action)"
+        expect(same(_state_of(env), state), "the state to be the same after wrong actions", "another", fix)
+        after = [walk(one, randomly(1), 5, where(walks[0][1], ("", {}))) for one in (env, untouched)]
+        expect_same_walk(("", after[0]), ("", after[1]), expected="wrong actions to change nothing", fix=fix)
+
+
+def _expect_refusal(env: gym.Env[Any, Any], action: object, name: str) -> None:
+    fix = "decode it with self.action_space.decode_finished(action), which raises for you"
+    try:
+        env.step(action)
+    except ActionError:
+        return
+    except Exception as error:  # another type is what is reported here
+        raise ConformanceError(
+            f"Expected ActionError for {name}; got {type(error).__name__}: {error}. Fix: {fix}."
+        ) from error
+    expect(False, f"ActionError for {name}", "a step", fix)
+
+
+def _state_of(env: gym.Env[Any, Any]) -> object:
+    get_state = getattr(env.unwrapped, "get_state", None)
+    return None if get_state is None else get_state()
+
+
+def step_before_reset(make: Make) -> None:
+    """A step before the first reset raises gymnasium.error.ResetNeeded."""
+    with make() as env:
+        fix = "raise gymnasium.error.ResetNeeded in step() until reset() was called"
+        for stepped in (env.unwrapped, env):
+            try:
+                stepped.step(env.action_space.sample())
+            except gym.error.ResetNeeded:
+                continue
+            except Exception as error:  # another type is what is reported here
+                raise ConformanceError(
+                    f"Expected ResetNeeded before reset(); got {type(error).__name__}: {error}. Fix: {fix}."
+                ) from error
+            expect(False, "ResetNeeded before reset()", "a step", fix)
+
+
+def step_after_the_end(make: Make) -> None:
+    """A step after the end changes nothing: reward 0, same observation, flags and list, a warning."""
+    with make() as outer:
+        env = outer.unwrapped  # a time limit that a wrapper sets is not the environment's
+        end = _play_to_the_end(env)
+        for action in (env.action_space.sample(), tokens_of(env).unfinished()):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                text, reward, terminated, truncated, info = env.step(action)
+            fix = "return the last observation, reward 0.0 and the same flags, and warn, until reset()"
+            got = (text, float(reward), terminated, truncated, info["success"], info["admissible_actions"])
+            expect(same(got, end), f"{end} again after the end", f"{got}", fix)
+            expect(bool(caught), "a warning on a step after the end", "none", fix)
+
+
+def _play_to_the_end(env: gym.Env[Any, Any]) -> tuple[object, ...]:
+    """What the last step of an episode returned, its reward replaced by 0."""
+    text, info = env.reset(seed=0)
+    agent = capable_agent(env, 0)
+    for _ in range(_MAX_ACTIONS):
+        action = tokens_of(env).encode(agent(env.unwrapped, text, info["admissible_actions"]))
+        text, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            return text, 0.0, terminated, truncated, info["success"], info["admissible_actions"]
+    raise NotApplicableError(f"no episode ended within {_MAX_ACTIONS} actions")

@@ -1,0 +1,118 @@
+"""Checks of everything that is to be the same again: seeds, copies, states, and generators left alone."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lang_envs.env_checker.base import Make, NotApplicableError, expect
+from lang_envs.env_checker.walks import (
+    N_STEPS,
+    Start,
+    expect_same_walk,
+    randomly,
+    same,
+    walk,
+    walk_from_reset,
+    where,
+)
+
+__all__ = [
+    "copy_by_deepcopy",
+    "copy_by_pickle",
+    "global_generators",
+    "reset_starts_over",
+    "same_seed_same_trajectory",
+    "state",
+]
+
+
+def same_seed_same_trajectory(make: Make) -> None:
+    """Two environments with one seed and the same actions show the same."""
+    walks = []
+    for _ in range(2):
+        with make() as env:
+            walks.append(walk_from_reset(env, randomly(0), N_STEPS, seed=11))
+    fix = "draw everything random from self.np_random, after super().reset(seed=seed)"
+    expect_same_walk(*walks, expected="two environments with one seed to show the same", fix=fix)
+
+
+def reset_starts_over(make: Make) -> None:
+    """reset(seed=...) starts over, whatever came before."""
+    with make() as env:
+        walks = [walk_from_reset(env, randomly(0), N_STEPS, seed=11) for _ in range(2)]
+    fix = "put back everything that step() changes in reset()"
+    expect_same_walk(*walks, expected="reset(seed=11) to start the same episode again", fix=fix)
+
+
+def copy_by_pickle(make: Make) -> None:
+    """A pickled copy in mid-episode goes on equally, and on its own."""
+    _check_copy(make, lambda env: pickle.loads(pickle.dumps(env)), "hold plain data: no lambdas, files, generators")
+
+
+def copy_by_deepcopy(make: Make) -> None:
+    """A deep copy in mid-episode goes on equally, and on its own."""
+    _check_copy(make, copy.deepcopy, "let the world be plain data, shared with no other environment")
+
+
+def _check_copy(make: Make, duplicate: Callable[[Any], gym.Env[Any, Any]], fix: str) -> None:
+    with make() as env:
+        original = env.unwrapped
+        _, steps = walk_from_reset(original, randomly(1), 7, seed=5)
+        now = where(steps, ("", {}))
+        twin = duplicate(original)
+        there = walk(twin, randomly(2), N_STEPS, now)
+        here = walk(original, randomly(2), N_STEPS, now)
+        expect_same_walk(("", there), ("", here), expected="a copy to go on as the original does", fix=fix)
+
+
+def state(make: Make) -> None:
+    """A state from get_state goes on exactly the same, in a fresh environment and again and again."""
+    with make() as env, make() as other:
+        raw: Any = env.unwrapped
+        fresh: Any = other.unwrapped
+        if not (hasattr(raw, "get_state") and hasattr(raw, "set_state")):
+            raise NotApplicableError("the environment has no get_state() and set_state(): no exact resume of trainings")
+        fix = "capture world, counters and the state of self.np_random, and put all of them back"
+        for n_steps in (0, 1, 9):
+            start: Start = raw.reset(seed=21)
+            now = where(walk(raw, randomly(6), n_steps, start), start)
+            captured = pickle.dumps(raw.get_state())
+            future = walk(raw, randomly(7), N_STEPS, now)
+            for restored in (fresh, raw):
+                restored.set_state(pickle.loads(captured))
+                back = restored.get_state()
+                expect(same(back, pickle.loads(captured)), "get_state() to be what was set", back, fix)
+                again = walk(restored, randomly(7), N_STEPS, now)
+                expected = f"the state after {n_steps} steps to go on the same"
+                expect_same_walk(("", again), ("", future), expected=expected, fix=fix)
+
+
+def global_generators(make: Make) -> None:
+    """The global generators of random and numpy.random are neither used nor seeded."""
+    before = random.getstate(), np.random.get_state()
+    try:
+        random.seed(0xC0FFEE)  # states that no environment arrives at by a seed of its own
+        np.random.seed(0xC0FFEE)
+        ours = random.getstate(), np.random.get_state()
+        with make() as env:
+            walk_from_reset(env, randomly(0), N_STEPS, seed=3)
+            walk_from_reset(env, randomly(0), 3, seed=None)
+            env.action_space.sample(), env.observation_space.sample()
+        used = [
+            name
+            for name, one, other in zip(
+                ("random", "numpy.random"), (random.getstate(), np.random.get_state()), ours, strict=True
+            )
+            if not same(one, other)
+        ]
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+    expect(not used, "no global generator to be used", " and ".join(used), "draw from self.np_random")

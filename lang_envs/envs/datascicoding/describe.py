@@ -1,0 +1,106 @@
+"""What the agent reads: a Python file that stops where the body of `build_model` begins.
+
+All of it is Python, the task and the failures as comments, so that a language model can simply write on; `SUFFIX` is
+what would follow the body, for models that fill in the middle.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lang_envs.datasets import Dataset
+from lang_envs.datasets.plain import printable
+
+__all__ = ["MAX_CODE_SHOWN", "SUFFIX", "Remark", "max_length", "observation"]
+
+SUFFIX = "\n    return model\n"
+MAX_CODE_SHOWN = 9_000
+"""Characters of an attempt's code that are shown again; escapes and comment signs count."""
+_HEAD_LENGTH = 2_048
+_CUT = " (cut)"
+_MAX_VERDICT, _MAX_TITLE, _MAX_ABOUT = 700, 120, 400  # characters, escapes included
+
+_HEADER = """\
+Predict {title} with scikit-learn. {about} The table has {n} rows, {width} numeric features and {classes} classes.
+Write the body of build_model: fit a classifier on the training half of the rows and return it, or leave it in a
+variable called model. Its predict_proba is scored by {score} on the other half."""
+_SYNTHETIC = """\
+SYNTHETIC DATA: the rows are made up and stand in for a real table that is not here. The score tells how well code
+predicts made-up classes, and nothing about the real table."""
+_HEADER_WIDTH = 96
+_FUNCTION = '''
+import numpy as np
+
+
+def build_model(x_train, y_train):
+    """Fit a classifier that has predict_proba.
+
+    x_train: float array, shape ({n_train}, {width}). y_train: int array, shape ({n_train},), classes {classes_told}.
+    """
+    '''
+_SCORES = {"roc_auc": "the area under the ROC curve", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy"}
+
+
+class Remark(NamedTuple):
+    """An earlier attempt, as the agent is reminded of it.
+
+    Attributes:
+        number: Its place in the episode, from 1.
+        code: Its code.
+        verdict: What became of it, one line.
+    """
+
+    number: int
+    code: str
+    verdict: str
+
+
+def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequence[Remark]) -> str:
+    """The observation.
+
+    Args:
+        dataset: The table.
+        scoring: Key of `scoring.SCORERS`.
+        max_attempts: Attempts of an episode.
+        remarks: Attempts to remind the agent of, oldest first.
+    """
+    n, width = dataset.x.shape
+    title, about = _short(_line(dataset.title), _MAX_TITLE), _short(_line(dataset.about), _MAX_ABOUT)
+    size = {"n": n, "width": width, "classes": dataset.classes}
+    head = _comment(_SYNTHETIC) if dataset.synthetic else ""
+    head += _comment(_HEADER.format(title=title, about=about, score=_SCORES[scoring], **size))
+    told_classes = "0 and 1" if dataset.classes == 2 else f"0 to {dataset.classes - 1}"
+    reminders = "".join(_reminder(remark, max_attempts) for remark in remarks)
+    return head + reminders + _FUNCTION.format(n_train=n // 2, width=width, classes_told=told_classes)
+
+
+def max_length(n_remarks: int) -> int:
+    """Largest number of characters of an observation with so many remarks."""
+    return _HEAD_LENGTH + n_remarks * (MAX_CODE_SHOWN + 1_024)
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(text, _HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
+
+
+def _line(text: str) -> str:
+    """A text as one printable line: users may name their tables anything."""
+    return printable(" ".join(text.split()))
+
+
+def _short(text: str, n_characters: int) -> str:
+    return text if len(text) <= n_characters else text[: n_characters - len(_CUT)] + _CUT
+
+
+def _reminder(remark: Remark, max_attempts: int) -> str:
+    verdict = _short(printable(remark.verdict), _MAX_VERDICT)
+    head = f"#\n# Attempt {remark.number} of {max_attempts}: {verdict}\n"
+    if not remark.code:
+        return head
+    lines = "".join(f"#     {printable(line)}\n" for line in remark.code.split("\n"))
+    if len(lines) > MAX_CODE_SHOWN:
+        lines = lines[:MAX_CODE_SHOWN]
+        lines = f"{lines.rpartition(chr(10))[0] or lines}\n#    {_CUT}\n"
+    return head + "# Its code:\n" + lines

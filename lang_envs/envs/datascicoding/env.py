@@ -1,0 +1,323 @@
+"""`DataSciCodingEnv`: programming as a language environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from lang_envs.cache import Cache, cache_folder
+from lang_envs.core import LangEnv, Outcome, is_number
+from lang_envs.datasets.generated import KEY_BYTES, NAME, generated_table
+from lang_envs.envs.datascicoding import describe as prompts
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
+from lang_envs.envs.datascicoding.options import (
+    check_choice,
+    check_integer,
+    check_seconds,
+    choose_dataset,
+    names,
+    random_states,
+)
+from lang_envs.envs.datascicoding.oracle import oracle_code
+from lang_envs.envs.datascicoding.scoring import SCORERS
+from lang_envs.errors import StateError
+from lang_envs.sandbox.client import Confining, Limits
+from lang_envs.sandbox.extraction import MAX_CODE_BYTES
+from lang_envs.sandbox.shared import shared_sandbox
+from lang_envs.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from lang_envs.datasets.tables import Table
+
+__all__ = ["BANNED", "Attempt", "DataSciCodingEnv"]
+
+BANNED = ("GridSearchCV", "SVC")
+"""The names that the published task forbids."""
+_MAX_ATTEMPTS = 1_000_000
+_MAX_SECONDS = 86_400
+_MAX_MEBIBYTES = 1 << 20
+
+
+class Attempt(NamedTuple):
+    """Code, what became of it, and what it was paid."""
+
+    evaluation: Evaluation
+    reward: float
+
+
+class _World(NamedTuple):
+    """State of an episode.
+
+    Attributes:
+        attempts: The attempts so far.
+        key: Bits that the table is drawn from; empty where it is always the same, and before the first reset.
+    """
+
+    attempts: tuple[Attempt, ...]
+    key: bytes
+
+
+class DataSciCodingEnv(LangEnv[_World]):
+    """A program fits a classifier to a table, and is paid for how well it predicts the half it has not seen.
+
+    An action is the body of `build_model(x_train, y_train)`: any text is one. The body may be indented, stand in a
+    whole function or in a Markdown fence. It runs in a sandbox, once for each of five random halvings of the table;
+    the reward is the mean ROC AUC (one-vs-one beyond two classes) on the halves it has not seen, or `failure_reward`
+    if anything goes wrong. Code that runs ends the episode; after a failure the observation tells the error.
+
+    The protocol is the paper's (POAD, section 5): splits, score, attempts, forbidden names. What differs is the
+    sandbox, the wording, and that messages are masked: see the documentation's threat model.
+
+    Args:
+        dataset: Key of `lang_envs.datasets.DATASETS`; `"generated"` for a new table in every episode;
+            None for a table of one's own.
+        data: `"synthetic"`: made-up rows of the same shape as a table that has to be fetched, labelled so everywhere.
+        preprocessing: `"default"`: numbers stay, categories are numbered; `"published"`: the arrays that the paper's
+            code builds.
+        table: A table of one's own, with `dataset=None`: a CSV, parquet or ARFF file, a `pandas.DataFrame`, or a
+            mapping of names to columns. See `lang_envs.datasets.tables.own_table`.
+        target: The column of `table` that is to be predicted.
+        description: What the rows of `table` are, one line for the agent to read.
+        failure_reward: Reward of an attempt that fails.
+        max_attempts: Attempts of an episode, at most 1,000,000; the last one truncates if no code has run.
+        feedback: `"last"`: the observation reminds of the last attempt (published); `"history"`: of every one.
+        scoring: Reward of code that runs: `"roc_auc"` (published), `"accuracy"` or `"balanced_accuracy"`.
+        splits: Random states of the halvings, or how many: 5 is `(0, 1, 2, 3, 4)`, as published.
+        time_limit: CPU seconds of an evaluation, all splits together, at most 86,400.
+        memory_limit: MiB that a split may use, beyond the loaded libraries, at most 1,048,576.
+        banned: Names that code must not use, found on the syntax tree.
+        terminate_on_success: Whether code that runs ends the episode (published). False goes on improving until the
+            last attempt, which then terminates with success if any code of the episode has run.
+        confinement: `"auto"`: what this machine can do, with a warning if that is little; `"require"`: refuse to run
+            code without Landlock and seccomp.
+        cache: Remember evaluations, in memory and on disk.
+        invalid_action_reward: Added when a sentence is unfinished (which costs an attempt).
+        oracle_info: Put `oracle_action` into `info`.
+        shuffle_actions: Without effect: nothing is listed.
+        tokenizer: Tokenizer of the action space.
+        max_action_length: Largest number of action tokens, end token included.
+        render_mode: None, `"ansi"` or `"rgb_array"`.
+
+    `info`: `admissible_actions` (None), `invalid_action`, `success` (the episode ended, and code has run in it), and of
+    the last attempt `status` (`evaluation.Status`), `auc_mean`, `auc_std` (over splits, ddof 0; None on failure),
+    `auc_splits` (tuple), `stdout` (of a rehearsal, masked, at most 2,000 characters), `wall_seconds`, `code`; further
+    `best_so_far` (largest reward of code that ran in this episode, or None), `prefix` and `suffix` (of the hole, for
+    models that fill in the middle), `data` ("real", "synthetic", "generated" or "own") and `source` (where the rows
+    come from).
+
+    Raises:
+        ValueError: For an unknown dataset or option, or numbers out of range.
+        TypeError: For a flag that is no bool.
+        DataMissingError: If the table is not here and cannot be fetched.
+        MissingExtraError: Without scikit-learn, or without what a table is fetched or read with.
+        SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
+    """
+
+    metadata: dict[str, Any] = {**LangEnv.metadata, "actions": "code"}  # noqa: RUF012 - gymnasium's
+    steps_elsewhere = True
+
+    def __init__(
+        self,
+        dataset: str | None = "balance-scale",
+        *,
+        data: Literal["real", "synthetic"] = "real",
+        preprocessing: Literal["default", "published"] = "default",
+        table: Table | None = None,
+        target: str | int | None = None,
+        description: str = "",
+        failure_reward: float = -1.0,
+        max_attempts: int = 5,
+        feedback: Literal["last", "history"] = "last",
+        scoring: str = "roc_auc",
+        splits: int | Sequence[int] = 5,
+        time_limit: float = 30.0,
+        memory_limit: int = 1024,
+        banned: Sequence[str] = BANNED,
+        terminate_on_success: bool = True,
+        confinement: Confining = "auto",
+        cache: bool = True,
+        invalid_action_reward: float = 0.0,
+        oracle_info: bool = False,
+        shuffle_actions: bool = False,
+        tokenizer: str | Tokenizer = "byte",
+        max_action_length: int = MAX_CODE_BYTES + 1,
+        render_mode: str | None = None,
+    ) -> None:
+        check_choice("feedback", feedback, ("last", "history"))
+        check_choice("scoring", scoring, tuple(SCORERS))
+        check_choice("confinement", confinement, ("auto", "require"))
+        check_integer("max_attempts", max_attempts, _MAX_ATTEMPTS)
+        check_integer("memory_limit", memory_limit, _MAX_MEBIBYTES)
+        for name, flag in (("terminate_on_success", terminate_on_success), ("cache", cache)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
+        if not is_number(failure_reward):
+            raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
+        check_seconds("time_limit", time_limit, _MAX_SECONDS)
+        super().__init__(
+            tokenizer=tokenizer,
+            max_action_length=max_action_length,
+            max_observation_length=prompts.max_length(1 if feedback == "last" else max_attempts),
+            invalid_action_reward=invalid_action_reward,
+            oracle_info=oracle_info,
+            shuffle_actions=shuffle_actions,
+            render_mode=render_mode,
+        )
+        self.dataset = choose_dataset(dataset, data, preprocessing, table, target, description)
+        self._data = "own" if dataset is None else NAME if dataset == NAME else data
+        self.failure_reward, self.max_attempts, self.feedback = float(failure_reward), max_attempts, feedback
+        self.terminate_on_success = terminate_on_success
+        self._evaluator = partial(
+            Evaluator,
+            random_states=random_states(splits),
+            scoring=scoring,
+            banned=names(banned),
+            limits=Limits(float(time_limit), memory_limit << 20),
+            sandbox=shared_sandbox(confinement),
+            cache=Cache(cache_folder()) if cache else None,
+        )
+        self._evaluate = self._evaluator(self.dataset)
+        self._world = _World((), b"")
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts of this episode with their rewards, for rendering."""
+        return self._world.attempts
+
+    @property
+    def best_so_far(self) -> float | None:
+        """Largest reward of code that ran in this episode; None if none did."""
+        return max((reward for evaluation, reward in self.attempts if evaluation.status is Status.OK), default=None)
+
+    def oracle_action(self) -> str:
+        """Strong code for this table, found by search on other splits than the published ones; else what suits most."""
+        return oracle_code(self.dataset.name if self._data in ("real", NAME) else "")
+
+    def render(self) -> Any:
+        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
+        from lang_envs.envs.datascicoding import render
+
+        if self.render_mode is None:
+            return None
+        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self._enter(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))
+
+    def _enter(self, world: _World) -> None:
+        """Take over a world, and its table."""
+        if world.key != self._world.key:
+            self.dataset = generated_table(world.key or bytes(KEY_BYTES))
+            self._evaluate = self._evaluator(self.dataset)
+        self._world = world
+
+    def _describe(self) -> str:
+        attempts = list(enumerate(self.attempts, start=1))
+        remarks = [
+            prompts.Remark(number, evaluation.code, _verdict(evaluation, reward))
+            for number, (evaluation, reward) in (attempts[-1:] if self.feedback == "last" else attempts)
+        ]
+        return prompts.observation(self.dataset, self._evaluate.scoring, self.max_attempts, remarks)
+
+    def _listed_actions(self) -> None:
+        return None
+
+    def _execute(self, text: str) -> Outcome:
+        return self._advance(self._evaluate(text))
+
+    def _pass_time(self) -> Outcome:
+        return self._advance(Evaluation(Status.UNFINISHED, "", error="The code was not finished."))
+
+    def _advance(self, evaluation: Evaluation) -> Outcome:
+        reward = self._reward(evaluation)
+        self._world = self._world._replace(attempts=(*self.attempts, Attempt(evaluation, reward)))
+        is_last = len(self.attempts) >= self.max_attempts
+        success = self.best_so_far is not None and (self.terminate_on_success or is_last)
+        return Outcome(reward, terminated=success, truncated=is_last and not success, success=success)
+
+    def _reward(self, evaluation: Evaluation) -> float:
+        score = evaluation.score
+        return self.failure_reward if score is None else score
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        last = self.attempts[-1].evaluation if acted else Evaluation(Status.NOT_RUN, "")
+        aucs = last.aucs
+        mean = sum(aucs) / len(aucs) if aucs else None
+        std = (sum((area - mean) ** 2 for area in aucs) / len(aucs)) ** 0.5 if mean is not None else None
+        return {
+            "status": last.status,
+            "auc_mean": mean,
+            "auc_std": std,
+            "auc_splits": aucs,
+            "stdout": last.stdout,
+            "wall_seconds": last.wall_seconds,
+            "code": last.code,
+            "best_so_far": self.best_so_far,
+            "prefix": self._describe(),
+            "suffix": prompts.SUFFIX,
+            "data": self._data,
+            "source": self.dataset.source,
+        }
+
+    def _configuration(self) -> dict[str, Any]:
+        evaluate = self._evaluate
+        return {
+            "dataset": NAME if self._data == NAME else self.dataset.digest,
+            "failure_reward": self.failure_reward,
+            "max_attempts": self.max_attempts,
+            "feedback": self.feedback,
+            "scoring": evaluate.scoring,
+            "splits": evaluate.random_states,
+            "limits": tuple(evaluate.limits),
+            "banned": evaluate.banned,
+            "terminate_on_success": self.terminate_on_success,
+        }
+
+    def _get_world(self) -> _World:
+        return self._world
+
+    def _set_world(self, world: _World) -> None:
+        if not self._could_be(world):
+            got = f"{world!r:.200}"
+            lengths = f"a key of {KEY_BYTES} bytes" if self._data == NAME else "no key"
+            raise StateError(
+                f"Expected at most {self.max_attempts} attempts and {lengths}; got {got}. Fix: use get_state()."
+            )
+        self._enter(world)
+
+    def _could_be(self, world: object) -> bool:
+        """Whether an object that claims to be a captured world is one that this environment could be in."""
+        try:
+            return (
+                isinstance(world, _World)
+                and self._could_be_key(world.key)
+                and isinstance(world.attempts, tuple)
+                and len(world.attempts) <= self.max_attempts
+                and all(self._could_hold(attempt) for attempt in world.attempts)
+            )
+        except (TypeError, ValueError, AttributeError, OverflowError):  # damaged in its depths
+            return False
+
+    def _could_be_key(self, key: object) -> bool:
+        """Whether a table can be of this key: none before the first reset, and where it is always the same."""
+        return isinstance(key, bytes) and (not key or (self._data == NAME and len(key) == KEY_BYTES))
+
+    def _could_hold(self, attempt: object) -> bool:
+        if not isinstance(attempt, Attempt) or not isinstance(attempt.evaluation, Evaluation):
+            return False
+        evaluation, reward = attempt
+        n_scores = len(self._evaluate.random_states) if evaluation.status is Status.OK else 0
+        return (
+            evaluation.status is not Status.NOT_RUN
+            and evaluation.is_well_formed
+            and len(evaluation.scores) == n_scores
+            and is_number(reward)
+            and reward == self._reward(evaluation)
+        )
+
+
+def _verdict(evaluation: Evaluation, reward: float) -> str:
+    if evaluation.status is Status.OK:
+        return f"it ran, with a score of {reward:.4f}."
+    return f"it failed. {evaluation.error}"

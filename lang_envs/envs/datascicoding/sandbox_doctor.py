@@ -1,0 +1,184 @@
+"""What the sandbox amounts to on this machine: which layers hold, how long an evaluation takes, where things are."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from lang_envs.cache import cache_folder
+from lang_envs.datasets import load
+from lang_envs.envs.datascicoding.evaluation import Evaluator
+from lang_envs.errors import LangEnvsError
+from lang_envs.sandbox.client import Sandbox
+from lang_envs.sandbox.confinement.layers import Confinement, Layer, probe
+from lang_envs.sandbox.errors import SandboxUnavailableError, SandboxWarning
+from lang_envs.sandbox.rendezvous import Place, library_versions
+
+__all__ = ["HONEST_CODE", "Diagnosis", "Latency", "SupervisorFacts", "Verdict", "diagnose"]
+
+HONEST_CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+"""What is evaluated to see whether the sandbox works, and how fast."""
+
+_TABLE = "balance-scale"
+_SPLITS = range(5)
+_N_WARM = 5
+
+
+class Verdict(StrEnum):
+    """What a machine is good for."""
+
+    FULL = "full"
+    REDUCED = "reduced"
+    UNUSABLE = "unusable"
+
+
+class SupervisorFacts(NamedTuple):
+    """What the supervisor says of itself.
+
+    Attributes:
+        pid: Its process id.
+        layers: The layers that hold in its children, tried in one of them.
+        namespaces: The namespaces it lives in.
+        refused: Why `confinement="require"` would not run code in it; empty if it would.
+    """
+
+    pid: int
+    layers: frozenset[Layer]
+    namespaces: tuple[str, ...]
+    refused: str
+
+
+class Latency(NamedTuple):
+    """How long an evaluation of `HONEST_CODE` takes: 5 splits of the balance scale table, nothing remembered.
+
+    Attributes:
+        first: Seconds of the first one, which starts a supervisor.
+        warm: Median seconds of the five after it.
+        score: Its mean ROC AUC.
+    """
+
+    first: float
+    warm: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found.
+
+    Attributes:
+        confinement: Which layers hold, both in a trial and in the supervisor, and what the others leave open.
+        supervisor: None if it cannot be started.
+        latency: None if honest code does not run.
+        problem: Why no code can be evaluated here; empty if it can.
+        versions: Of Python, of the libraries, and the kind of machine.
+        cores: How many splits run at a time.
+        cache: Folder of remembered evaluations.
+        cache_bytes: Its size.
+    """
+
+    confinement: Confinement
+    supervisor: SupervisorFacts | None
+    latency: Latency | None
+    problem: str
+    versions: Mapping[str, str]
+    cores: int
+    cache: Path
+    cache_bytes: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """`UNUSABLE` if code does not run, `FULL` if every layer holds but perhaps the namespaces, else `REDUCED`."""
+        if self.problem:
+            return Verdict.UNUSABLE
+        return Verdict.FULL if self.confinement.is_sufficient else Verdict.REDUCED
+
+
+def diagnose(without: Sequence[Layer] = ()) -> Diagnosis:
+    """Try everything out, in a supervisor of its own that ends with it; takes some seconds.
+
+    Args:
+        without: Layers that the supervisor is to leave out, for tests.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # The environments leave the number of cores open, so this is another place than theirs, and a start to be timed.
+    place = Place(cores=cores, without=tuple(layer.value for layer in without))
+    supervisor, latency, problem = _try(place)
+    folder, held = cache_folder(), probe()
+    return Diagnosis(
+        confinement=held if supervisor is None else _both(held, supervisor.layers),
+        supervisor=supervisor,
+        latency=latency,
+        problem=problem,
+        versions=library_versions(),
+        cores=cores,
+        cache=folder,
+        cache_bytes=_size(folder),
+    )
+
+
+def _try(place: Place) -> tuple[SupervisorFacts | None, Latency | None, str]:
+    """The supervisor, its latency, and what is wrong."""
+    sandbox, supervisor = Sandbox(place), None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SandboxWarning)  # what it would say is in the answer
+        try:
+            evaluate = Evaluator(load(_TABLE), _SPLITS, sandbox=sandbox)
+            start = time.perf_counter()
+            evaluation = evaluate(HONEST_CODE)
+            first = time.perf_counter() - start
+            supervisor = _ask(sandbox)
+            if evaluation.score is None:
+                return supervisor, None, f"Expected honest code to run; got {evaluation.status}: {evaluation.error}."
+            warm = statistics.median(_seconds(evaluate) for _ in range(_N_WARM))
+            return supervisor, Latency(first, warm, evaluation.score), ""
+        except LangEnvsError as error:
+            return supervisor, None, str(error)
+        finally:
+            sandbox.close()
+
+
+def _seconds(evaluate: Evaluator) -> float:
+    start = time.perf_counter()
+    evaluate(HONEST_CODE)
+    return time.perf_counter() - start
+
+
+def _ask(sandbox: Sandbox) -> SupervisorFacts:
+    about = sandbox.about()
+    layers = frozenset(Layer(name) for name in about["layers"])
+    return SupervisorFacts(int(about["pid"]), layers, tuple(about["namespaces"]), _refusal(sandbox.place))
+
+
+def _refusal(place: Place) -> str:
+    strict = Sandbox(place, confinement="require")
+    try:
+        strict.about()
+    except SandboxUnavailableError as error:
+        return str(error)
+    finally:
+        strict.close()
+    return ""
+
+
+def _both(held: Confinement, in_children: frozenset[Layer]) -> Confinement:
+    """The layers that hold in a trial and in the supervisor's children."""
+    silent = {
+        layer: f"Without {layer}, code is less confined than this machine allows: the supervisor does not apply it."
+        for layer in sorted(held.active - in_children)
+    }
+    return Confinement(held.active & in_children, {**held.missing, **silent})
+
+
+def _size(folder: Path) -> int:
+    try:
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    except OSError:  # somebody is writing there
+        return 0

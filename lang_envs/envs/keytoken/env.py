@@ -1,0 +1,220 @@
+"""`KeyTokenEnv`: actions that differ in one word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
+from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
+from lang_envs.errors import StateError
+from lang_envs.tokenizers import Tokenizer
+
+__all__ = ["KeyTokenEnv"]
+
+_LEAST_TIME = 50  # steps, by default
+
+
+class _World(NamedTuple):
+    """State of an episode.
+
+    Attributes:
+        key: Number of the key word that is right now.
+        answers: Whether each decision so far was right.
+        steps: Steps of the episode, invalid ones included.
+        correct: Whether the last step was a right decision.
+    """
+
+    key: int
+    answers: tuple[bool, ...]
+    steps: int
+    correct: bool
+
+
+class KeyTokenEnv(LangEnv[_World]):
+    """A diagnostic task: every action is a sentence of filler words and one key word, and the key word alone decides.
+
+    The observation names the right key word, drawn anew for every decision: after `The order is the onion.` the right
+    one of `the tomato the the`, `the onion the the`, ... is the second. A right decision pays 1 / `horizon`, a wrong
+    one nothing. So credit belongs to one token of each action, and everything else is known in closed form: uniformly
+    random play returns 1 / `n_actions` on average and succeeds with probability `n_actions` ** -`horizon`; the oracle
+    returns 1.
+
+    Words and tokens: with the pocket model every word is one token, and its policy adds an end token; so an action of
+    `n_tokens` words is a path of `n_tokens` + 1 tokens, of which the one at `key_position` branches and all others are
+    forced. In the action space of the environment, whose default tokenizer is bytes, a word is several tokens.
+
+    Args:
+        n_tokens: Words of an action; with `variable_lengths`, of the longest.
+        key_position: Which word decides, counted from 0.
+        n_actions: Number of listed actions, 2 to 32.
+        horizon: Decisions in an episode.
+        variable_lengths: Let the actions differ in length, evenly from 2 words (or as few as hold the key word) to
+            `n_tokens`, in the order of the list.
+        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step. By
+            default 50, or twice the horizon where that is more.
+        invalid_action_reward: Added when a text is not one of the listed actions (which costs one step).
+        oracle_info: Put `oracle_action` into `info`.
+        shuffle_actions: List the actions in an order drawn at every reset.
+        tokenizer: Tokenizer of the action space.
+        max_action_length: Largest number of action tokens, end token included. By default 96, as in the other
+            families, or as many as the bytes of the longest action need.
+        render_mode: None, `"ansi"` or `"rgb_array"`.
+
+    `info`: `admissible_actions` (all actions, always the same), `key` (the word that is right now), `key_correct`
+    (whether the last action was right; False at reset and for an invalid action), `success`, `invalid_action`.
+
+    Raises:
+        ValueError: For numbers out of range or that do not fit together.
+        TypeError: If `variable_lengths` is no bool.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_tokens: int = 4,
+        key_position: int = 1,
+        n_actions: int = 5,
+        horizon: int = 4,
+        variable_lengths: bool = False,
+        max_steps: int | None = None,
+        invalid_action_reward: float = 0.0,
+        oracle_info: bool = False,
+        shuffle_actions: bool = False,
+        tokenizer: str | Tokenizer = "byte",
+        max_action_length: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if not isinstance(variable_lengths, bool):
+            raise TypeError(f"Expected variable_lengths to be True or False; got {variable_lengths!r}.")
+        _check_sizes(n_tokens, key_position, n_actions, variable=variable_lengths)
+        lengths = sentence_lengths(n_tokens, key_position, n_actions, variable=variable_lengths)
+        self.sentences = sentences(lengths, key_position)
+        """All actions, in the order of their key words."""
+        super().__init__(
+            tokenizer=tokenizer,
+            max_action_length=_room_for(self.sentences) if max_action_length is None else max_action_length,
+            invalid_action_reward=invalid_action_reward,
+            oracle_info=oracle_info,
+            shuffle_actions=shuffle_actions,
+            render_mode=render_mode,
+        )
+        self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
+        self.variable_lengths, self.horizon = variable_lengths, _checked_count("horizon", horizon, 1)
+        least_time = max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps
+        self.max_steps = _checked_count("max_steps", least_time, horizon)
+        self._world = _World(0, (), 0, False)
+
+    @property
+    def key(self) -> str:
+        """The word that is right now."""
+        return KEYS[self._world.key]
+
+    @property
+    def answers(self) -> tuple[bool, ...]:
+        """Whether each decision of this episode was right."""
+        return self._world.answers
+
+    @property
+    def elapsed_steps(self) -> int:
+        """Steps of this episode, invalid ones included."""
+        return self._world.steps
+
+    def oracle_action(self) -> str:
+        """The sentence with the right key word."""
+        return self.sentences[self._world.key]
+
+    def render(self) -> Any:
+        """A text drawing (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
+        from lang_envs.envs.keytoken import render
+
+        if self.render_mode is None:
+            return None
+        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self._world = _World(self._draw(), (), 0, False)
+
+    def _draw(self) -> int:
+        return int(self.np_random.integers(self.n_actions))
+
+    def _describe(self) -> str:
+        n_left = self.horizon - len(self._world.answers)
+        return f"The order is the {self.key}. Orders left: {n_left}. You take" if n_left else "No orders are left."
+
+    def _listed_actions(self) -> list[str]:
+        return list(self.sentences)
+
+    def _execute(self, text: str) -> Outcome | None:
+        if text not in self.sentences:
+            return None
+        correct = text == self.oracle_action()
+        answers = (*self._world.answers, correct)
+        over = len(answers) == self.horizon
+        key = self._world.key if over else self._draw()
+        self._world = _World(key, answers, self._world.steps + 1, correct)
+        return self._outcome(correct / self.horizon)
+
+    def _pass_time(self) -> Outcome:
+        self._world = self._world._replace(steps=self._world.steps + 1, correct=False)
+        return self._outcome(0.0)
+
+    def _outcome(self, reward: float) -> Outcome:
+        over = len(self._world.answers) == self.horizon
+        return Outcome(
+            reward, over, self._world.steps >= self.max_steps and not over, over and all(self._world.answers)
+        )
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        return {"key": self.key, "key_correct": acted and self._world.correct}
+
+    def _configuration(self) -> dict[str, Any]:
+        names = ("n_tokens", "key_position", "n_actions", "horizon", "variable_lengths", "max_steps")
+        return {name: getattr(self, name) for name in names}
+
+    def _get_world(self) -> _World:
+        return self._world
+
+    def _set_world(self, world: _World) -> None:
+        if not self._is_world(world):
+            raise StateError(f"Expected the world of a KeyToken episode; got {world!r:.200}. Fix: use get_state().")
+        self._world = world
+
+    def _is_world(self, world: object) -> bool:
+        """Whether an object that claims to be a captured world is one that this environment could be in."""
+        if not isinstance(world, _World) or not isinstance(world.answers, tuple):
+            return False
+        counts = type(world.key) is int and type(world.steps) is int and 0 <= world.key < self.n_actions
+        answers = all(isinstance(answer, bool) for answer in (*world.answers, world.correct))
+        return counts and answers and len(world.answers) <= min(world.steps, self.horizon)
+
+
+def _checked_count(name: str, value: int, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"Expected {name} to be an integer of at least {least}; got {value!r}.")
+    return value
+
+
+def _check_sizes(n_tokens: int, key_position: int, n_actions: int, *, variable: bool) -> None:
+    for name, value, least in (
+        ("n_tokens", n_tokens, 1),
+        ("key_position", key_position, 0),
+        ("n_actions", n_actions, 2),
+    ):
+        _checked_count(name, value, least)
+    if n_actions > len(KEYS):
+        raise ValueError(f"Expected at most {len(KEYS)} actions, one for each key word; got n_actions={n_actions}.")
+    if key_position >= n_tokens:
+        raise ValueError(
+            f"Expected key_position below n_tokens; got {key_position} and {n_tokens}. Fix: positions count from 0."
+        )
+    if variable and n_tokens <= max(2, key_position + 1):
+        raise ValueError(
+            f"Expected room for different lengths after the key word; got key_position={key_position} and "
+            f"n_tokens={n_tokens}. Fix: an earlier key word, more tokens, or variable_lengths=False."
+        )
+
+
+def _room_for(texts: tuple[str, ...]) -> int:
+    """Tokens that hold every text as bytes, with an end token."""
+    return max(MAX_ACTION_LENGTH, 1 + max(len(text.encode()) for text in texts))

@@ -1,0 +1,163 @@
+"""The home in words: observation and command phrases. Reads what is perceived, knows no rules.
+
+Two descriptions. `published` tells what the published text tells, with what it leaves out and what it conflates; equal
+facts give equal text, other facts other text. `full` tells everything visible, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from lang_envs.envs.virtualhome.rules import AT_START, Fact
+from lang_envs.envs.virtualhome.scene import Use
+from lang_envs.envs.virtualhome.tasks import HomeTask
+from lang_envs.envs.virtualhome.wording import Wording
+
+__all__ = ["Description", "observation", "phrases"]
+
+Description = Literal["published", "full"]
+
+
+def phrases(task: HomeTask, wording: Wording) -> tuple[str, ...]:
+    """The phrase of every command of the set, in order."""
+    return tuple(wording.phrase(command, task.scene.fixture.get(command.destination)) for command in task.commands)
+
+
+def observation(task: HomeTask, facts: frozenset[Fact], wording: Wording, description: Description) -> str:
+    """The observation: an unfinished sentence that a command completes."""
+    teller = _Teller(task, facts, wording)
+    room = next(fact[1] for fact in facts if fact[0] == "in")
+    body = teller.everything() if description == "full" else [*_PUBLISHED[task.name](teller), *teller.distractors()]
+    roles = (*task.scene.item_index, *task.scene.fixture)
+    sentences = [wording.say("rooms", place=room), *body, wording.goal(task.name, roles), wording.say("cue")]
+    return " ".join(sentences)
+
+
+class _Teller:
+    """Questions about what is perceived, and the sentences that both descriptions share."""
+
+    def __init__(self, task: HomeTask, facts: frozenset[Fact], wording: Wording) -> None:
+        self.task = task
+        self.facts = facts
+        self.say = wording.say
+
+    def which(self, kind: str, names: tuple[str, ...]) -> list[str]:
+        """Those of the names for which `(kind, name)` is perceived."""
+        return [name for name in names if (kind, name) in self.facts]
+
+    def hands(self, names: tuple[str, ...]) -> list[str]:
+        """What of the names is in hand; nothing is said if it is something else."""
+        held = self.which("hold", names)
+        if held:
+            return [self.say("hold", held)]
+        return [] if self.which("hold", self.task.distractors) else [self.say("empty")]
+
+    def distractors(self) -> list[str]:
+        """What is perceived of the things that the task does not need."""
+        names = self.task.distractors
+        held, seen, near = (self.which(kind, names) for kind in ("hold", "see", "near"))
+        lying, near = [name for name in seen if name not in held], [name for name in near if name not in held]
+        told = (("also", lying), ("near", near), ("hold", held))
+        return [self.say(key, things) for key, things in told if things]
+
+    def everything(self) -> list[str]:
+        """Everything visible, once."""
+        items, fixtures = tuple(self.task.scene.item_index), tuple(self.task.scene.fixture)
+        held = self.which("hold", items)
+        near = [name for name in self.which("near", (*items, *fixtures)) if name not in held]
+        sentences = self.hands(items)
+        for item in self.task.scene.items:
+            if ("at", item.name, AT_START) in self.facts:
+                sentences.append(self.say("placed", [item.name], place=item.spot))
+            sentences += [
+                self.say("placed", [item.name], holder=fixture)
+                for fixture in self.task.scene.fixtures
+                if ("at", item.name, fixture.name) in self.facts
+            ]
+        for fixture in self.task.scene.fixtures:
+            if ("see", fixture.name) in self.facts:
+                sentences += self._condition(fixture.name, fixture.use)
+        return [*sentences, self.say("near", near)] if near else sentences
+
+    def _condition(self, name: str, use: Use) -> list[str]:
+        said = []
+        if use is Use.CONTAINER:
+            said.append("open" if ("open", name) in self.facts else "closed")
+        elif use is Use.SWITCH:
+            said.append("on" if ("on", name) in self.facts else "off")
+        else:
+            said.append("notice")
+        said += [key for key in ("seated", "facing") if (key, name) in self.facts]
+        return [self.say(key, [name]) for key in said]
+
+
+def _food_preparation(teller: _Teller) -> list[str]:
+    say, facts = teller.say, teller.facts
+    pancake, microwave = ("pancake",), ("microwave",)
+    if ("in", "kitchen") not in facts:
+        return [say("idle"), *teller.hands(pancake)]
+    seen, held = ("see", "pancake") in facts, ("hold", "pancake") in facts
+    near_pancake, near_microwave = ("near", "pancake") in facts, ("near", "microwave") in facts
+    box = teller.task.scene.fixture["microwave"]
+    sentences = [say("notice", [*pancake, *microwave]) if seen else say("shut in", pancake, holder=box)]
+    if held:
+        sentences += [say("hold", pancake), say("near" if near_microwave else "far", microwave)]
+    elif not (near_pancake and near_microwave):  # near both, the published text says neither
+        near = pancake if near_pancake else microwave
+        reach = say("near", near) if near_pancake or near_microwave else say("far", [*pancake, *microwave])
+        sentences += [*teller.hands(pancake), reach]
+    is_open = seen and ("open", "microwave") in facts
+    return [*sentences, say("open" if is_open else "closed", microwave)]
+
+
+_ITEMS = ("chips", "milk")
+_FURNITURE = ("coffee table", "TV", "sofa")
+
+
+def _entertainment(teller: _Teller) -> list[str]:
+    if ("in", "kitchen") in teller.facts:
+        return _in_kitchen(teller)
+    if ("in", "living room") in teller.facts:
+        return [teller.say("notice", _FURNITURE), *_in_living_room(teller)]
+    return [teller.say("idle"), *teller.hands(_ITEMS)]
+
+
+def _in_kitchen(teller: _Teller) -> list[str]:
+    say, seen, held = teller.say, teller.which("see", _ITEMS), teller.which("hold", _ITEMS)
+    if not seen:
+        return [say("idle")]
+    free = [name for name in seen if name not in held]
+    near = [name for name in teller.which("near", _ITEMS) if name in free]
+    sentences = [say("notice", seen)]
+    if free:
+        sentences.append(say("reach", near) if near else say("far", free))
+    if held or len(seen) == len(_ITEMS):  # of a single thing in view, the published text leaves empty hands out
+        sentences += teller.hands(_ITEMS)
+    return sentences
+
+
+def _in_living_room(teller: _Teller) -> list[str]:
+    say, held = teller.say, teller.which("hold", _ITEMS)
+    near = teller.which("near", _FURNITURE)
+    if not near:
+        return [say("far", _FURNITURE), *teller.hands(_ITEMS)]
+    shared = [name for name in _ITEMS if len(held) == 1 and ("at", name, "coffee table") in teller.facts]
+    hands = [say("placed", shared, holder=teller.task.scene.fixture["coffee table"])] if shared else []
+    hands += [say("hold", held)] if held else []
+    if "coffee table" in near:
+        place = say("far", ["TV"]) if shared else say("near", ["coffee table"])
+        return [place, *(hands or teller.hands(_ITEMS))]
+    # The published text tells the state of the TV only to somebody who carries something.
+    television = [say("on", ["TV"])] if ("on", "TV") in teller.facts and held else []
+    if "TV" in near:
+        place = say("far", ["sofa"]) if ("on", "TV") in teller.facts else say("near", ["TV"])
+    else:
+        place = say("seated" if ("seated", "sofa") in teller.facts else "near", ["sofa"])
+    return [place, *television, *hands]
+
+
+_PUBLISHED: dict[str, Callable[[_Teller], list[str]]] = {
+    "food-preparation": _food_preparation,
+    "entertainment": _entertainment,
+}

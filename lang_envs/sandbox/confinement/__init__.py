@@ -1,0 +1,1 @@
+"""The layers that confine a program, one file each."""

@@ -1,0 +1,523 @@
+"""The supervisor: one warm process that forks a confined child for every split, and owns their deadlines.
+
+It is shared by every environment of a run, in whatever process, so that `n_envs` environments hold one scikit-learn in
+memory and run on the cores that there are. It is single-threaded (a fork of a process with threads may hang), never
+reads a task or an answer (children would inherit what it has read), and ends when its last client is gone.
+
+Children wait, confined and ready, before there is work: the fork and most of the confinement are paid in advance.
+
+Children that run at the same time feel each other through the processor, and can pass on what they know. So those of
+one table hold the same labels: one split of a table is open at a time, for the evaluations of all clients, and another
+opens when the last child of it has ended.
+
+Any number of evaluations may wait, and the processes of the clients take turns. A bounded number of tasks is admitted
+at a time, and only then do their files come here: waiting costs neither descriptors nor any of a child's time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lang_envs.sandbox.confinement.layers import Layer, Prepared
+from lang_envs.sandbox.errors import fix_of
+from lang_envs.sandbox.meters import cpu_seconds, waiting_seconds
+from lang_envs.sandbox.protocol import Channel, Message
+from lang_envs.sandbox.worker import serve_one
+
+__all__ = ["Meeting", "Options", "Supervisor"]
+
+_N_READY = 6
+"""Children that wait for work: one evaluation of the published protocol, and one to spare."""
+_MAX_ADMITTED = 128
+"""Tasks whose files are here, two for each; less where the limit on open files is low."""
+_N_OTHER_FILES = 64
+"""Descriptors for all else than clients and tasks."""
+_TICK = 0.02
+"""Seconds between two looks at the clocks of the children that run."""
+_FIRST_CLIENT_SECONDS = 60.0
+_MAX_STARTED = 64
+"""Children that a split is open for while an older evaluation waits for another split of the table."""
+_PAUSE = 0.1
+"""Seconds before a fork is tried again that the system refused."""
+
+
+_REFUSED_SECONDS = 5.0
+"""How long the system may refuse every fork before the clients get an error."""
+_MAX_BROKEN = 20
+"""Children in a row that may end before they are ready."""
+_TOO_MANY = (
+    "Expected at most {} connections to the sandbox's supervisor; got one more. "
+    "Fix: evaluate fewer programs at a time, or raise the limit on open files (ulimit -n)."
+)
+_TOO_LARGE = (
+    "Expected at most {} splits in an evaluation, for the files that the supervisor may open; got {}. "
+    "Fix: evaluate fewer splits at a time, or raise the limit on open files (ulimit -n)."
+)
+_BROKEN = (
+    f"Expected the sandbox's children to get ready; got {_MAX_BROKEN} in a row that ended before. "
+    "Fix: see lang-envs sandbox doctor, and the limits of this process (ulimit -a)."
+)
+
+
+class Options(NamedTuple):
+    """How a supervisor is started.
+
+    Attributes:
+        socket_name: Name of the socket in the folder where it listens; removed at its end.
+        cores: Children that run at a time.
+        without: Layers of confinement to leave out (`Layer` values), for the ablation test only.
+        user: User id that it becomes once it is warm, or None.
+    """
+
+    socket_name: str
+    cores: int
+    without: tuple[str, ...] = ()
+    user: int | None = None
+
+
+class Meeting(NamedTuple):
+    """Where clients come from, opened before the supervisor gave up the right to open it.
+
+    Attributes:
+        listener: The socket that clients connect to.
+        folder: Descriptor of the folder that the socket is in.
+        lock: Descriptor of the file that is locked by whoever is about to connect, or to end.
+    """
+
+    listener: socket.socket
+    folder: int
+    lock: int
+
+
+@dataclass(eq=False)
+class _Child:
+    pid: int
+    control: socket.socket
+    outer_pid: int = 0
+    cpu_before: float = 0.0
+    started: float = 0.0
+    task: _Task | None = None
+
+
+@dataclass(eq=False)
+class _Evaluation:
+    """The tasks of one request share one budget of CPU time.
+
+    Attributes:
+        client: Who asked.
+        process: Of which process.
+        number: The client's own.
+        held: Table and labels of each task.
+        limits: What it may use.
+        n_open: Tasks without an outcome.
+        cpu_used: By children that have ended.
+        children: Those that run.
+    """
+
+    client: Channel
+    process: int
+    number: int
+    held: list[tuple[str, str]]
+    limits: dict[str, Any]
+    n_open: int
+    cpu_used: float = 0.0
+    children: list[_Child] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Task:
+    evaluation: _Evaluation
+    split: int
+    table: str
+    labels: str  # which of the table's it holds
+    files: list[int]
+    end: str | None = None  # why the supervisor ended it
+
+    def close(self) -> None:
+        while self.files:
+            os.close(self.files.pop())
+
+
+class Supervisor:
+    """The event loop.
+
+    Args:
+        meeting: Where clients come from.
+        options: How it was started.
+        prepared: What is ready for all children.
+        hello: What every client is told first.
+    """
+
+    def __init__(self, meeting: Meeting, options: Options, prepared: Prepared, hello: Message) -> None:
+        self._meeting, self._options, self._prepared, self._hello = meeting, options, prepared, hello
+        self._listener = listener = meeting.listener
+        self._without = frozenset(Layer(name) for name in options.without)
+        self._pid = os.getpid()
+        self._preparing: dict[socket.socket, _Child] = {}
+        self._ready: deque[_Child] = deque()
+        self._running: dict[int, _Child] = {}
+        self._waiting: list[_Evaluation] = []
+        self._admitted: list[_Evaluation] = []
+        self._queue: deque[_Task] = deque()
+        self._served: dict[int, int] = {}
+        self._n_served = 0
+        self._n_started: dict[str, int] = {}
+        """Children started for the split that is open, by table."""
+        self._clients: set[Channel] = set()
+        n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
+        self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
+        self._max_clients = n_files - 2 * self._max_admitted
+        self._selector = selectors.DefaultSelector()
+        self._wake, wake = socket.socketpair()
+        for end in (self._wake, wake):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        self._wake_end = wake
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._no_fork_until = 0.0
+        self._refused_since: float | None = None
+        self._n_broken = 0
+        self._idle_since: float | None = time.monotonic() + _FIRST_CLIENT_SECONDS
+
+    def run(self) -> None:
+        """Serve until the last client is gone."""
+        while not self._is_over():
+            for key, _ in self._selector.select(self._timeout()):
+                self._handle(key.fileobj)
+            self._reap()
+            self._enforce()
+            self._admit()
+            self._dispatch()
+            self._prepare_one()
+        self._end()
+
+    def _timeout(self) -> float | None:
+        if self._wants_child():
+            return 0.0
+        if self._running:
+            return _TICK
+        if self._queue or time.monotonic() < self._no_fork_until:
+            return _PAUSE
+        return None if self._clients else 0.1
+
+    # ------------------------------------------------------------------ clients
+
+    def _handle(self, ready: Any) -> None:
+        if ready is self._listener:
+            self._accept()
+        elif ready is self._wake:
+            with contextlib.suppress(BlockingIOError):
+                self._wake.recv(4096)
+        elif ready in self._preparing:
+            self._greet(ready)
+        elif ready in self._clients:
+            try:
+                for message, files in ready.receive():
+                    self._take(ready, message, files)
+            except Exception:  # it is gone, or no client of ours
+                self._drop(ready)
+
+    def _accept(self) -> None:
+        """Greet all who have come; some may have left already."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.settimeout(5.0)  # no client may hold up the others
+            channel = Channel(connection)
+            if len(self._clients) >= self._max_clients:
+                with contextlib.suppress(OSError):
+                    channel.send({"refused": _TOO_MANY.format(self._max_clients)})
+                channel.close()
+                continue
+            self._clients.add(channel)
+            self._selector.register(channel, selectors.EVENT_READ)
+            self._tell(channel, self._hello)
+
+    def _take(self, client: Channel, message: Message, files: list[int]) -> None:
+        if "ping" in message:
+            self._tell(client, {"pong": message["ping"]})
+        elif "cancel" in message:
+            self._cancel(client, message)
+        elif "files" in message:
+            (evaluation,) = (one for one in self._admitted if one.client is client and one.number == message["files"])
+            pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
+            self._queue.extend(
+                _Task(evaluation, split, table, labels, pair)
+                for split, ((table, labels), pair) in enumerate(zip(evaluation.held, pairs, strict=True))
+            )
+        else:
+            held = [(str(table), str(labels)) for table, labels in message["held"]]
+            if len(held) > self._max_admitted:
+                self._tell(client, {"refused": _TOO_LARGE.format(self._max_admitted, len(held))})
+                return
+            number, process = int(message["evaluation"]), int(message["process"])
+            self._waiting.append(_Evaluation(client, process, number, held, message["limits"], len(held)))
+
+    def _cancel(self, client: Channel, message: Message) -> None:
+        self._finish_queued([task for task in self._queue if _is_of(task, client, message)], "cancelled")
+        running = [child.task for child in self._running.values() if child.task]
+        self._kill([task for task in running if _is_of(task, client, message)], "cancelled")
+
+    def _turn(self, evaluation: _Evaluation) -> int:
+        """When a child was last started for the process that asks: who has waited longest is first."""
+        return self._served.get(evaluation.process, 0)
+
+    def _admit(self) -> None:
+        """Ask for the files of evaluations that have waited, while there is room."""
+        while self._waiting:
+            evaluation = min(self._waiting, key=self._turn)
+            if sum(len(one.held) for one in self._admitted) + len(evaluation.held) > self._max_admitted:
+                return
+            self._waiting.remove(evaluation)
+            self._admitted.append(evaluation)
+            self._tell(evaluation.client, {"admitted": evaluation.number})
+
+    def _drop(self, client: Channel) -> None:
+        if client not in self._clients:
+            return
+        self._clients.remove(client)
+        self._selector.unregister(client)
+        client.close()
+        self._waiting = [evaluation for evaluation in self._waiting if evaluation.client is not client]
+        self._admitted = [evaluation for evaluation in self._admitted if evaluation.client is not client]
+        for task in [task for task in self._queue if task.evaluation.client is client]:
+            self._queue.remove(task)
+            task.close()
+        running = [child.task for child in self._running.values() if child.task]
+        self._kill([task for task in running if task.evaluation.client is client], "cancelled")
+
+    def _tell(self, client: Channel, message: Message) -> None:
+        if client in self._clients:
+            try:
+                client.send(message)
+            except OSError:
+                self._drop(client)
+
+    # ------------------------------------------------------------------ children
+
+    def _wants_child(self) -> bool:
+        """Whether to fork: children get ready on cores that nothing runs on, but there shall always be one to come."""
+        n_children = len(self._preparing) + len(self._ready)
+        is_busy = self._queue and len(self._running) + len(self._preparing) >= self._options.cores
+        return n_children < (1 if is_busy else _N_READY) and time.monotonic() >= self._no_fork_until
+
+    def _prepare_one(self) -> None:
+        if self._wants_child():
+            self._fork()
+
+    def _fork(self) -> None:
+        """Fork a child that gets ready for a task, unless the system has no process or descriptor left just now."""
+        with contextlib.ExitStack() as opened:
+            try:
+                ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
+                pid = os.fork()
+            except OSError as error:
+                self._note_refusal(error)
+                return
+            if pid == 0:
+                serve_one(theirs, self._pid, self._prepared, self._without)
+            opened.pop_all()
+        theirs.close()
+        self._refused_since = None
+        self._preparing[ours] = _Child(pid, ours)
+        self._selector.register(ours, selectors.EVENT_READ)
+
+    def _greet(self, control: socket.socket) -> None:
+        """Note that a child is ready, or has ended before."""
+        self._selector.unregister(control)
+        child = self._preparing.pop(control)
+        try:
+            ((message, _),) = Channel(control).receive()
+        except (OSError, EOFError):
+            control.close()
+            self._n_broken += 1
+            if self._n_broken >= _MAX_BROKEN:
+                self._n_broken = 0
+                self._refuse(_BROKEN)
+            return
+        self._n_broken = 0
+        child.outer_pid = message["pid"]
+        self._ready.append(child)
+
+    def _note_refusal(self, error: OSError) -> None:
+        now = time.monotonic()
+        self._no_fork_until = now + _PAUSE
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        is_stuck = not (self._running or self._preparing or self._ready)
+        if is_stuck and now - self._refused_since > _REFUSED_SECONDS:
+            self._refuse(f"Expected the sandbox to start a process; got {error}. {fix_of(error)}")
+
+    def _refuse(self, sentence: str) -> None:
+        """Tell all who wait that there will be no answer, and why."""
+        for client in {evaluation.client for evaluation in (*self._waiting, *self._admitted)}:
+            self._tell(client, {"refused": sentence})
+            self._drop(client)
+
+    def _next_task(self) -> _Task | None:
+        """The first task, processes taking turns, that may run beside those that run.
+
+        Where nothing runs on a table, its first task opens a split. Others that hold the same labels may join, but not
+        for ever while one before them waits for other labels.
+        """
+        running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
+        is_awaited: set[str] = set()
+        for task in sorted(self._queue, key=lambda queued: self._turn(queued.evaluation)):
+            if running.get(task.table, task.labels) != task.labels:
+                is_awaited.add(task.table)
+            elif task.table not in is_awaited or self._n_started.get(task.table, 0) < _MAX_STARTED:
+                return task
+        return None
+
+    def _dispatch(self) -> None:
+        while self._ready and len(self._running) < self._options.cores and (task := self._next_task()) is not None:
+            child = self._ready.popleft()
+            try:
+                Channel(child.control).send(task.evaluation.limits, task.files)
+            except OSError:  # killed while it waited
+                continue
+            finally:
+                child.control.close()
+            self._queue.remove(task)
+            self._n_served += 1
+            self._served[task.evaluation.process] = self._n_served
+            self._n_started[task.table] = self._n_started.get(task.table, 0) + 1
+            task.close()
+            child.task, child.started, child.cpu_before = task, time.monotonic(), cpu_seconds(child.pid)
+            task.evaluation.children.append(child)
+            self._running[child.pid] = child
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._running.pop(pid, None)
+            if child is None:
+                self._forget(pid)
+                continue
+            cpu = max(0.0, usage.ru_utime + usage.ru_stime - child.cpu_before)
+            wall = time.monotonic() - child.started
+            assert child.task is not None
+            if all(other.task and other.task.table != child.task.table for other in self._running.values()):
+                self._n_started.pop(child.task.table, None)
+            child.task.evaluation.children.remove(child)
+            child.task.evaluation.cpu_used += cpu
+            peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+            self._finish(child.task, *_cause(child.task, status), {"cpu": cpu, "wall": wall, "peak_rss": peak})
+
+    def _forget(self, pid: int) -> None:
+        """A child ended while it waited for work."""
+        for child in [waiting for waiting in self._ready if waiting.pid == pid]:
+            self._ready.remove(child)
+            child.control.close()
+
+    def _enforce(self) -> None:
+        """End what has used up its time: CPU time of all splits, or time asleep of one."""
+        for evaluation in {id(e): e for e in (c.task.evaluation for c in self._running.values() if c.task)}.values():
+            limit = evaluation.limits["time_limit"]
+            used = evaluation.cpu_used
+            for child in evaluation.children:
+                used += cpu_seconds(child.pid) - child.cpu_before
+            asleep = any(
+                time.monotonic() - child.started - waiting_seconds(child.outer_pid) > limit
+                for child in evaluation.children
+            )
+            if used > limit or asleep:
+                self._finish_queued([task for task in self._queue if task.evaluation is evaluation], "time")
+                self._kill([child.task for child in evaluation.children if child.task], "time")
+
+    def _kill(self, tasks: Iterable[_Task], why: str) -> None:
+        doomed = {id(task) for task in tasks}
+        for child in self._running.values():
+            if child.task and id(child.task) in doomed:
+                child.task.end = child.task.end or why
+                _kill_group(child.pid)
+
+    def _finish_queued(self, tasks: Sequence[_Task], end: str) -> None:
+        """Finish tasks that have not been started."""
+        for task in tasks:  # all of them first: a client that cannot be told is dropped, with what it has in the queue
+            self._queue.remove(task)
+        for task in tasks:
+            self._finish(task, end, 0, {})
+
+    def _finish(self, task: _Task, end: str, code: int, usage: Message) -> None:
+        task.close()
+        task.evaluation.n_open -= 1
+        if task.evaluation.n_open == 0 and task.evaluation in self._admitted:
+            self._admitted.remove(task.evaluation)
+        about = {"evaluation": task.evaluation.number, "split": task.split, "end": end, "code": code}
+        self._tell(task.evaluation.client, {**about, **usage})
+
+    # ------------------------------------------------------------------ the end
+
+    def _is_over(self) -> bool:
+        if self._clients:
+            self._idle_since = None
+            return False
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now < self._idle_since:
+            return False
+        try:
+            fcntl.flock(self._meeting.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # somebody is about to connect
+            return False
+        self._accept()
+        if self._clients:
+            fcntl.flock(self._meeting.lock, fcntl.LOCK_UN)
+            return False
+        for suffix in (".sock", ".lock"):
+            with contextlib.suppress(OSError):  # whoever comes next replaces a socket that nobody listens at
+                os.unlink(self._options.socket_name.removesuffix(".sock") + suffix, dir_fd=self._meeting.folder)
+        return True
+
+    def _end(self) -> None:
+        for child in [*self._preparing.values(), *self._ready, *self._running.values()]:
+            _kill_group(child.pid)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+
+
+def _is_of(task: _Task, client: Channel, message: Message) -> bool:
+    evaluation = task.evaluation
+    return (
+        evaluation.client is client and evaluation.number == message["cancel"] and task.split >= message["first_split"]
+    )
+
+
+def _cause(task: _Task, status: int) -> tuple[str, int]:
+    """How a child ended: why, and the exit code or signal."""
+    if task.end is not None:
+        return task.end, 0
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return ("time" if number == signal.SIGXCPU else "signal"), number
+    return "exit", os.WEXITSTATUS(status)
+
+
+def _kill_group(pid: int) -> None:
+    """End a child and all that it may have started; it may not have a group of its own yet."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)

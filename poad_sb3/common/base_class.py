@@ -1,0 +1,349 @@
+"""`LanguageModelAlgorithm`: the policy, the environments and checkpoints of every algorithm of this package."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+
+import lang_envs
+from poad_sb3.common import save_util as checkpoints
+from poad_sb3.common.policies import TextPolicy
+from poad_sb3.common.schedules import schedule_of
+from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError, nearest
+from poad_sb3.prompts import PromptSpec, prompt_template
+from poad_sb3.prompts.specs import needs_of
+from poad_sb3.vec_env.text_observations import wrap_language_env
+
+__all__ = ["LanguageModelAlgorithm"]
+
+Self = TypeVar("Self", bound="LanguageModelAlgorithm")
+
+
+class LanguageModelAlgorithm(BaseAlgorithm):
+    """SB3's algorithm around a language model: makes its policy, steps the environments, and resumes exactly.
+
+    A checkpoint holds, beside SB3's members, the states of environments and random generators, and what a kind of
+    algorithm adds to them by `_capture` and `_restore`. Mixed in before the SB3 class that it makes resumable.
+    """
+
+    policy: TextPolicy
+    env: VecEnv | None
+    _shuffle_rng: np.random.Generator
+
+    def __init__(
+        self,
+        policy: Any,
+        env: gym.Env[Any, Any] | VecEnv | str | None,
+        policy_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not isinstance(policy_kwargs, Mapping | None):
+            raise TypeError(
+                f"Expected policy_kwargs to be a dict; got {policy_kwargs!r:.80}. "
+                'Fix: policy_kwargs={"model": ...}, or leave it out.'
+            )
+        self.base_fingerprint: str | None = None
+        self._resume: dict[str, Any] | None = None
+        self._envs_are_sound = True
+        self._needs = needs_of((policy_kwargs or {}).get("prompt", "auto"))
+        # An id too is made here: SB3 would insist on render_mode="rgb_array".
+        wrapped = None if env is None else wrap_language_env(env, self._needs)
+        super().__init__(policy, wrapped, policy_kwargs=policy_kwargs, **kwargs)
+
+    def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
+        if policy_name not in self.policy_aliases:
+            raise self._unknown_policy(policy_name)
+        return self.policy_aliases[policy_name]
+
+    def _unknown_policy(self, policy: object) -> ValueError:
+        own = next(iter(self.policy_aliases))
+        return ValueError(
+            f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of {own}; "
+            f'got {policy!r}. Fix: {type(self).__name__}("{own}", env).'
+        )
+
+    def _make_policy(self, **arguments: Any) -> None:
+        """Make the policy of `policy_kwargs` and of arguments that the algorithm gives it."""
+        given = self.policy_class
+        if not isinstance(given, type) or not issubclass(given, next(iter(self.policy_aliases.values()))):
+            raise self._unknown_policy(given)
+        kind: Any = given
+        known = {*inspect.signature(kind.__init__).parameters, *kind.settings_taken} - {"self", "settings", *arguments}
+        unknown = sorted(set(self.policy_kwargs) - known)
+        if unknown:
+            own = known - {"observation_space", "action_space", "lr_schedule", "use_sde", "device"}
+            raise ValueError(
+                f"Expected policy_kwargs among {sorted(own)}; got {unknown[0]!r}. {nearest(unknown[0], own)}"
+            )
+        spaces = (self.observation_space, self.action_space)
+        arguments["device"] = self.device
+        policy = self.policy_class(*spaces, self.lr_schedule, **arguments, **self.policy_kwargs)
+        self.policy = policy.to(self.device)  # type: ignore[assignment]
+        self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
+        self._check_fingerprint(self.base_fingerprint)
+        self.base_fingerprint = self.policy.lm.fingerprint
+
+    def _setup_lr_schedule(self) -> None:
+        self.lr_schedule = schedule_of("learning_rate", self.learning_rate)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the process's generators, the spaces, the environments, and the generators of acting and shuffling."""
+        super().set_random_seed(seed)
+        if seed is not None and hasattr(self, "policy"):
+            self.policy.seed(seed)
+            self._shuffle_rng = np.random.default_rng([seed, 2])
+
+    def _step_envs(self, step: Callable[[], VecEnvStepReturn]) -> VecEnvStepReturn:
+        """One step of every environment.
+
+        Args:
+            step: Does it.
+
+        Raises:
+            FloatingPointError: If a reward is not finite.
+            RuntimeError: If the process of an environment has ended.
+        """
+        self._last_obs, self._envs_are_sound = None, False  # until the step is known to be whole
+        observations, rewards, dones, infos = step()
+        self._last_obs, self._last_episode_starts, self._envs_are_sound = observations, dones, True  # type: ignore[assignment]
+        if not np.isfinite(rewards).all():
+            raise FloatingPointError(
+                f"Expected finite rewards; got {rewards}. Fix: mend the environment; nothing was learned from it."
+            )
+        return observations, rewards, dones, infos
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        admissible_actions: Any = None,
+    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
+        """Choose environment actions, without exploring; see `LLMPolicy.predict`."""
+        return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
+
+    def _check_settings(self) -> None:
+        """Raise ValueError for arguments out of range."""
+
+    def _capture(self) -> dict[str, Any]:
+        """What is no attribute of its own. After an error inside an environment nobody knows its state."""
+        # The weights are worth saving all the same.
+        envs = None
+        if self._envs_are_sound and self.env is not None:
+            with contextlib.suppress(WorkerError):
+                envs = checkpoints.capture_envs(self.env)
+        return {
+            "envs": envs,
+            "rng": checkpoints.capture_rng(),
+            "rollout_rngs": [rng.bit_generator.state for rng in self.policy.rollout_rngs],
+            "predict_rng": self.policy.predict_rng.bit_generator.state,
+            "shuffle_rng": self._shuffle_rng.bit_generator.state,
+        }
+
+    def _restore(self, captured: dict[str, Any]) -> None:
+        """Put back what `_capture` took, but for what waits for `learn`."""
+        states = captured["rollout_rngs"]
+        for rng, state in zip(self.policy.rngs_of(len(states)), states, strict=True):
+            rng.bit_generator.state = state
+        self.policy.predict_rng.bit_generator.state = captured["predict_rng"]
+        self._shuffle_rng.bit_generator.state = captured["shuffle_rng"]
+
+    def _leave_episodes(self) -> None:
+        """SB3 is about to reset the environments in the middle of their episodes."""
+
+    def _is_exact(self, left_out: set[str]) -> bool:
+        """Whether training can go on from a checkpoint as if it had never stopped."""
+        # VecNormalize keeps running statistics that SB3 saves apart.
+        return (self._resume or {}).get("envs") is not None and self._vec_normalize_env is None
+
+    def _check_fingerprint(self, saved: str | None) -> None:
+        if saved not in (None, self.policy.lm.fingerprint):
+            raise CheckpointError(
+                f"Expected the base model the checkpoint was written with (fingerprint {str(saved)[:12]}); got "
+                f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary changed. "
+                "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
+            )
+
+    def _check_prompt(self, spec: PromptSpec) -> None:
+        """Refuse to act by another prompt than the weights were trained with, unless it was asked for."""
+        template = self.policy.lm.prompter.template
+        self._needs = template.needs
+        if spec != "auto" and template != prompt_template(spec, self.policy.lm.tokenizer):
+            raise CheckpointError(
+                f"Expected the prompt the checkpoint was written with, {spec}; got {template.to_dict()}. "
+                "Fix: name it in policy_kwargs: {'prompt': ...}."
+            )
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
+
+    def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
+        """Replace the environment.
+
+        Args:
+            env: The new one; spaces and number must be as before.
+            force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
+                where the state in the checkpoint is put back.
+
+        Raises:
+            ValueError: If their number is another.
+        """
+        env = self._wrap_env(wrap_language_env(env, self._needs), self.verbose)
+        if env.num_envs != self.n_envs:
+            raise ValueError(
+                f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
+                "Fix: pass that many, or start a new model."
+            )
+        reset = self._resume is None if force_reset is None else force_reset
+        super().set_env(env, reset)
+        if reset:
+            self._resume = None
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        if self.env is None:
+            raise UnsupportedEnvError("Expected an environment to learn in; got None. Fix: model.set_env(env) first.")
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            if not checkpoints.restore_envs(self.env, resume["envs"]):
+                self._last_obs = None
+                warnings.warn(
+                    "The environments could not be put back where the checkpoint left them; training goes on from a "
+                    "reset (exact_resume=False). Fix: pass the same kind and number of environments, and give them "
+                    "get_state() and set_state() if they have none.",
+                    stacklevel=3,
+                )
+            checkpoints.restore_rng(resume["rng"])
+        self._envs_are_sound = True  # put back, or about to be reset
+        if reset_num_timesteps or self._last_obs is None:
+            self._leave_episodes()
+        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_shuffle_rng"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.critic_optimizer"], []
+
+    def save(
+        self,
+        path: checkpoints.Target,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """Write a checkpoint from which training continues as if it had never stopped.
+
+        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole.
+
+        Args:
+            path: Path (`.zip` is added) or binary file object.
+            exclude: Attributes to leave out, as in SB3.
+            include: Attributes to keep although they are left out by default, as in SB3.
+        """
+        kept, self._resume = self._resume, self._resume or self._capture()
+        header = {
+            "format": checkpoints.FORMAT,
+            "version": lang_envs.__version__,
+            "algorithm": type(self).__name__,
+            "num_timesteps": self.num_timesteps,
+            "model": self.policy.lm.source.name,
+            "action_sampling": getattr(self, "action_sampling", None),
+            "prompt": self.policy.lm.prompter.template.to_dict(),
+            "base_fingerprint": self.base_fingerprint,
+            "exact_resume": self._is_exact(set(exclude or ()) - set(include or ())),
+        }
+        try:
+            with checkpoints.atomic_target(path) as target:
+                super().save(target, exclude, include)
+                checkpoints.add_header(target, header)
+        finally:
+            self._resume = kept
+
+    def set_parameters(
+        self,
+        load_path_or_dict: Any,
+        exact_match: bool = True,
+        device: torch.device | str = "auto",
+    ) -> None:
+        """Load weights and optimiser states in place; a damaged file or another base model changes nothing."""
+        if not isinstance(load_path_or_dict, dict):
+            self._check_fingerprint(checkpoints.read_header(load_path_or_dict)["base_fingerprint"])
+        super().set_parameters(load_path_or_dict, exact_match, device)
+
+    @classmethod
+    def load(
+        cls: type[Self],
+        path: checkpoints.Target,
+        env: gym.Env[Any, Any] | VecEnv | str | None = None,
+        device: torch.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Load a checkpoint.
+
+        Args:
+            path: Path or binary file object.
+            env: Environment to go on in; its state is put back where the checkpoint left it at the next `learn`.
+            device: Device to load to.
+            custom_objects: See SB3.
+            print_system_info: See SB3.
+            force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
+            **kwargs: Constructor arguments to replace; `policy_kwargs` are laid over those in the checkpoint, so that
+                `policy_kwargs={"model": folder}` finds a model that has moved.
+
+        Raises:
+            CheckpointError: If the file is damaged, or the base model is not the one it was written with.
+            ValueError: If an argument to replace is unknown or out of range.
+        """
+        header = checkpoints.read_header(path)
+        written_by = header["algorithm"]
+        if written_by != cls.__name__:
+            raise CheckpointError(
+                f"Expected a checkpoint of {cls.__name__}; got one of {written_by}, whose credit it would keep. "
+                f"Fix: {written_by}.load."
+            )
+        known = inspect.signature(cls).parameters
+        unknown = sorted(set(kwargs) - set(known))
+        if unknown:
+            raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
+        prompt = header.get("prompt", "completion")
+        if "policy_kwargs" in kwargs:
+            merged = {**checkpoints.read_policy_kwargs(path), **kwargs.pop("policy_kwargs")}
+            prompt = merged.get("prompt", prompt)
+            # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
+            custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
+        wrapped = None if env is None else cls._wrap_env(wrap_language_env(env, needs_of(prompt)))
+        model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
+        model._check_settings()
+        model._check_prompt(prompt)
+        resume = model._resume
+        if resume is None:
+            return model
+        model._restore(resume)
+        if force_reset:
+            model._resume = None
+        return model

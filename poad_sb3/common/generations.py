@@ -1,0 +1,172 @@
+"""`Generation`: one sampled action token by token, as numbers, as Markdown and in the terminal."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.columns import Columns
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["Generation", "TokenEntry", "decode", "markdown", "print_generations", "token_texts"]
+
+_CONTEXT = 8
+"""Tokens of the prompt that go before an action when it is decoded, so that its first token keeps its space."""
+_UNFINISHED = "\ufffd"
+_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
+
+
+class TokenEntry(NamedTuple):
+    """One token of an action.
+
+    Attributes:
+        text: What it adds to the text; its name in the vocabulary if it adds nothing, as part of a letter.
+        probability: Under the distribution sampled from; 1 where forced.
+        forced: Whether there was no other token.
+        value: Before the token; None with credit for whole actions. Likewise:
+        advantage: What it is reinforced by.
+        ret: What its value is regressed on, `return` in the file.
+    """
+
+    text: str
+    probability: float
+    forced: bool
+    value: float | None
+    advantage: float | None
+    ret: float | None
+
+
+class Generation(NamedTuple):
+    """One action that is shown.
+
+    Attributes:
+        step: Environment steps of the training, this one included.
+        env: Index of the environment.
+        prompt: End of the prompt.
+        action: Text of the action.
+        reward: Of the step.
+        value: Before the action; None with credit for tokens. Likewise:
+        advantage: What it is reinforced by.
+        ret: What its value is regressed on, `return` in the file.
+        tokens: Its tokens.
+    """
+
+    step: int
+    env: int
+    prompt: str
+    action: str
+    reward: float
+    value: float | None
+    advantage: float | None
+    ret: float | None
+    tokens: tuple[TokenEntry, ...]
+
+
+def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) -> list[str]:
+    """What each token of an action adds to the text; together they are the action as it stands behind its prompt.
+
+    Decoded alone, a token may lose its space or be a part of a letter, so that growing beginnings are compared.
+
+    Args:
+        tokenizer: Of the model.
+        prompt: Token ids of the prompt.
+        action: Token ids of the action.
+
+    Returns:
+        A text for each token; the letter that several tokens write stands at the last of them, and those before it
+        have their names in the vocabulary.
+    """
+    context = list(prompt[-_CONTEXT:])
+    seen, texts = decode(tokenizer, context), []
+    for n, token in enumerate(action, 1):
+        whole = decode(tokenizer, [*context, *action[:n]])
+        finished = whole if n == len(action) else whole.rstrip(_UNFINISHED)
+        if len(finished) > len(seen) and finished.startswith(seen):
+            texts.append(finished[len(seen) :])
+            seen = finished
+        else:
+            texts.append(tokenizer.convert_ids_to_tokens(int(token)) or f"<{token}>")  # heads may be padded
+    return texts
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Text of tokens, special ones included, as it is."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+# ------------------------------------------------------------------ TensorBoard
+
+
+def markdown(one: Generation) -> str:
+    """A heading, the prompt as a quotation, and a table with a row for each token."""
+    rows: list[tuple[str, ...]] = [("token", "p", "V", "A", "return"), ("---",) * 5]
+    for token in one.tokens:
+        probability = "forced" if token.forced else f"{token.probability:.3g}"
+        credit = (_number(value) for value in (token.value, token.advantage, token.ret))
+        rows.append((_cell(token.text), probability, *credit))
+    whole = (
+        "" if one.value is None else f", V {_number(one.value)}, A {_number(one.advantage)}, return {_number(one.ret)}"
+    )
+    title = f"**step {one.step}, environment {one.env}, reward {_number(one.reward)}{whole}**: {_plain(one.action)}"
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{title}\n\n> {_plain(one.prompt)}\n\n{table}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:z.3g}"
+
+
+def _cell(text: str) -> str:
+    """A token in a cell: spaces and line ends visible, nothing that Markdown or HTML would take as its own."""
+    return _plain(text.translate(_VISIBLE))
+
+
+def _plain(text: str) -> str:
+    escaped = html.escape(" ".join(text.split("\n")))
+    return "".join(f"&#{ord(letter)};" if letter in r"\`*_{}[]()#+-!|~" else letter for letter in escaped)
+
+
+# ------------------------------------------------------------------ the terminal
+
+
+def print_generations(shown: Sequence[Generation]) -> None:
+    """Print actions with their tokens coloured by advantage, and what is known of each token below it."""
+    console = Console(highlight=False)
+    scale = max((abs(a) for one in shown for a in _advantages(one) if math.isfinite(a)), default=0.0) or 1.0
+    for one in shown:
+        whole = "" if one.value is None else f"  V {one.value:z.2f}  A {one.advantage:+z.2f}"
+        console.rule(f"step {one.step}  env {one.env}  reward {one.reward:.3g}{whole}", align="left", style="dim")
+        console.print(Text("\n".join(map(_printable, one.prompt.split("\n"))), style="dim"))
+        console.print(Columns([_block(one, token, scale) for token in one.tokens], padding=(0, 1)))
+
+
+def _advantages(one: Generation) -> list[float]:
+    return [value for value in (one.advantage, *(token.advantage for token in one.tokens)) if value is not None]
+
+
+def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
+    """A token, and below it its probability and value."""
+    advantage = one.advantage if token.advantage is None else token.advantage
+    weight = "" if token.forced else "bold "
+    lines = [(f"{_printable(token.text.translate(_VISIBLE))}\n", weight + _colour(advantage or 0.0, scale))]
+    lines.append(("forced" if token.forced else f"p {token.probability:.2f}", "dim"))
+    if token.value is not None:
+        lines.append((f"\nV {token.value:z.2f}", "dim"))
+    if token.advantage is not None:
+        lines.append((f"\nA {token.advantage:+z.2f}", "dim"))
+    return Text.assemble(*lines)
+
+
+def _colour(advantage: float, scale: float) -> str:
+    """From grey at 0 to green or red at the largest advantage of the table."""
+    share = min(abs(advantage) / scale, 1.0) if math.isfinite(advantage) else 0.0
+    strong, weak = round(150 + 80 * share), round(150 - 110 * share)
+    return f"rgb({weak},{strong},{weak})" if advantage > 0 else f"rgb({strong},{weak},{weak})"
+
+
+def _printable(text: str) -> str:
+    """Without the control codes by which a text could command the terminal."""
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

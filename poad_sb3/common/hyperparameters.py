@@ -1,0 +1,290 @@
+"""Arguments of the algorithms: which there are, a command line's text for them, presets, and useless combinations.
+
+Importing this module imports nothing of the `llm` extra.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from poad_sb3.errors import PresetError, nearest
+from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
+from poad_sb3.settings import ModelSettings, PPOSettings, SamplingSettings
+from poad_sb3.settings.fields import Rate, linear_start
+from poad_sb3.settings.sampling import AUTO, ActionSampling
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    from stable_baselines3.common.vec_env import VecEnv
+
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+
+__all__ = [
+    "MOVABLE",
+    "SCHEDULED",
+    "check_arguments",
+    "check_combination",
+    "from_preset",
+    "known_arguments",
+    "preset",
+    "preset_arguments",
+    "require_effects",
+    "typed_arguments",
+]
+
+Algorithm = TypeVar("Algorithm", bound="LLMOnPolicyAlgorithm")
+
+MOVABLE = ("model", "revision")
+"""Policy arguments that say where the base model is; its fingerprint is checked wherever that is."""
+
+SCHEDULED = tuple(name for name, kind in PPOSettings.kinds().items() if isinstance(kind, Rate))
+"""Arguments that may be schedules."""
+
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+"""Names of booleans, in any case."""
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def known_arguments(kind: type[Any]) -> dict[str, Any]:
+    """Return the constructor arguments of an algorithm with their defaults, but policy, environment and SB3's own."""
+    parameters = inspect.signature(kind).parameters
+    return {name: one.default for name, one in parameters.items() if name not in ("policy", "env", "_init_setup_model")}
+
+
+def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments from a command line with the types of their defaults.
+
+    Text that stands for a boolean becomes one; where the default is a boolean or a number, other text is refused, since
+    any text would pass for True. Unknown arguments are left as they are.
+
+    Args:
+        kind: The class.
+        given: Constructor arguments; those in `policy_kwargs` are treated in the same way.
+
+    Raises:
+        PresetError: If a value cannot be an argument's.
+    """
+    defaults = known_arguments(kind)
+    typed: dict[str, Any] = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
+    settings = typed.get(MERGED)
+    if not isinstance(settings, dict | None):
+        raise PresetError(f"Expected {MERGED} to be a mapping; got {settings!r}. Fix: {MERGED}.NAME=VALUE.")
+    if settings is not None:
+        own = ModelSettings.defaults()
+        typed[MERGED] = {name: _typed(f"{MERGED}.{name}", value, own.get(name)) for name, value in settings.items()}
+    return typed
+
+
+def _typed(name: str, value: object, default: object) -> object:
+    word = value.lower() if isinstance(value, str) else None
+    if not isinstance(default, bool | int | float):
+        return value
+    if word == "none":
+        return None
+    if isinstance(default, bool):
+        value = value if word is None else _WORDS.get(word, value)
+        if not isinstance(value, bool):
+            raise PresetError(f"Expected {name} to be true or false; got {value!r}.")
+    elif isinstance(value, str | bool):
+        if name in SCHEDULED and isinstance(value, str) and linear_start(value) >= 0:
+            return value
+        wanted = "a number, or one that falls to 0 ('lin_3e-3')" if name in SCHEDULED else "a number"
+        raise PresetError(f"Expected {name} to be {wanted}; got {value!r}.")
+    return value
+
+
+def check_arguments(
+    kind: type[LLMOnPolicyAlgorithm], arguments: Mapping[str, Any], given: Iterable[str] | None = None
+) -> None:
+    """Check constructor arguments without loading a model.
+
+    Args:
+        kind: The class.
+        arguments: Those it would be made with.
+        given: Those of them that must have an effect; all if None.
+
+    Raises:
+        PresetError: For an unknown argument, or one that would have no effect.
+        ValueError: For numbers out of range.
+    """
+    of_policy = ModelSettings.defaults()
+    for name in of_policy.keys() & arguments.keys():
+        raise PresetError(f"Expected arguments of {kind.__name__}; {name} is one of its policy. Fix: {MERGED}.{name}.")
+    known = known_arguments(kind)
+    for owner, names, all_names in (
+        ("arguments", arguments, known),
+        (MERGED, arguments.get(MERGED) or {}, of_policy),
+    ):
+        for name in names:
+            if name not in all_names:
+                raise PresetError(f"Expected {owner} of {kind.__name__}; got {name!r}. {nearest(name, all_names)}")
+    made = kind("LLMPolicy", None, _init_setup_model=False, **arguments)
+    require_effects(made, arguments if given is None else given)
+
+
+def check_combination(sampling: SamplingSettings, kl_coef: float, whole_actions: bool, trunk: str) -> None:
+    """Refuse settings that exclude each other.
+
+    Args:
+        sampling: How actions are sampled.
+        kl_coef: Weight of the divergence from the base model.
+        whole_actions: Whether credit is of whole actions.
+        trunk: `critic_trunk` of the policy.
+
+    Raises:
+        ValueError: For a combination that makes no sense.
+    """
+    if whole_actions and (sampling.paper_mode or kl_coef):
+        raise ValueError(
+            "Expected no paper_mode and no kl_coef with credit for whole actions: both are about tokens; got "
+            f"paper_mode={sampling.paper_mode}, kl_coef={kl_coef}. Fix: credit_level='token'."
+        )
+    if whole_actions and sampling.action_sampling == ActionSampling.FREE:
+        raise ValueError(
+            "Expected admissible actions to choose from with credit for whole actions; got action_sampling="
+            "'free'. Fix: 'candidates' or 'trie'; an open action space needs token credit (POAD, NTPO, ARCHER)."
+        )
+    if kl_coef and trunk != "frozen":
+        raise ValueError(
+            "Expected kl_coef with critic_trunk='frozen': what the base model says is made of the same features; got "
+            f"{kl_coef}. Fix: leave one of them out."
+        )
+    if kl_coef and sampling.action_sampling == ActionSampling.CANDIDATES and not sampling.paper_mode:
+        raise ValueError(
+            "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
+            f"candidates is not among the cached features; got {kl_coef}. Fix: leave one of them out."
+        )
+
+
+def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
+    """Refuse arguments that change nothing in an algorithm as it was made.
+
+    Args:
+        made: The algorithm. Without an environment, `action_sampling="auto"` counts as any way that it may become.
+        given: Names of constructor arguments.
+
+    Raises:
+        PresetError: If one has no effect.
+    """
+    sampling = made.action_sampling
+    useless = dict.fromkeys(made.estimator.ignores, "credit is of whole actions")
+    if sampling not in (AUTO, ActionSampling.FREE):
+        why = f"action_sampling is {sampling!r}, not 'free'"
+        useless |= dict.fromkeys(("max_new_tokens", "temperature", "top_k", "top_p", "stop"), why)
+    if sampling != ActionSampling.CANDIDATES:
+        useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
+    if not made.normalize_advantage:
+        useless["min_advantage_std"] = "advantages are not normalised"
+    for name in given:
+        if name in useless:
+            raise PresetError(
+                f"Expected arguments that have an effect; {name} has none: {useless[name]}. Fix: leave it out."
+            )
+
+
+# ---------------------------------------------------------------------- presets
+
+
+def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str, Any]:
+    """Return the constructor arguments of an algorithm by a preset, as a fresh dictionary.
+
+    The actor's rates of the published presets belong to a 7-billion-parameter model with fp16 Adam. With fp32 LoRA
+    weights, as here, start two orders of magnitude higher.
+
+    Args:
+        name: Key of `PRESETS`.
+        algorithm: One of those that the preset is for.
+        n_envs: Environments that step together; those of the preset if None.
+
+    Raises:
+        PresetError: If there is no such preset, or it says nothing about the algorithm.
+    """
+    found = _find(name, algorithm)
+    return _with_batch_size(found, algorithm, n_envs, _merged(found.methods[algorithm], {}))
+
+
+def preset_arguments(
+    kind: type[LLMOnPolicyAlgorithm], name: str, n_envs: int | None, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a preset with some replaced, checked against the constructor.
+
+    Args:
+        kind: The class that will be made.
+        name: Key of `PRESETS`.
+        n_envs: Environments that step together; those of the preset if None.
+        overrides: Arguments that replace those of the preset; `policy_kwargs` are laid over its own. With another
+            `n_steps` the number of minibatches is kept.
+
+    Raises:
+        PresetError: For an unknown preset, an unknown argument, or a given one that would have no effect.
+        ValueError: For numbers out of range.
+    """
+    algorithm = next((one.__name__ for one in kind.__mro__ if one.__name__ in ALGORITHMS), kind.__name__)
+    found = _find(name, algorithm)
+    arguments = _merged(found.methods[algorithm], overrides)
+    check_arguments(kind, arguments, overrides)
+    return _with_batch_size(found, algorithm, n_envs, arguments)
+
+
+def from_preset(
+    kind: type[Algorithm],
+    name: str,
+    env: gym.Env[Any, Any] | VecEnv | str,
+    **overrides: Any,
+) -> Algorithm:
+    """Make an algorithm by a preset; `LLMOnPolicyAlgorithm.from_preset` is this.
+
+    Args:
+        kind: The class.
+        name: Key of `PRESETS`.
+        env: An environment, a vector of them, or an id; of an id as many are made as the preset wants.
+        **overrides: Constructor arguments that replace those of the preset.
+
+    Raises:
+        PresetError: For an unknown preset, an unknown argument, or a given one that would have no effect.
+        ValueError: For numbers out of range.
+    """
+    from stable_baselines3.common.vec_env import VecEnv
+
+    from poad_sb3.vec_env.make_envs import make_envs
+
+    policy = overrides.pop("policy", "LLMPolicy")
+    n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
+    arguments = preset_arguments(kind, name, n_envs, overrides)
+    wanted = PRESETS[name].n_envs
+    if n_envs not in (None, wanted):
+        warnings.warn(
+            f"Preset {name} is for {wanted} environments; got {n_envs}, so a rollout has {n_envs / wanted:.2g} times "
+            f"the actions. Fix: make_vec_env(id, {wanted}), the id alone, or another n_steps.",
+            stacklevel=3,
+        )
+    vector = make_envs(env, {}, wanted) if isinstance(env, str) else env
+    return kind(policy, vector, **arguments)
+
+
+def _find(name: str, algorithm: str) -> Preset:
+    if name not in PRESETS:
+        raise PresetError(f"There is no preset {name!r}. {nearest(name, PRESETS)}")
+    found = PRESETS[name]
+    if algorithm not in found.methods:
+        raise PresetError(f"Preset {name} is for {', '.join(found.methods)}; got {algorithm}. Fix: give its arguments.")
+    return found
+
+
+def _merged(own: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {**own, **overrides, MERGED: {**_copy(own.get(MERGED)), **_copy(overrides.get(MERGED))}}
+
+
+def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Add the batch size that gives the preset's number of minibatches, unless one is given."""
+    rollout = arguments["n_steps"] * (found.n_envs if n_envs is None else n_envs)
+    return {"batch_size": max(1, rollout // found.minibatches[algorithm]), **arguments}
+
+
+def _copy(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in (arguments or {}).items()}

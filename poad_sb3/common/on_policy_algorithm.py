@@ -1,0 +1,450 @@
+"""`LLMOnPolicyAlgorithm`: rollouts, updates and checkpoints of every on-policy method of this package."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from poad_sb3.common.base_class import LanguageModelAlgorithm
+from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.hyperparameters import check_combination, from_preset
+from poad_sb3.common.pipelined_rollout import Turns
+from poad_sb3.common.policies import LLMPolicy
+from poad_sb3.common.ppo_update import update
+from poad_sb3.common.save_util import Target
+from poad_sb3.common.schedules import schedule_of, warn_if_nothing_is_learned
+from poad_sb3.common.timing import Stopwatch
+from poad_sb3.credit.estimators import TokenGAE, make_estimator
+from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
+from poad_sb3.errors import UnsupportedEnvError
+from poad_sb3.settings import PPOSettings, SamplingSettings, unknown_setting
+from poad_sb3.settings.sampling import AUTO, ActionSampling
+from poad_sb3.vec_env.text_observations import ActionKind, action_kind
+
+__all__ = ["LLMOnPolicyAlgorithm"]
+
+Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
+
+_SB3 = (
+    "learning_rate",
+    "n_steps",
+    "gamma",
+    "gae_lambda",
+    "ent_coef",
+    "vf_coef",
+    "max_grad_norm",
+    "stats_window_size",
+    "tensorboard_log",
+    "policy_kwargs",
+    "verbose",
+    "seed",
+    "device",
+)
+"""Arguments of SB3's `OnPolicyAlgorithm`."""
+
+_PLUMBING: Mapping[str, Any] = {
+    "stats_window_size": 100,
+    "tensorboard_log": None,
+    "policy_kwargs": None,
+    "verbose": 0,
+    "seed": None,
+    "device": "auto",
+    "_init_setup_model": True,
+}
+"""SB3's own arguments that are no settings of the training."""
+
+
+def _signature(kind: type[LLMOnPolicyAlgorithm]) -> inspect.Signature:
+    """Return the signature of a constructor: SB3's arguments around the fields of the settings."""
+    given = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).get("defaults", {}).items()}
+    defaults = {**PPOSettings.defaults(), **SamplingSettings.defaults(), **given}
+    names = list(PPOSettings.defaults())
+    n_positional = names.index("credit_level")  # as long as in SB3's manner; the others by name
+    positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("policy", positional), inspect.Parameter("env", positional)]
+    for place, (name, default) in enumerate([*defaults.items(), *_PLUMBING.items()]):
+        parameters.append(inspect.Parameter(name, positional if place < n_positional else keyword, default=default))
+    return inspect.Signature(parameters)
+
+
+class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
+    """PPO on the tokens of a language model's actions, in SB3's manner.
+
+    The methods of this package are this class with different credit and ways to act. The defaults suit the embedded
+    pocket model; a larger model wants a smaller `learning_rate` (start at 1e-4). `gamma` is per action; 0.95 keeps
+    delayed rewards from paying (see docs, "reward farming").
+
+    Args:
+        policy: `"LLMPolicy"` or a subclass of it.
+        env: A language environment, the id of one, or a vector of them.
+        **settings: The fields of `PPOSettings` (in their order also positional) and of `SamplingSettings`, which hold
+            default, range and help of each.
+        stats_window_size: Episodes in the logged means.
+        tensorboard_log: Folder for TensorBoard.
+        policy_kwargs: The fields of `ModelSettings`. Without a `model`, or with `model="auto"`, it is the pocket coder
+            for an environment whose actions are code, else the pocket model.
+        verbose: 0 silent, 1 information.
+        seed: Seed of everything random.
+        device: Torch device, or `"auto"`.
+        _init_setup_model: As in SB3.
+
+    Raises:
+        UnsupportedEnvError: If the environment has no text observations or no token-sequence actions, or its actions
+            cannot be sampled in the way that is asked for.
+        ValueError: For an unknown policy, or numbers out of range.
+        TypeError: For an unknown argument.
+    """
+
+    policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
+    rollout_buffer: TokenRolloutBuffer
+
+    action_sampling: str
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of a method where they differ from those of the settings."""
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"LLMPolicy": LLMPolicy}
+
+    if TYPE_CHECKING:  # the settings are attributes
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]  # read by inspect, help() and the checks
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        signature = inspect.signature(type(self))
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise unknown_setting(name, signature.parameters, f" of {type(self).__name__}")
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        if given["env"] is None and given["_init_setup_model"]:
+            raise UnsupportedEnvError("Expected an environment, or the id of one; got None. Fix: pass gym.make(id).")
+        for name in (*PPOSettings.defaults(), *SamplingSettings.defaults()):
+            value = given[name]
+            # As a checkpoint brings them back: enumerations as words, tuples as lists.
+            value = str(value) if isinstance(value, StrEnum) else value
+            setattr(self, name, list(value) if isinstance(value, tuple) else value)
+        self.stopwatch, self._chosen_defaults = Stopwatch(), ""
+        self._collecting, self._update_is_due = False, False
+        self._waiting_saves: list[tuple[Target, Any, Any]] = []
+        super().__init__(
+            given["policy"],
+            given["env"],
+            **{name: given[name] for name in _SB3 if name in given},
+            use_sde=False,
+            sde_sample_freq=-1,
+            _init_setup_model=False,
+        )
+        self._check_settings()
+        if given["_init_setup_model"]:
+            self._setup_model()
+
+    @classmethod
+    def from_preset(
+        cls: type[Self],
+        name: str,
+        env: gym.Env[Any, Any] | VecEnv | str,
+        **overrides: Any,
+    ) -> Self:
+        """Make the algorithm by a preset, such as `"paper/virtualhome"`; see `hyperparameters.from_preset`."""
+        return from_preset(cls, name, env, **overrides)
+
+    # ------------------------------------------------------------------ setting up
+
+    @property
+    def estimator(self) -> TokenGAE:
+        """The estimator of advantages that the arguments choose."""
+        names = ("credit_level", "bootstrap", "gamma", "gae_lambda", "gamma_token", "gae_lambda_token")
+        given = {name: getattr(self, name) for name in names}
+        if given["gamma_token"] is None:
+            given["gamma_token"] = self.gamma
+        return make_estimator(**given)
+
+    def _check_settings(self) -> None:
+        PPOSettings.of(self)
+        sampling = SamplingSettings.of(self)
+        trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
+        check_combination(sampling, self.kl_coef, self.estimator.whole_actions, trunk)
+
+    def _setup_model(self) -> None:
+        self._choose_defaults()
+        self._setup_lr_schedule()
+        self.critic_lr_schedule = schedule_of("critic_learning_rate", self.critic_learning_rate)
+        self.set_random_seed(self.seed)
+        self.rollout_buffer = TokenRolloutBuffer(
+            self.n_steps,
+            self.observation_space,
+            self.action_space,
+            device=self.device,
+            n_envs=self.n_envs,
+            estimator=self.estimator,
+        )
+        sampling = {name: getattr(self, name) for name in SamplingSettings.defaults()}
+        elsewhere = sorted(set(self.policy_kwargs) & set(sampling))
+        if elsewhere:
+            raise ValueError(
+                f"Expected {elsewhere[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
+                "policy_kwargs. Fix: move it out of them."
+            )
+        self._make_policy(critic_lr_schedule=self.critic_lr_schedule, **sampling)
+
+    def _choose_defaults(self) -> None:
+        """Replace `"auto"` by what the environment's actions ask for; a checkpoint holds the choice.
+
+        Raises:
+            UnsupportedEnvError: If the actions cannot be sampled in the way that was asked for.
+        """
+        if self.env is None:  # a checkpoint without an environment: the choice is in it
+            return
+        kind, name = action_kind(self.env), type(self).__name__
+        chosen = []
+        if kind is not ActionKind.LISTED and self.estimator.whole_actions:
+            raise UnsupportedEnvError(
+                f"Expected admissible actions for {name} to choose from; any text is an action of this environment. "
+                "Fix: POAD, NTPO or ARCHER."
+            )
+        if self.action_sampling == AUTO:
+            self.action_sampling = kind.action_sampling
+            chosen.append(f"action_sampling={self.action_sampling!r}")
+        elif kind is not ActionKind.LISTED and self.action_sampling != ActionSampling.FREE:
+            raise UnsupportedEnvError(
+                "Expected action_sampling='free', since any text is an action of this environment; got "
+                f"{self.action_sampling!r}. Fix: leave it out."
+            )
+        is_new = self.base_fingerprint is None  # a checkpoint goes on with its model, in whatever environment
+        if is_new and self.policy_kwargs.get("model", AUTO) == AUTO:
+            if "model" in self.policy_kwargs or kind is ActionKind.CODE:  # else it is the policy's default
+                self.policy_kwargs = {**self.policy_kwargs, "model": kind.model}
+            chosen.append(f"model={kind.model!r}")
+        self._chosen_defaults = ", ".join(chosen)
+        self._check_settings()
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer", "policy.critic_optimizer"], []
+
+    def save(
+        self,
+        path: Target,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """Write a checkpoint from which training continues as if it had never stopped.
+
+        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
+        in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
+        those of the call, and the update on the rollout is the first thing the resumed training does.
+
+        Args:
+            path: Path (`.zip` is added) or binary file object.
+            exclude: Attributes to leave out, as in SB3.
+            include: Attributes to keep although they are left out by default, as in SB3.
+        """
+        if self._collecting:
+            self._waiting_saves.append((path, exclude, include))
+        else:
+            super().save(path, exclude, include)
+
+    def _commit_saves(self) -> None:
+        self._collecting = False
+        waiting, self._waiting_saves = self._waiting_saves, []
+        for path, exclude, include in waiting:
+            super().save(path, exclude, include)
+
+    def _capture(self) -> dict[str, Any]:
+        rollout = self.rollout_buffer.get_state() if self._update_is_due else None
+        return {**super()._capture(), "rollout": rollout}
+
+    def _restore(self, captured: dict[str, Any]) -> None:
+        super()._restore(captured)
+        if captured["rollout"] is not None:
+            self.rollout_buffer.set_state(captured["rollout"])
+
+    def _excluded_save_params(self) -> list[str]:
+        return [
+            *super()._excluded_save_params(),
+            "_collecting",
+            "_waiting_saves",
+            "stopwatch",
+            "_chosen_defaults",
+            "critic_lr_schedule",
+        ]
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(
+        self: Self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
+        name = tb_log_name or type(self).__name__
+        self.stopwatch.restart()
+        super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
+        if self._update_is_due:  # of a checkpoint from between the last rollout and its update
+            self.train()
+        return self
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        prepared = super()._setup_learn(*args, **kwargs)
+        if self._chosen_defaults:
+            self.logger.info(f"Chosen for the actions of this environment: {self._chosen_defaults}")
+            self._chosen_defaults = ""
+        return prepared
+
+    def collect_rollouts(
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: TokenRolloutBuffer,  # type: ignore[override]
+        n_rollout_steps: int,
+    ) -> bool:
+        """Fill the buffer with `n_rollout_steps` steps of every environment.
+
+        Returns:
+            False if a callback stopped the training.
+        """
+        if self._update_is_due:  # the checkpoint was taken between a rollout and its update
+            self.train()
+        self._collecting = True
+        try:
+            finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
+        except BaseException:
+            self._commit_saves()
+            raise
+        self._update_is_due = finished
+        self._commit_saves()
+        return finished
+
+    def _collect(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: TokenRolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        self.policy.set_training_mode(False)
+        self.policy.clear_caches()
+        rollout_buffer.reset()
+        callback.on_rollout_start()
+        turns = Turns(env, self.policy, self.stopwatch)
+        for left in reversed(range(n_rollout_steps)):
+            turns.choose(self._last_obs)
+            step = partial(turns.step, self._last_obs, ahead=left > 0)
+            new_obs, rewards, dones, infos = self._step_envs(step)
+            actions = np.stack([one.env_action for one in turns.taken])  # read by callbacks
+            self.num_timesteps += env.num_envs
+            callback.update_locals(locals())
+            go_on = callback.on_step()
+            self._update_info_buffer(infos, dones)
+            rollout_buffer.add(turns.taken, rewards, dones, self._final_prompts(dones, infos), self._durations(infos))
+            if not go_on:
+                return False
+        # The update on this rollout may follow in another process: it must find the same learning rates.
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        with self.stopwatch.timing("values"):
+            rollout_buffer.compute_returns_and_advantage(
+                partial(self.policy.token_values, observe=True), self.policy.prompts(self._last_obs)
+            )
+        callback.update_locals(locals())
+        callback.on_rollout_end()
+        return True
+
+    def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
+        """Prompts of the true final observations of episodes that a time limit cut, by environment."""
+        return {
+            int(index): self.policy.prompts(infos[index]["terminal_observation"])[0]
+            for index in np.flatnonzero(dones)
+            if infos[index].get("TimeLimit.truncated", False)
+        }
+
+    def _durations(self, infos: list[dict[str, Any]]) -> NDArray[np.float64]:
+        """Time that each environment's action took, in units of `gamma`."""
+        if not self.smdp_discount:
+            return np.ones(len(infos))
+        missing = [sorted(info) for info in infos if "primitive_steps" not in info]
+        if missing:
+            raise UnsupportedEnvError(
+                f"Expected info['primitive_steps'] with smdp_discount; got {missing[0]}. "
+                "Fix: leave smdp_discount out, or let the environment tell how long an action took."
+            )
+        durations = np.array([info["primitive_steps"] for info in infos], dtype=np.float64)
+        if not (np.isfinite(durations) & (durations >= 0)).all():
+            raise UnsupportedEnvError(
+                f"Expected info['primitive_steps'] to be times, 0 or more; got {durations.tolist()}. "
+                "Fix: mend the environment; nothing was learned from it."
+            )
+        return durations
+
+    def train(self) -> None:
+        """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""
+        self._update_is_due = False
+        # Evaluation mode: a base model's own dropout would make old and new log-probabilities differ.
+        self.policy.set_training_mode(False)
+        self._update_learning_rate([self.policy.optimizer])
+        critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
+        if not self._n_updates:
+            warn_if_nothing_is_learned(self.learning_rate, self.lr_schedule(self._current_progress_remaining))
+        for group in self.policy.critic_optimizer.param_groups:
+            group["lr"] = critic_rate
+        clips = {name: self._clip_range_now(name) for name in ("clip_range", "clip_range_vf")}
+        settings = PPOSettings.of(self)
+        with self.stopwatch.timing("update"):
+            clip_range = clips["clip_range"]
+            assert clip_range is not None
+            both = (clip_range, clips["clip_range_vf"])
+            logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, both)
+        _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_exact)
+        self._n_updates += self.n_epochs
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/critic_learning_rate", critic_rate)
+        for name, clip in clips.items():
+            if clip is not None:
+                self.logger.record(f"train/{name}", clip)
+        for name, value in logged.items():
+            self.logger.record(f"train/{name}", value)
+        for name, seconds in self.stopwatch.read().items():
+            self.logger.record(f"time/seconds_{name}", seconds)
+        self.stopwatch.restart()
+
+    def _clip_range_now(self, name: str) -> float | None:
+        """Return `clip_range` or `clip_range_vf` at the present progress."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        clip = schedule_of(name, given)(self._current_progress_remaining)
+        if not 0 <= clip < math.inf:
+            raise ValueError(f"Expected {name} to stay a number of at least 0; its schedule gives {clip}.")
+        return clip
+
+
+LLMOnPolicyAlgorithm.__signature__ = _signature(LLMOnPolicyAlgorithm)  # type: ignore[attr-defined]
+
+
+def _warn_if_off_policy(error: float, is_exact: bool) -> None:
+    """The first ratio of an update is 1 where what was sampled is what is optimised."""
+    tolerance = RATIO_TOLERANCE if is_exact else ROUNDED_TOLERANCE
+    if not error < tolerance:
+        warnings.warn(
+            f"Expected the first ratio of the update to be 1 within {tolerance}; it is off by {error:.2g}: the "
+            "model scores an action differently when acting and when learning. Fix: run `poad doctor MODEL`.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

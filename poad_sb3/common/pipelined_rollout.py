@@ -1,0 +1,117 @@
+"""`Turns`: acting for parts of environments in a fixed order, so that some step while the model acts for others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+
+from poad_sb3.common.policies import LLMPolicy
+from poad_sb3.common.timing import Stopwatch
+from poad_sb3.distributions.base import SampledAction
+from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather
+
+__all__ = ["Turns"]
+
+
+class _Parts(Protocol):
+    slices: list[slice]
+
+    def begin(self, number: int, actions: NDArray[np.int64]) -> None: ...
+
+    def wait(self, number: int) -> VecEnvStepReturn: ...
+
+
+class _OnePart:
+    """An ordinary vector of environments, which steps while it is waited for."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self._env = env
+        self.slices = [slice(0, env.num_envs)]
+
+    def begin(self, number: int, actions: NDArray[np.int64]) -> None:
+        self._actions = actions
+
+    def wait(self, number: int) -> VecEnvStepReturn:
+        return self._env.step(self._actions)
+
+
+class _Choice(NamedTuple):
+    """Actions of a part that are not taken yet, and what its generators are once they are."""
+
+    steps: list[SampledAction]
+    rngs: list[np.random.Generator]
+
+
+class Turns:
+    """Steps of all environments of an algorithm, part by part.
+
+    With parts A and B a step is: A's environments begin; the model acts for B; B's begin; A's are waited for; the
+    model acts for A's *next* step, while B's are stepping; B's are waited for. So between two steps nothing is under
+    way, whatever was faster, and all that happens there (callbacks, saves, the end of a rollout) is as with one part.
+
+    What was chosen ahead counts only when it is taken: until then the generators are as they were, and whoever stops
+    between two steps leaves no trace of it.
+
+    Args:
+        env: The environments; one part, unless they are a `PipelinedVecEnv`.
+        policy: What acts.
+        watch: What acting and waiting are timed by.
+
+    Attributes:
+        taken: The actions of the last step, in the order of the environments.
+    """
+
+    def __init__(self, env: VecEnv, policy: LLMPolicy, watch: Stopwatch) -> None:
+        self._parts: _Parts = env if isinstance(env, PipelinedVecEnv) else _OnePart(env)
+        self._policy, self._watch = policy, watch
+        self._chosen: list[_Choice | None] = [None] * len(self._parts.slices)
+        self.taken: list[SampledAction] = []
+
+    def choose(self, observations: Any) -> None:
+        """Choose for the first part, unless that was done ahead; nothing is stepping yet."""
+        if self._chosen[0] is None:
+            self._chosen[0] = self._choose(0, _part(observations, self._parts.slices[0]))
+
+    def step(self, observations: Any, *, ahead: bool) -> VecEnvStepReturn:
+        """One step of every environment.
+
+        Args:
+            observations: Of all environments.
+            ahead: Whether another step follows, that may be chosen for already.
+        """
+        slices, chosen = self._parts.slices, self._chosen
+        self.taken, self._chosen = [], [None] * len(slices)
+        for number, part in enumerate(slices):
+            self._take(number, chosen[number] or self._choose(number, _part(observations, part)))
+        results = []
+        for number in range(len(slices)):
+            with self._watch.timing("env"):
+                results.append(self._parts.wait(number))
+            # The last part has arrived: the step is whole, and comes first.
+            if ahead and number < len(slices) - 1:
+                self._chosen[number] = self._choose(number, results[-1][0])
+        return results[0] if len(results) == 1 else gather(results)
+
+    def _choose(self, number: int, observations: Any) -> _Choice:
+        part = self._parts.slices[number]
+        rngs = copy.deepcopy(self._policy.rngs_of(part.stop)[part])
+        with self._watch.timing("acting"):
+            return _Choice(self._policy.act(observations, rngs=rngs), rngs)
+
+    def _take(self, number: int, choice: _Choice) -> None:
+        self._policy.rollout_rngs[self._parts.slices[number]] = choice.rngs
+        self.taken += choice.steps
+        self._parts.begin(number, np.stack([step.env_action for step in choice.steps]))
+
+
+def _part(observations: Any, part: slice) -> Any:
+    """Observations of some of the environments."""
+    if isinstance(observations, Mapping):
+        return {key: texts[part] for key, texts in observations.items()}
+    return observations[part]

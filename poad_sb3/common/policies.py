@@ -1,0 +1,317 @@
+"""`TextPolicy`: SB3's policy interface for text; `LLMPolicy`: a trained language model with a token-level critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from lang_envs import EncodingError, TokenSequence
+from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.distributions import ActionDistribution, FreeDistribution, make_distribution
+from poad_sb3.distributions.action_trie import TokenIds
+from poad_sb3.distributions.agreement import require_agreement
+from poad_sb3.distributions.base import ActionEvaluation, SampledAction, ScoreCache, TokenPath
+from poad_sb3.errors import ObservationError
+from poad_sb3.language_model.critic import TokenCritic
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.settings import ModelSettings, SamplingSettings, split_settings
+from poad_sb3.settings.model import Check
+from poad_sb3.vec_env.text_observations import merge_admissible, parse_observation, without_lists
+
+__all__ = ["LLMPolicy", "TextPolicy"]
+
+
+class TextPolicy(BasePolicy):
+    """SB3's policy interface on text observations: a language model and a distribution over actions.
+
+    Subclasses set `lm`, `distribution` and `critic`, and `_settings`, their constructor's keyword arguments.
+
+    Args:
+        observation_space: `Dict` of `text` and `admissible_actions`, with `context` where the prompt needs it.
+        action_space: A `TokenSequence`.
+        use_sde: Accepted for SB3; must be False.
+    """
+
+    observation_space: spaces.Dict
+    action_space: TokenSequence
+    settings_taken: ClassVar[tuple[str, ...]] = ()
+    """Keyword arguments beside those of the constructor's signature."""
+    lm: LanguageModel
+    distribution: ActionDistribution
+    _settings: dict[str, Any]
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], use_sde: bool) -> None:
+        if use_sde:
+            raise ValueError("Expected use_sde=False: token actions have no state-dependent noise. Fix: leave it out.")
+        super().__init__(observation_space, action_space)
+        # Rollout and prediction keep apart, so that evaluating in mid-training never changes the training.
+        self._rollout_scores, self._predict_scores = ScoreCache([]), ScoreCache([])
+
+    def seed(self, seed: int) -> None:
+        """Seed the generators that sample actions: one of each environment for rollouts, one for `predict`."""
+        self._rollout_seed = seed
+        self.rollout_rngs: list[np.random.Generator] = []
+        self.predict_rng = np.random.default_rng([seed, 1])
+
+    def rngs_of(self, n_envs: int) -> list[np.random.Generator]:
+        """The rollout generators of the first environments, made when they are first asked for.
+
+        Each has its own, so that what is drawn for it does not depend on which others are acted for, and when.
+        """
+        for index in range(len(self.rollout_rngs), n_envs):
+            self.rollout_rngs.append(np.random.default_rng([self._rollout_seed, 0, index]))
+        return self.rollout_rngs[:n_envs]
+
+    def _encode(self, text: str) -> NDArray[np.int64]:
+        """The environment's tokens of an action; a free text that they cannot hold is one that it will not know.
+
+        Raises:
+            ObservationError: For an action that the environment lists.
+        """
+        try:
+            return self.action_space.encode(text)
+        except EncodingError as error:
+            if isinstance(self.distribution, FreeDistribution):
+                return self.action_space.unfinished()
+            raise ObservationError(
+                f"Expected admissible actions that the action space holds; got {text[:80]!r} ({error}). "
+                "Fix: make the environment with a larger max_action_length."
+            ) from error
+
+    def prompts(self, observation: Any) -> list[TokenIds]:
+        """Token ids of the prompt of each observation."""
+        return [self.distribution.prompt(question) for question in parse_observation(observation)[0]]
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        admissible_actions: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    ) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...] | None]:
+        """Choose environment actions.
+
+        Args:
+            observation: One or a batch of: `TextObservation`s, as `lang_envs` environments return; mappings of `text`
+                and `admissible_actions`; or `str` together with `admissible_actions`.
+            state: Passed through; the policy has no memory.
+            episode_start: Ignored, for the same reason.
+            deterministic: The most probable admissible action instead of a sample.
+            admissible_actions: The list beside a `str`, or one list for each of several; it replaces the list that an
+                observation carries. A policy that samples freely needs none.
+
+        Returns:
+            Action tokens `[max_length]` (or `[n, max_length]`), and `state`.
+
+        Raises:
+            ObservationError: If the admissible actions are missing or malformed.
+        """
+        if isinstance(self.distribution, FreeDistribution) and admissible_actions is None:
+            observation = without_lists(observation)
+        observation = merge_admissible(observation, admissible_actions)
+        return super().predict(observation, state, episode_start, deterministic)
+
+    def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
+        """The observation itself, and whether it is a batch."""
+        return parse_observation(observation)
+
+    def is_vectorized_observation(self, observation: Any) -> bool:
+        """Whether the observation is a batch."""
+        return parse_observation(observation)[1]
+
+    def action_probabilities(
+        self,
+        observation: Any,
+        admissible_actions: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Probability of every admissible action of one observation.
+
+        Args:
+            observation: A `str` with `admissible_actions`, or a mapping as `AdmissibleObservation` makes it, alone.
+            admissible_actions: The list beside a `str`.
+        """
+        question = parse_observation(merge_admissible(observation, admissible_actions))[0][0]
+        return self.distribution.probabilities(question, self._predict_scores)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Adapter and critic. The base model is not among them; it is named, and checked by fingerprint."""
+        trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        full = super().state_dict(*args, **kwargs)
+        return {name: tensor for name, tensor in full.items() if name in trainable or name.startswith("critic.")}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load adapter and critic; on an error nothing has changed.
+
+        Raises:
+            RuntimeError: If a shape does not fit or, with `strict`, a name.
+        """
+        own = self.state_dict()
+        unmatched = set(own) ^ set(state_dict) if strict else set()
+        misshapen = {name for name in set(own) & set(state_dict) if own[name].shape != state_dict[name].shape}
+        wrong = sorted(unmatched | misshapen)
+        if wrong:
+            raise RuntimeError(
+                f"Expected the trainable tensors of this policy; {len(wrong)} differ, first {wrong[0]!r}. "
+                "Fix: make the policy with the model, lora and critic_arch it was saved with."
+            )
+        return super().load_state_dict(state_dict, strict=False, assign=assign)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "lr_schedule": self._dummy_schedule,
+            **self._settings,
+        }
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
+        with torch.no_grad():
+            if deterministic:
+                chosen = self.distribution.mode(observation, self._predict_scores)
+            else:
+                rngs = [self.predict_rng] * len(observation)
+                chosen = self.distribution.sample(observation, rngs, self._predict_scores)
+        return torch.from_numpy(np.stack([self._encode(one.text) for one in chosen]))
+
+
+class LLMPolicy(TextPolicy):
+    """Policy and critic around one language model.
+
+    *Policy*: by default, at each node of the trie of admissible actions, the model's next-token distribution restricted
+    to the node's children; other ways to act are those of `ActionSampling`. *Critic*: an MLP on the hidden states of
+    the frozen base model before each action token.
+
+    Args:
+        observation_space: `Dict` of `text` and `admissible_actions`, with `context` where the prompt needs it.
+        action_space: A `TokenSequence`.
+        lr_schedule: Learning rate of the adapter, as SB3 passes it.
+        use_sde: Accepted for SB3; must be False.
+        critic_lr_schedule: Learning rate of the critic; the adapter's if None.
+        device: Where a quantised model is loaded.
+        **settings: The fields of `ModelSettings` and `SamplingSettings`, which hold default, range and help of each.
+
+    Raises:
+        ModelError: If the model cannot be loaded or adapted.
+    """
+
+    settings_taken = tuple(ModelSettings.defaults())
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        use_sde: bool = False,
+        *,
+        critic_lr_schedule: Schedule | None = None,
+        device: torch.device | str = "cpu",
+        **settings: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, use_sde)
+        of_model, of_sampling = split_settings(settings, ModelSettings, SamplingSettings)
+        model, sampling = ModelSettings(**of_model), SamplingSettings(**of_sampling)
+        self._settings = {**of_model, **of_sampling, "dtype": str(model.dtype).removeprefix("torch.")}
+        self.lm = LanguageModel(**{**of_model, "device": device})
+        self.check = Check(model.check)
+        self.lm.to(device)  # agreement is measured by the kernels that will train
+        require_agreement(self.lm, self.check)
+        self.critic = TokenCritic(self.lm.hidden_size, model.critic_arch)
+        self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
+        critic_schedule = critic_lr_schedule or lr_schedule
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
+        self.distribution: ActionDistribution = make_distribution(self.lm, sampling)
+        trained = self.adapter_parameters()
+        self._rollout_scores, self._predict_scores = ScoreCache(trained), ScoreCache(trained)
+        self.seed(int(torch.randint(2**62, ())))
+
+    def adapter_parameters(self) -> list[nn.Parameter]:
+        """The trainable weights of the language model."""
+        return [parameter for parameter in self.lm.parameters() if parameter.requires_grad]
+
+    def clear_caches(self) -> None:
+        """Forget the rollout's scores; called at every rollout boundary, so that resuming finds the same state."""
+        self._rollout_scores.clear()
+
+    @torch.no_grad()
+    def act(
+        self,
+        observation: Any,
+        deterministic: bool = False,
+        rngs: Sequence[np.random.Generator] | None = None,
+    ) -> list[SampledAction]:
+        """Sample an action for each environment, with all that the update needs.
+
+        Args:
+            observation: Batch as in `parse_observation`.
+            deterministic: The most probable action instead of a sample.
+            rngs: What to sample each action with; those of the first environments unless given.
+        """
+        questions = parse_observation(observation)[0]
+        if deterministic:
+            chosen = self.distribution.mode(questions, self._rollout_scores)
+        else:
+            chosen = self.distribution.sample(questions, rngs or self.rngs_of(len(questions)), self._rollout_scores)
+        return [one._replace(env_action=self._encode(one.text)) for one in chosen]
+
+    def evaluate_actions(
+        self, paths: Sequence[TokenPath], *, whole_actions: bool = False, base_features: Tensor | None = None
+    ) -> Iterator[ActionEvaluation]:
+        """Score sampled actions under the present weights, with gradient; see `ActionDistribution.evaluate`.
+
+        SB3's method of this name returns values too; here the critic has passes and epochs of its own (`token_values`),
+        and scores come chunk by chunk, so that memory follows `max_tokens_per_forward`.
+
+        Args:
+            paths: Sampled actions, as in `act(observation)[i].path`.
+            whole_actions: Whether a unit of credit is a whole action instead of a decision.
+            base_features: Frozen-trunk features before each decision, if divergences from the base are wanted.
+        """
+        return self.distribution.evaluate(paths, whole_actions=whole_actions, base_features=base_features)
+
+    @torch.no_grad()
+    def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
+        """Features and values before each action token of some paths; equal paths go through the model once.
+
+        Args:
+            paths: Prompts and actions.
+            observe: Let the critic take these features into its whitening first.
+        """
+        rows = [
+            TokenRow(
+                (*path.prompt, *path.action[:-1]),
+                None,
+                tuple(range(len(path.prompt) - 1, len(path.prompt) + len(path.action) - 1)),
+            )
+            for path in paths
+        ]
+        starts: dict[TokenRow, int] = {}
+        total = 0
+        for row in rows:
+            if row not in starts:
+                starts[row] = total
+                total += len(row.reads)
+        features = torch.cat(self.lm.trunk_features(list(starts)))
+        if observe:
+            self.critic.observe(features)
+        places = np.array([starts[row] for row in rows], dtype=np.int64)
+        return TokenValues(features, self.critic(features), places)
+
+    def predict_values(self, observation: Any) -> Tensor:
+        """Value of each observation before any action token, `[n]`."""
+        return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
+
+    def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""
+        steps = self.act(observation, deterministic)
+        actions = torch.from_numpy(np.stack([step.env_action for step in steps]))
+        values = self.predict_values(observation)
+        return actions, values, torch.tensor([float(step.log_probs.sum()) for step in steps])

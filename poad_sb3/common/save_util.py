@@ -1,0 +1,255 @@
+"""Checkpoints: what is beside SB3's own zip members, and how a file is written and verified."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import pathlib
+import random
+import zipfile
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
+from stable_baselines3.common.save_util import json_to_data, open_path
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from poad_sb3.errors import CheckpointError
+from poad_sb3.vec_env.pipelined import PipelinedVecEnv
+from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
+
+__all__ = [
+    "FORMAT",
+    "Target",
+    "add_header",
+    "atomic_target",
+    "capture_envs",
+    "capture_rng",
+    "read_header",
+    "read_policy_kwargs",
+    "restore_envs",
+    "restore_rng",
+    "write_text",
+]
+
+Target = str | pathlib.Path | io.BufferedIOBase
+HEADER = "poad.json"
+FORMAT = 4
+"""Version of the layout. Since 2 every environment has a sampling generator of its own, since 3 there are digests,
+since 4 a rollout names its estimator and the header the version of the package."""
+_DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
+_STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
+"""Wrappers that keep statistics or observations which nobody can capture."""
+_MEMBERS = frozenset({"data", "policy.pth", "policy.critic_optimizer.pth"})
+_COUNTERS = ("rewards", "_elapsed_steps", "episode_context")
+"""Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation: of an episode in progress."""
+
+
+@contextlib.contextmanager
+def atomic_target(target: Target) -> Iterator[Target]:
+    """Where to write so that `target` is either the old file or the whole new one.
+
+    Adds `.zip` to a path without suffix and makes its folder, as SB3 does. A file object gets the bytes at the end.
+
+    Raises:
+        IsADirectoryError: If the path is that of a folder.
+        ValueError: If it is neither a path nor a binary file opened for writing.
+    """
+    if not isinstance(target, str | pathlib.Path):
+        if isinstance(target, io.TextIOBase) or not hasattr(target, "write") or not target.writable():
+            raise ValueError(
+                f"Expected a path, or a binary file opened for writing; got {target!r}. Fix: pass open(path, 'wb')."
+            )
+        buffer = io.BytesIO()
+        yield buffer
+        target.write(buffer.getvalue())
+        return
+    final = pathlib.Path(target)
+    final = final if final.suffix else final.with_name(f"{final.name}.zip")
+    if final.is_dir():
+        raise IsADirectoryError(f"Expected a file to write; {final} is a folder. Fix: name a file in it.")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    scratch = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        yield scratch
+        with scratch.open("r+b") as file:  # Windows syncs only what is open for writing
+            os.fsync(file.fileno())
+        scratch.replace(final)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def add_header(target: Target, header: dict[str, Any]) -> None:
+    """Append the header, a JSON member that can be read without unpickling anything.
+
+    It holds the SHA-256 of every other member, and that of itself without this field.
+    """
+    with zipfile.ZipFile(target, mode="a") as archive:
+        header = {**header, _DIGESTS: {name: _sha256(archive, name) for name in sorted(archive.namelist())}}
+        archive.writestr(HEADER, json.dumps({**header, _OWN_DIGEST: _own_sha256(header)}, indent=2))
+
+
+def _sha256(archive: zipfile.ZipFile, name: str) -> str:
+    with archive.open(name) as member:
+        return hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]  # a zip member is a file
+
+
+def _own_sha256(header: dict[str, Any]) -> str:
+    rest = {name: value for name, value in header.items() if name != _OWN_DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read_header(target: Target) -> dict[str, Any]:
+    """Verify a checkpoint whole, by the SHA-256 of its members, and return its header.
+
+    Raises:
+        CheckpointError: If it is truncated, corrupt, changed, or no checkpoint of this package.
+        FileNotFoundError: If there is no such file.
+    """
+    file = open_path(target, "r", verbose=0, suffix="zip")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            header = _verified_header(archive, target)
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged archive can raise anything
+        raise CheckpointError(
+            f"Expected a checkpoint written by save(); {target} is truncated or corrupt "
+            f"({' '.join(str(error).split()) or type(error).__name__}). Fix: use an earlier checkpoint."
+        ) from error
+    finally:
+        if isinstance(target, str | pathlib.Path):
+            file.close()
+        else:
+            file.seek(0)
+    return header
+
+
+def _verified_header(archive: zipfile.ZipFile, target: Target) -> dict[str, Any]:
+    names = archive.namelist()
+    if HEADER not in names:
+        raise _damaged(target, HEADER, "missing")
+    header: dict[str, Any] = json.loads(archive.read(HEADER))
+    if header.get("format") != FORMAT:
+        raise CheckpointError(
+            f"Expected a checkpoint of layout {FORMAT}; {target} is of layout {header.get('format')}, written by "
+            f"lang-envs {header.get('version', '0.1.0')}. Fix: load it with that version, or train again."
+        )
+    if header.get(_OWN_DIGEST) != _own_sha256(header):
+        raise _damaged(target, HEADER, "damaged")
+    digests: dict[str, str] = header[_DIGESTS]
+    for name in sorted(_MEMBERS | digests.keys()):
+        if names.count(name) != 1:
+            raise _damaged(target, name, "missing" if name not in names else "there twice")
+    for name in names:
+        if name != HEADER and digests.get(name) != _sha256(archive, name):
+            raise _damaged(target, name, "damaged" if name in digests else "not of this checkpoint")
+    return header
+
+
+def _damaged(target: Target, member: str, how: str) -> CheckpointError:
+    return CheckpointError(
+        f"Expected a whole checkpoint; in {target} member {member!r} is {how}. "
+        "Fix: use an earlier checkpoint, or load it with the algorithm that wrote it."
+    )
+
+
+def read_policy_kwargs(target: Target) -> dict[str, Any]:
+    """Arguments of the policy in a checkpoint that `read_header` has verified; no weights are read."""
+    file = open_path(target, "r", verbose=0, suffix="zip")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            kept: dict[str, Any] = json_to_data(archive.read("data").decode())["policy_kwargs"]
+            return kept
+    finally:
+        if isinstance(target, str | pathlib.Path):
+            file.close()
+        else:
+            file.seek(0)
+
+
+def capture_rng() -> dict[str, Any]:
+    """States of the process's global generators (callbacks and third-party code may use them)."""
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state().numpy()}
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Put the global generators back."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(torch.from_numpy(state["torch"]))
+
+
+def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
+    """State of every environment and of its wrappers' counters; None if an environment has no `get_state`."""
+    if any(any(env.env_is_wrapped(wrapper)) for wrapper in _STATEFUL_WRAPPERS):
+        return None
+    if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
+        return None
+    kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
+    memories = _memories(env)
+    return [
+        {
+            "env": state,
+            "counters": {name: values[index] for name, values in kept.items()},
+            "context": memory and memory.wrapper.contexts[memory.place],
+        }
+        for index, (state, memory) in enumerate(zip(env.env_method("get_state"), memories, strict=True))
+    ]
+
+
+class _Memory(NamedTuple):
+    """Where the episode of an environment is remembered."""
+
+    wrapper: VecAdmissibleObservation
+    place: int
+
+
+def _memories(env: VecEnv) -> list[_Memory | None]:
+    """That of each environment; None without the wrapper."""
+    if isinstance(env, VecAdmissibleObservation):
+        return [_Memory(env, place) for place in range(env.num_envs)]
+    if isinstance(env, VecEnvWrapper):
+        return _memories(env.venv)
+    if isinstance(env, PipelinedVecEnv):
+        return [memory for part in env.parts for memory in _memories(part)]
+    return [None] * env.num_envs
+
+
+def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
+    """Put the environments where they were.
+
+    Returns:
+        False if that cannot be done: no states, or another number or kind of environments. They need a reset then.
+    """
+    if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
+        return False
+    present = env.env_method("get_state")
+    if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
+        return False
+    env.reset()  # wrappers that insist on a reset before a step have had it
+    for index, (state, memory) in enumerate(zip(states, _memories(env), strict=True)):
+        env.env_method("set_state", state["env"], indices=[index])
+        for name, value in state["counters"].items():
+            env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
+        if memory is not None and state.get("context") is not None:
+            memory.wrapper.contexts[memory.place] = state["context"]
+    env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
+    return True
+
+
+def _identity(state: Any) -> Any:
+    """Which environment a state belongs to, where it says so (`LangEnv` does)."""
+    return state.get("env") if isinstance(state, dict) else None
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Write a file beside its place and move it there: a reader finds the old text or the whole new one."""
+    with atomic_target(path) as scratch:
+        assert isinstance(scratch, pathlib.Path)
+        scratch.write_text(text, encoding="utf-8")

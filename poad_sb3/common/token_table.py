@@ -1,0 +1,182 @@
+"""`GenerationTableCallback`: what the agent writes, token by token, in a file, in TensorBoard and in the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+
+from poad_sb3.common.generations import Generation, TokenEntry, decode, markdown, print_generations, token_texts
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.common.save_util import write_text
+from poad_sb3.common.type_aliases import RolloutAction
+from poad_sb3.distributions import member
+
+__all__ = ["GenerationTableCallback", "Pick"]
+
+_KEY = "rollout/generations"
+_Credit = tuple[float | None, float | None, float | None]
+
+
+class Pick(StrEnum):
+    """Which actions of a rollout are shown."""
+
+    SPREAD = "spread"
+    """Evenly over the rollout, first and last included."""
+    EXTREMES = "extremes"
+    """Those of the highest and of the lowest advantages (the mean over the tokens at which there was a choice)."""
+
+
+class GenerationTableCallback(BaseCallback):
+    """Shows what the agent writes, token by token: probability, value before it, advantage and return.
+
+    At the ends of rollouts some of their actions go to `generations.jsonl`, one JSON object a line, and as Markdown to
+    TensorBoard. A training that goes on from a checkpoint drops the lines beyond it; one that starts anew empties the
+    file.
+
+    Args:
+        folder: Where the file goes.
+        every: Rollouts from one table to the next; they are counted from the start of the training, not of the process.
+        n_samples: Actions in a table.
+        pick: Which, see `Pick`.
+        prompt_characters: How much of the end of a prompt is kept, behind an ellipsis if that is not all.
+        verbose: 1 to print the table too, tokens coloured by advantage: green above 0, red below.
+
+    Raises:
+        ValueError: If a number is not positive, or `pick` is unknown.
+        TypeError: At the start of a training, if the algorithm does not learn from rollouts.
+    """
+
+    model: LLMOnPolicyAlgorithm
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        every: int = 1,
+        n_samples: int = 4,
+        pick: Pick | str = Pick.SPREAD,
+        prompt_characters: int = 200,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        for name, value in (("every", every), ("n_samples", n_samples), ("prompt_characters", prompt_characters)):
+            if value < 1:
+                raise ValueError(f"Expected {name} >= 1; got {value}. Fix: leave the callback out to see nothing.")
+        self.path = Path(folder) / "generations.jsonl"
+        self.every, self.n_samples, self.prompt_characters = every, n_samples, prompt_characters
+        self.pick = member(Pick, "pick", pick)
+
+    def _on_training_start(self) -> None:
+        if not isinstance(self.model, LLMOnPolicyAlgorithm):
+            raise TypeError(
+                f"Expected an algorithm with token rollouts for GenerationTableCallback; got "
+                f"{type(self.model).__name__}. Fix: use it with POAD, NTPO, ARCHER, TWOSOME or GLAM, or leave it out."
+            )
+        kept = _lines_up_to(self.path, self.model.num_timesteps)
+        write_text(self.path, "".join(kept))
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self.model.rollout_buffer
+        if self.model.num_timesteps // (buffer.buffer_size * buffer.n_envs) % self.every:
+            return
+        shown = [
+            self._generation(action) for action in _picked(list(buffer.sampled_actions()), self.n_samples, self.pick)
+        ]
+        with self.path.open("a", encoding="utf-8") as file:
+            # One write: what a kill leaves of it is dropped by the next start.
+            file.write("".join(_json_line(one) for one in shown))
+            file.flush()
+            os.fsync(file.fileno())
+        exclude = ("stdout", "log", "json", "csv", "wandb")
+        self.logger.record(_KEY, "\n\n".join(markdown(one) for one in shown), exclude=exclude)
+        if self.verbose:
+            print_generations(shown)
+
+    def _generation(self, action: RolloutAction) -> Generation:
+        lm, buffer = self.model.policy.lm, self.model.rollout_buffer
+        after = (buffer.buffer_size - 1 - action.position) * buffer.n_envs
+        credit = [*zip(action.values.tolist(), action.advantages.tolist(), action.returns.tolist(), strict=True)]
+        whole: _Credit = (None, None, None)
+        of_tokens: list[_Credit] = [whole] * len(action.path.action)
+        if buffer.estimator.whole_actions:
+            (whole,) = credit
+        else:
+            of_tokens = [*credit]
+        choices = {decision.position for decision in action.path.decisions}
+        texts = token_texts(lm.tokenizer, action.path.prompt, action.path.action)
+        parts = enumerate(zip(texts, action.log_probs.tolist(), of_tokens, strict=True))
+        return Generation(
+            step=self.model.num_timesteps - after,
+            env=action.env,
+            prompt=_ending(decode(lm.tokenizer, action.path.prompt), self.prompt_characters),
+            action=lm.prompter.action_text(action.path.action),
+            reward=action.reward,
+            value=whole[0],
+            advantage=whole[1],
+            ret=whole[2],
+            tokens=tuple(TokenEntry(text, math.exp(log), n not in choices, *one) for n, (text, log, one) in parts),
+        )
+
+
+def _ending(prompt: str, n_characters: int) -> str:
+    return prompt if len(prompt) <= n_characters else f"…{prompt[-n_characters:]}"
+
+
+def _picked(actions: Sequence[RolloutAction], n: int, pick: Pick) -> list[RolloutAction]:
+    if n >= len(actions):
+        return list(actions)
+    if pick is Pick.SPREAD:
+        return [actions[place] for place in np.linspace(0, len(actions) - 1, n).round().astype(int)]
+    ordered = sorted(actions, key=_advantage, reverse=True)
+    n_worst = n // 2
+    return [*ordered[: n - n_worst], *ordered[len(ordered) - n_worst :]]
+
+
+def _advantage(action: RolloutAction) -> float:
+    """Mean over what was a choice; all of an action that was none."""
+    choices = [decision.position for decision in action.path.decisions if decision.position < len(action.advantages)]
+    return float(action.advantages[choices].mean() if choices else action.advantages.mean())
+
+
+# ------------------------------------------------------------------ the file
+
+
+def _lines_up_to(path: Path, step: int) -> Iterator[str]:
+    """Whole lines of a file whose actions were taken up to a step; none of a file that is not there."""
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8")
+    for line in text[: text.rfind("\n") + 1].split("\n"):
+        try:
+            known = json.loads(line)["step"] <= step
+        except (ValueError, TypeError, KeyError):  # damaged: it cannot be told when it was
+            continue
+        if known:
+            yield f"{line}\n"
+
+
+def _json_line(one: Generation) -> str:
+    tokens = [_record(token) for token in one.tokens]
+    return json.dumps({**_record(one), "tokens": tokens}, ensure_ascii=False) + "\n"
+
+
+def _record(entry: TokenEntry | Generation) -> dict[str, Any]:
+    """In terms of JSON, which knows no infinities; what does not apply is left out."""
+    fields = {"return" if name == "ret" else name: value for name, value in entry._asdict().items()}
+    finite = {name: None if _is_wild(value) else value for name, value in fields.items()}
+    return {name: value for name, value in finite.items() if fields[name] is not None}
+
+
+def _is_wild(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

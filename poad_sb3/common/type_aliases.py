@@ -1,0 +1,77 @@
+"""What a rollout is made of: sampled actions, their values, and minibatches of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from poad_sb3.distributions.base import TokenPath
+
+__all__ = ["RolloutAction", "TokenRolloutSamples", "TokenValues"]
+
+
+class TokenValues(NamedTuple):
+    """Features and values of the tokens of some paths; equal paths share them.
+
+    Attributes:
+        features: Frozen-trunk features before each token, `[F, hidden]`.
+        values: Critic values of the features, `[F]`.
+        starts: Where in them the tokens of each path start, `[n_paths]`.
+    """
+
+    features: Tensor
+    values: Tensor
+    starts: NDArray[np.int64]
+
+
+class TokenRolloutSamples(NamedTuple):
+    """A minibatch of actions, their tokens laid end to end (N tokens in all, no padding).
+
+    With credit for whole actions, an action counts as one token here.
+
+    Attributes:
+        paths: The actions.
+        is_decision: Whether the token was a choice, bool `[N]`.
+        old_log_prob: Log-probability at sampling, `[N]`.
+        old_values: Values at sampling, `[N]`.
+        advantages: Token advantages, `[N]`.
+        returns: Token returns, `[N]`.
+        feature_of: Row of `features` that belongs to each token, int64 `[N]`.
+        features: Distinct frozen-trunk features, `[F, hidden]`.
+    """
+
+    paths: list[TokenPath]
+    is_decision: Tensor
+    old_log_prob: Tensor
+    old_values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    feature_of: Tensor
+    features: Tensor
+
+
+class RolloutAction(NamedTuple):
+    """One action of a full rollout, and what is learned from it.
+
+    Attributes:
+        position: Step of the rollout, from 0.
+        env: Index of the environment.
+        path: Prompt and action tokens.
+        reward: Of the step.
+        log_probs: Of each action token under the distribution sampled from, `[n]`, 0 where forced.
+        values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`. Likewise:
+        advantages: What the tokens are reinforced by.
+        returns: What the values are regressed on.
+    """
+
+    position: int
+    env: int
+    path: TokenPath
+    reward: float
+    log_probs: NDArray[np.float32]
+    values: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    returns: NDArray[np.float32]

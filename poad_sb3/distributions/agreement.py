@@ -1,0 +1,283 @@
+"""How well a model's update reproduces its own sampling, measured on a few tokens.
+
+Architectures differ in silence: some route a token by its batch, choose what to attend to by an index, or share layers
+that an adapter changes. Three figures say whether that matters: the error of the first ratio of an update, that of
+log-probabilities against the model's own forward pass, and that of a merged export.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft import PeftModel
+from torch import Tensor
+
+from poad_sb3.distributions.action_trie import ActionTrie, TokenIds, build_trie, path_log_probs
+from poad_sb3.distributions.base import TokenPath
+from poad_sb3.distributions.free import Limits, generate
+from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.trie import TrieDistribution, tree_row
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.loading import ModelFactory
+from poad_sb3.language_model.lora import merged_copy
+from poad_sb3.language_model.self_check import probe_length, refuse
+from poad_sb3.settings.model import Check
+
+__all__ = [
+    "EXPORT_TOLERANCE",
+    "RATIO_TOLERANCE",
+    "ROUNDED_TOLERANCE",
+    "Agreement",
+    "ModelReport",
+    "examine_model",
+    "export_error",
+    "measure",
+    "perturbed",
+    "require_agreement",
+]
+
+Sampled = tuple[TokenPath, NDArray[np.float32]]
+"""A sampled action, and the log-probabilities of its decisions as the rollout stores them."""
+
+RATIO_TOLERANCE, ROUNDED_TOLERANCE = 1e-4, 0.5
+"""Of the first ratio of an update: in float32, and in 16 bits or less, where batches of another shape round apart."""
+EXPORT_TOLERANCE = 1e-3
+"""Of log-probabilities of a merged model in float32: adapter and base are summed in another order in every layer."""
+
+_WRITTEN = 4
+"""Tokens of a free action of the probe."""
+
+
+class Agreement(NamedTuple):
+    """Errors of a model.
+
+    Attributes:
+        ratio: Largest |ratio - 1| before any step, of actions along a trie and of free ones.
+        log_prob: Largest difference of a log-probability from the model's own forward pass over the tokens before.
+    """
+
+    ratio: float
+    log_prob: float
+
+    def agrees(self, is_exact: bool) -> bool:
+        """Whether both are within what rounding explains.
+
+        Args:
+            is_exact: Whether the base is float32 and not quantised.
+        """
+        return max(self) < (RATIO_TOLERANCE if is_exact else ROUNDED_TOLERANCE)
+
+
+def require_agreement(lm: LanguageModel, check: Check) -> None:
+    """Refuse a model whose update does not reproduce its own sampling.
+
+    Packed rows, batches and caches are given up first, where plain passes agree.
+
+    Args:
+        lm: The model, as loaded.
+        check: Response to one that does not agree.
+
+    Raises:
+        ModelError: If it does not agree, unless `check` is `"warn"`.
+    """
+    found = _settled(lm)
+    if not found.agrees(lm.is_exact):
+        tolerance = RATIO_TOLERANCE if lm.is_exact else ROUNDED_TOLERANCE
+        message = (
+            f"Expected an architecture whose update reproduces its own sampling within {tolerance}; {lm.source.name!r} "
+            f"({lm.base.config.model_type}) has a ratio error of {found.ratio:.2g} before any step, and its "
+            f"log-probabilities differ by {found.log_prob:.2g} from its own forward pass. Fix: another architecture, "
+            "or policy_kwargs=dict(check='warn') to train all the same."
+        )
+        refuse(check, message)
+
+
+def _settled(lm: LanguageModel) -> Agreement:
+    """Figures of a model, by plain passes if it does not agree otherwise."""
+    found = measure(lm)
+    if found.agrees(lm.is_exact) or lm.apart:
+        return found
+    lm.read_apart()
+    return measure(lm)
+
+
+def measure(lm: LanguageModel) -> Agreement:
+    """Measure a model, its adapter changed as training might change it, and put back."""
+    with perturbed(lm.network):
+        return Agreement(_ratio_error(lm), _log_prob_error(lm))
+
+
+def export_error(lm: LanguageModel, exported: Any) -> float:
+    """Largest difference of a log-probability between a model with its adapter and one with it merged.
+
+    Args:
+        lm: The model with its adapter, as it is.
+        exported: The other; it may be elsewhere.
+    """
+    return max(_difference(_own(exported, prompt), _own(lm.base, prompt)) for prompt in _prompts(lm)[0])
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """Figures of one model.
+
+    Attributes:
+        architecture: `model_type` of its config.
+        ratio: See `Agreement`; after packed rows, batches and caches were given up, if that was necessary.
+        log_prob: Likewise.
+        export: Largest difference of a log-probability with the adapter merged; None if it cannot be merged.
+        export_problem: Why not.
+        passes: How it goes through the model: `"trees"`, `"rows"` or `"one by one"`, and whether with a cache.
+        verdict: `"agrees"`, `"export differs"` or `"refused"`.
+    """
+
+    architecture: str
+    ratio: float
+    log_prob: float
+    export: float | None
+    export_problem: str
+    passes: str
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+
+def examine_model(model: str | ModelFactory) -> ModelReport:
+    """Load a model with the default adapter, and measure it.
+
+    Args:
+        model: As `policy_kwargs["model"]`.
+
+    Raises:
+        ModelError: If it cannot be loaded or run.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # its figures are in the report
+        lm = LanguageModel(model, check=Check.WARN)
+        found = _settled(lm)
+    export, problem = None, ""
+    try:
+        with perturbed(lm.network):
+            export = export_error(lm, merged_copy(lm.network))
+    except (ValueError, RuntimeError, NotImplementedError) as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+    verdict = "agrees" if export is not None and export < EXPORT_TOLERANCE else "export differs"
+    return ModelReport(
+        architecture=lm.base.config.model_type,
+        ratio=found.ratio,
+        log_prob=found.log_prob,
+        export=export,
+        export_problem=problem,
+        passes=("one by one" if lm.apart else "trees" if lm.packs_trees else "rows") + (", cache" if lm.caches else ""),
+        verdict=verdict if found.agrees(lm.is_exact) else "refused",
+    )
+
+
+@contextmanager
+@torch.no_grad()
+def perturbed(network: Any) -> Iterator[None]:
+    """Change an adapter, which begins as the identity, and put it back; a model without one stays as it is."""
+    trained = [one for one in network.parameters() if one.requires_grad] if isinstance(network, PeftModel) else []
+    kept = [one.detach().clone() for one in trained]
+    generator = torch.Generator().manual_seed(0)
+    try:
+        for one in trained:
+            one.add_(0.05 * torch.randn(one.shape, generator=generator).to(one))
+        yield
+    finally:
+        for one, before in zip(trained, kept, strict=True):
+            one.copy_(before)
+
+
+def _ratio_error(lm: LanguageModel) -> float:
+    """Largest error of the first ratio: sampled by the passes of a rollout, scored by those of an update."""
+    prompts, pool = _prompts(lm)
+    worst = 0.0
+    for sampled in (_along_trie(lm, prompts, _trie(pool, lm.end_token)), _free(lm, prompts)):
+        # A minibatch puts together what was not together when it was sampled.
+        for batch in (sampled[::2], sampled[1::2][::-1]):
+            old = torch.from_numpy(np.concatenate([log_probs for _, log_probs in batch]))
+            ratio = (_scored(lm, [path for path, _ in batch], len(old)) - old).exp()
+            worst = max(worst, _difference(ratio, torch.ones_like(ratio)))
+    return worst
+
+
+@torch.no_grad()
+def _log_prob_error(lm: LanguageModel) -> float:
+    """Largest difference of a log-probability after a prompt from the model's own forward pass."""
+    prompts, _ = _prompts(lm)
+    rows = [TokenRow(prompt, None, (len(prompt) - 1,)) for prompt in prompts]
+    worst = 0.0
+    for chunk in lm.chunks(rows):
+        ours = lm.vocabulary_logits(lm.hidden_states([rows[index] for index in chunk])).log_softmax(-1)
+        worst = max(worst, *(_difference(one, _own(lm.base, prompts[at])) for one, at in zip(ours, chunk, strict=True)))
+    return worst
+
+
+@torch.no_grad()
+def _own(base: Any, tokens: TokenIds) -> Tensor:
+    """Log-probabilities of the next token by the architecture's own forward pass."""
+    logits: Tensor = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits
+    return logits[0, -1].float().log_softmax(0)
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> float:
+    difference = float((ours.cpu() - theirs.cpu()).abs().max())
+    return difference if np.isfinite(difference) else np.inf  # the greater of a number and NaN can be the number
+
+
+# ---------------------------------------------------------------------- the probe
+
+
+def _prompts(lm: LanguageModel) -> tuple[list[TokenIds], list[int]]:
+    """Prompts of several lengths, two of which begin alike, and the tokens that they are made of."""
+    vocabulary = lm.base.config.get_text_config().vocab_size
+    special = {*lm.tokenizer.all_special_ids, lm.end_token}
+    pool = [token for token in range(min(vocabulary, 1024)) if token not in special]
+    longest = min(probe_length(lm.base), lm.max_length - _WRITTEN)
+    tokens = np.random.default_rng(0).choice(pool, longest).tolist()
+    return [tuple(tokens[:n]) for n in (longest, longest // 2, 5)] + [tuple(tokens[3:12])], pool
+
+
+def _trie(pool: Sequence[int], end: int) -> ActionTrie:
+    one, two = pool[0], pool[-1]
+    return build_trie(((one, one, two, end), (one, one, end), (one, two, end), (two, end)))
+
+
+@torch.no_grad()
+def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie) -> list[Sampled]:
+    """Every action of a trie behind each prompt, likewise along its path."""
+    rows = [tree_row(prompt, trie.tree) for prompt in prompts]
+    sampled = []
+    for chunk in lm.chunks([row.row for row in rows]):
+        edges = TrieDistribution(lm).edges([rows[index] for index in chunk]).log_probs.cpu().numpy()
+        for index, scores in zip(chunk, np.split(edges, len(chunk)), strict=True):
+            for pick, sequence in enumerate(trie.sequences):
+                path = TokenPath(prompts[index], sequence, trie.decisions[pick])
+                places = [decision.position for decision in path.decisions]
+                sampled.append((path, path_log_probs(trie, scores, pick)[places]))
+    return sampled
+
+
+def _free(lm: LanguageModel, prompts: Sequence[TokenIds]) -> list[Sampled]:
+    """A free action behind each prompt, likewise."""
+    uniforms = np.random.default_rng(1).random((len(prompts), _WRITTEN))
+    written = generate(lm, prompts, Limits(_WRITTEN), TokenSampling(), uniforms)
+    return [(one.path, one.log_probs) for one in written]
+
+
+def _scored(lm: LanguageModel, paths: Sequence[TokenPath], n_units: int) -> Tensor:
+    new = torch.empty(n_units)
+    with torch.enable_grad():
+        for part in TrieDistribution(lm).evaluate(paths):
+            new[part.units.cpu()] = part.log_prob.detach().float().cpu()
+    return new

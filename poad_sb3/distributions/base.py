@@ -1,0 +1,349 @@
+"""`ActionDistribution`: pi(action | question) over the tokens of an action. One object samples and scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from poad_sb3.credit.losses import segment_entropy, segment_log_softmax
+from poad_sb3.distributions.action_trie import Decision, Mixture, TokenIds
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.lm_head import Picks
+from poad_sb3.language_model.packing import TokenRow, moved
+from poad_sb3.prompts import Question
+
+__all__ = [
+    "ActionDistribution",
+    "ActionEvaluation",
+    "DecisionRow",
+    "Edges",
+    "SampledAction",
+    "ScoreCache",
+    "TokenPath",
+    "decision_row",
+]
+
+_MAX_REMEMBERED = 4096
+_NOT_ENCODED = np.empty(0, dtype=np.int64)
+
+
+class DecisionRow(NamedTuple):
+    """Run `row` through the model, and at each of its reads choose among `children`.
+
+    Equal rows go through the model once.
+
+    Attributes:
+        row: Tokens, and the positions that decide.
+        children: Tokens to choose from at each read; empty for the whole vocabulary.
+        mixture: With it the children are all tokens of whole candidates, and decisions are those of the mixture.
+        temperature: Divides the logits.
+    """
+
+    row: TokenRow
+    children: tuple[TokenIds, ...]
+    mixture: Mixture | None = None
+    temperature: float = 1.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the choice is among the whole vocabulary."""
+        return bool(self.children) and not self.children[0]
+
+    @property
+    def decisions(self) -> Sequence[object]:
+        """One entry for each decision."""
+        return self.children if self.mixture is None else self.mixture.counts
+
+
+class TokenPath(NamedTuple):
+    """A prompt and the action sampled after it, as token ids; all that scoring it again needs.
+
+    Attributes:
+        prompt: Token ids of the prompt.
+        action: Token ids of the action, end token included.
+        decisions: The action's tokens at which there was a choice.
+        row: The row that scores the decisions, where their probabilities depend on the other candidates; None where
+            the path alone is enough.
+        nodes: Of that row, the decisions that are on this path.
+        temperature: Sampling temperature.
+    """
+
+    prompt: TokenIds
+    action: TokenIds
+    decisions: tuple[Decision, ...]
+    row: DecisionRow | None = None
+    nodes: tuple[int, ...] = ()
+    temperature: float = 1.0
+
+
+class SampledAction(NamedTuple):
+    """An action, and how it was sampled.
+
+    Attributes:
+        text: The action.
+        path: Its tokens.
+        log_probs: Log-probability of each token under the distribution sampled from, `[n]`, 0 where forced.
+        env_action: The action in the environment's own tokens; empty until the policy encodes it.
+    """
+
+    text: str
+    path: TokenPath
+    log_probs: NDArray[np.float32]
+    env_action: NDArray[np.int64] = _NOT_ENCODED
+
+
+class ActionEvaluation(NamedTuple):
+    """Sampled actions under the present weights, with gradient: one chunk of all units of credit.
+
+    A unit is a decision, or with `whole_actions` all decisions of an action. Actions without decisions have none.
+
+    Attributes:
+        units: Which units these are, int64 `[u]`.
+        log_prob: Log-probability of each, `[u]`.
+        entropy: Entropy of the distribution each was drawn from, `[u]`.
+        kl_to_base: KL divergence from the frozen base model, `[u]`, if asked for.
+    """
+
+    units: Tensor
+    log_prob: Tensor
+    entropy: Tensor
+    kl_to_base: Tensor | None
+
+
+class Edges(NamedTuple):
+    """The distributions at the decisions of some rows, in the order of the rows and their decisions.
+
+    Attributes:
+        log_probs: Of all children, flat `[E]`.
+        starts: Where the children of each decision start, `[D]`.
+        entropies: Of each decision, `[D]`.
+        row_entropies: Of the whole action, where a row knows it (a mixture): `[rows]`; None elsewhere.
+    """
+
+    log_probs: Tensor
+    starts: Tensor
+    entropies: Tensor
+    row_entropies: Tensor | None = None
+
+
+class _Decisions(NamedTuple):
+    """Decisions of one chunk of rows: row, place among all decisions of the rows, and choice, int64 `[D]` each."""
+
+    row: Tensor
+    place: Tensor
+    choice: Tensor
+
+
+class _Scored(NamedTuple):
+    """Log-probability and entropy of decisions, `[D]` each; entropy of the whole action and KL where known."""
+
+    log_prob: Tensor
+    entropy: Tensor
+    action_entropy: Tensor | None
+    kl_to_base: Tensor | None
+
+
+class ActionDistribution(ABC):
+    """A distribution over actions, given a question.
+
+    Args:
+        lm: The language model it is made of.
+    """
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+
+    @abstractmethod
+    def sample(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
+    ) -> list[SampledAction]:
+        """Sample an action for each question, with its log-probabilities.
+
+        Args:
+            questions: Prompts and admissible actions.
+            rngs: Generator of each question, drawn from in this order: they may be the same.
+            cache: Scores that are known.
+        """
+
+    @abstractmethod
+    def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
+        """Return the most probable action for each question; see `sample`."""
+
+    @abstractmethod
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """Return the probability of every admissible action."""
+
+    def entropy(self, question: Question, cache: ScoreCache) -> float:
+        """Return the entropy over whole actions in nats."""
+        probabilities = np.array([*self.probabilities(question, cache).values()])
+        return float(-(probabilities * np.log(np.maximum(probabilities, np.finfo(float).tiny))).sum())
+
+    def prompt(self, question: Question) -> TokenIds:
+        """Return the token ids of the prompt, with the room that an action needs."""
+        return self.lm.prompt_ids(question)
+
+    def log_prob(self, paths: Sequence[TokenPath]) -> Tensor:
+        """Return the log-probability of whole actions under the present weights, with gradient, `[n]`."""
+        decided = torch.tensor([index for index, path in enumerate(paths) if path.decisions])
+        total = torch.zeros(len(paths), device=self.lm.base.device)
+        for part in self.evaluate(paths, whole_actions=True):
+            total = total.index_add(0, decided.to(part.units.device)[part.units], part.log_prob)
+        return total
+
+    def evaluate(
+        self, paths: Sequence[TokenPath], *, whole_actions: bool = False, base_features: Tensor | None = None
+    ) -> Iterator[ActionEvaluation]:
+        """Score sampled actions under the present weights, with gradient, chunk by chunk.
+
+        Memory follows the chunk: call `backward` on each before asking for the next. Equal rows go through once.
+
+        Args:
+            paths: Sampled actions.
+            whole_actions: Whether a unit of credit is a whole action instead of a decision.
+            base_features: Frozen-trunk features before each decision, `[D, hidden]`, for the divergence from the base.
+
+        Yields:
+            Each unit once, in the order in which they go through the model.
+        """
+        device = self.lm.base.device
+        children = [decision.children for path in paths for decision in path.decisions]
+        rows: dict[DecisionRow, int] = {}
+        found: list[tuple[int, int, int]] = []
+        units: list[int] = []
+        n_units = 0
+        for path in paths:
+            decided = decision_row(path)
+            if decided is None:
+                continue
+            index = rows.setdefault(decided, len(rows))
+            nodes = path.nodes if path.row is not None else range(len(path.decisions))
+            found += [(index, node, decision.choice) for node, decision in zip(nodes, path.decisions, strict=True)]
+            units += [n_units] * len(path.decisions) if whole_actions else range(n_units, n_units + len(path.decisions))
+            n_units = units[-1] + 1
+        all_rows, unit = list(rows), torch.tensor(units)
+        row_of, node_of, choice = torch.tensor(found, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        for chunk in self.lm.chunks([row.row for row in all_rows]):
+            # All of this is known on the host: nothing waits for the device.
+            place = torch.full((len(all_rows),), -1)
+            place[chunk] = torch.arange(len(chunk))
+            here = (place[row_of] >= 0).nonzero().squeeze(-1)
+            row = place[row_of[here]]
+            sizes = torch.tensor([len(all_rows[index].decisions) for index in chunk])
+            first = sizes.cumsum(0) - sizes
+            asked = _Decisions(*(moved(part, device) for part in (row, first[row] + node_of[here], choice[here])))
+            base = None
+            if base_features is not None:
+                base = base_features[moved(here, device)], [children[index] for index in here.tolist()]
+            scored = self._score([all_rows[index] for index in chunk], asked, base)
+            which, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
+            yield _in_units(scored, moved(which, device), moved(of, device), whole_actions)
+
+    def edges(self, rows: Sequence[DecisionRow]) -> Edges:
+        """Return the distributions over the children at every decision of one chunk of rows."""
+        hidden = self.lm.hidden_states([row.row for row in rows])
+        children = [tokens for row in rows for tokens in row.children]
+        return _child_edges(self.lm.child_logits(hidden, children), children, _temperatures(rows, hidden.device))
+
+    def _score(
+        self, rows: Sequence[DecisionRow], asked: _Decisions, base: tuple[Tensor, list[TokenIds]] | None
+    ) -> _Scored:
+        temperatures = _temperatures(rows, asked.row.device)[asked.place] if rows[0].mixture is None else None
+        if rows[0].is_open:
+            hidden = self.lm.hidden_states([row.row for row in rows])[asked.place]
+            picks = Picks(asked.choice, [1] * len(asked.choice))
+            known = self.lm.statistics(hidden, picks, temperatures, None if base is None else base[0])
+            return _Scored(known.log_probs, known.entropies, None, None if base is None else known.kl)
+        edges = self.edges(rows)
+        log_prob = edges.log_probs[edges.starts[asked.place] + asked.choice]
+        whole = None if edges.row_entropies is None else edges.row_entropies[asked.row]
+        kl = None
+        if base is not None and temperatures is not None:
+            features, children = base
+            with torch.no_grad():
+                logits = self.lm.child_logits(features, children, frozen=True)
+                reference = _child_edges(logits, children, temperatures)
+            counts = torch.tensor([len(tokens) for tokens in children], device=asked.row.device)
+            of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+            within = torch.arange(len(of), device=counts.device) - reference.starts[of]
+            ours = edges.log_probs[edges.starts[asked.place][of] + within]
+            kl = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
+        return _Scored(log_prob, edges.entropies[asked.place], whole, kl)
+
+
+def decision_row(path: TokenPath) -> DecisionRow | None:
+    """Return the row that decides everything on a path, the shortest unless it has its own; None without decisions."""
+    if not path.decisions:
+        return None
+    if path.row is not None:
+        return path.row
+    start = len(path.prompt)
+    tokens = (*path.prompt, *path.action[: path.decisions[-1].position])
+    reads = tuple(start - 1 + decision.position for decision in path.decisions)
+    children = tuple(decision.children for decision in path.decisions)
+    return DecisionRow(TokenRow(tokens, None, reads), children, temperature=path.temperature)
+
+
+def edges_of(logits: Tensor, counts: Tensor) -> Edges:
+    """Normalise the logits of all children within each decision; `counts` are their numbers, `[D]`."""
+    n_decisions = len(counts)
+    segments = torch.arange(n_decisions, device=logits.device).repeat_interleave(counts, output_size=len(logits))
+    log_probs = segment_log_softmax(logits, segments, n_decisions)
+    return Edges(log_probs, counts.cumsum(0) - counts, segment_entropy(log_probs, segments, n_decisions))
+
+
+def _child_edges(logits: Tensor, children: Sequence[TokenIds], temperatures: Tensor) -> Edges:
+    counts = moved(torch.tensor([len(tokens) for tokens in children]), logits.device)
+    return edges_of(logits / temperatures.repeat_interleave(counts, output_size=len(logits)), counts)
+
+
+def _temperatures(rows: Sequence[DecisionRow], device: torch.device) -> Tensor:
+    return moved(torch.tensor([row.temperature for row in rows for _ in row.children]), device)
+
+
+def _in_units(scored: _Scored, units: Tensor, of: Tensor, whole_actions: bool) -> ActionEvaluation:
+    """Sum decisions within units. The entropy of a whole action is exact where a row knows it, else the sum of those
+    along the sampled path, which estimates it (chain rule).
+    """
+
+    def total(values: Tensor) -> Tensor:
+        return values.new_zeros(len(units)).index_add(0, of, values)
+
+    entropy = total(scored.entropy)
+    if whole_actions and scored.action_entropy is not None:
+        entropy = total(scored.action_entropy) / total(torch.ones_like(scored.entropy))
+    kl = None if scored.kl_to_base is None else total(scored.kl_to_base)
+    return ActionEvaluation(units, total(scored.log_prob), entropy, kl)
+
+
+class ScoreCache:
+    """Scores of rows under the present weights; empties itself when these change, and drops the oldest when full.
+
+    Args:
+        parameters: The weights that scores depend on. A change is seen by their version counters and addresses;
+            writing through `.data` in place bypasses both.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._token: tuple[tuple[int, int], ...] = ()
+        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
+
+    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
+        """Return the known log-probabilities of all children of each row; new ones are added to it."""
+        token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
+        if token != self._token:
+            self._token = token
+            self._known.clear()
+        for row in list(self._known)[: max(0, len(self._known) - _MAX_REMEMBERED)]:
+            del self._known[row]
+        return self._known
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()

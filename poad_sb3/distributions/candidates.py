@@ -1,0 +1,126 @@
+"""`CandidateDistribution`: TWOSOME's softmax over whole admissible actions, by its token conditionals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from poad_sb3.credit.losses import segment_entropy, segment_log_softmax, segment_logsumexp
+from poad_sb3.distributions.action_trie import Decision, Mixture, build_mixture
+from poad_sb3.distributions.base import (
+    DecisionRow,
+    Edges,
+    SampledAction,
+    ScoreCache,
+    TokenPath,
+    edges_of,
+)
+from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, tokenize, tree_row
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.prompts import Question
+from poad_sb3.settings.sampling import Normalization
+
+__all__ = ["CandidateDistribution", "mixture_edges"]
+
+
+class CandidateDistribution(TrieDistribution):
+    """A softmax over s(a) = log p(a) / N(a) of whole actions (TWOSOME), sampled along the trie.
+
+    Args:
+        lm: The language model.
+        normalization: N(a).
+        paper_mode: Score full-vocabulary token probabilities instead of those that were sampled from, as the published
+            code does: off-policy.
+    """
+
+    def __init__(self, lm: LanguageModel, normalization: Normalization, paper_mode: bool = False) -> None:
+        super().__init__(lm)
+        self._normalization, self._paper_mode = normalization, paper_mode
+
+    def edges(self, rows: Sequence[DecisionRow]) -> Edges:
+        """See `ActionDistribution.edges`."""
+        mixtures = [row.mixture for row in rows if row.mixture is not None]
+        if not mixtures:
+            return super().edges(rows)
+        hidden = self.lm.hidden_states([row.row for row in rows])
+        return mixture_edges(mixtures, self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children]))
+
+    def _tokenized(self, question: Question) -> TokenizedQuestion:
+        prompt, trie = tokenize(self.lm, question)
+        if len(trie.sequences) == 1:  # nothing to decide
+            return TokenizedQuestion(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
+        pairs = zip(question.actions or (), trie.sequences, strict=True)
+        tree, mixture = build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs])
+        return TokenizedQuestion(prompt, trie, tree_row(prompt, tree)._replace(mixture=mixture))
+
+    def _choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
+    ) -> list[SampledAction]:
+        chosen = super()._choose(questions, rngs, cache)
+        return self._as_free(chosen) if self._paper_mode else chosen
+
+    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
+        return super()._path(one, pick)._replace(row=one.row, nodes=one.trie.nodes[pick])
+
+    @torch.no_grad()
+    def _as_free(self, sampled: Sequence[SampledAction]) -> list[SampledAction]:
+        """Return the same actions as if each token had been chosen from the whole vocabulary."""
+        paths = [
+            TokenPath(
+                one.path.prompt,
+                one.path.action,
+                tuple(Decision(place, (), token) for place, token in enumerate(one.path.action)),
+            )
+            for one in sampled
+        ]
+        ends = np.cumsum([len(path.action) for path in paths])
+        log_probs = np.empty(ends[-1], dtype=np.float32)
+        for part in self.evaluate(paths):
+            log_probs[part.units.cpu().numpy()] = part.log_prob.cpu().numpy()
+        return [
+            one._replace(path=path, log_probs=part)
+            for one, path, part in zip(sampled, paths, np.split(log_probs, ends[:-1]), strict=True)
+        ]
+
+
+def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:
+    """Return the token conditionals of TWOSOME's distribution over whole actions, along the tries of some questions.
+
+    Args:
+        mixtures: Of the questions.
+        token_log_probs: log p of every child of every node under the full vocabulary, one question after the other.
+    """
+    device = token_log_probs.device
+    places: list[int] = []
+    owners: list[int] = []
+    divisors: list[float] = []
+    below: list[int] = []
+    edge_of: list[int] = []
+    question_of: list[int] = []
+    counts: list[int] = []
+    first_edge = 0
+    for number, mixture in enumerate(mixtures):
+        first_action = len(divisors)
+        for action, token_edges in enumerate(mixture.token_edges):
+            places += [first_edge + edge for edge in token_edges]
+            owners += [first_action + action] * len(token_edges)
+        for actions in mixture.below:
+            edge_of += [edge_of[-1] + 1 if edge_of else 0] * len(actions)
+            below += [first_action + action for action in actions]
+        divisors += mixture.divisors
+        question_of += [number] * len(mixture.divisors)
+        counts += mixture.counts
+        first_edge += 1 + max(edge for token_edges in mixture.token_edges for edge in token_edges)
+    owner = torch.tensor(owners, device=device)
+    scores = token_log_probs.new_zeros(len(divisors)).index_add(0, owner, token_log_probs[places])
+    scores = scores / torch.tensor(divisors, device=device, dtype=scores.dtype)
+    questions = torch.tensor(question_of, device=device)
+    whole = segment_log_softmax(scores, questions, len(mixtures))
+    pairs = torch.tensor(edge_of, device=device, dtype=torch.int64)
+    masses = segment_logsumexp(whole[below], pairs, sum(counts))
+    edges = edges_of(masses, torch.tensor(counts, device=device, dtype=torch.int64))
+    return edges._replace(row_entropies=segment_entropy(whole, questions, len(mixtures)))

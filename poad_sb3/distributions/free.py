@@ -1,0 +1,170 @@
+"""`FreeDistribution`: token by token, among the whole vocabulary, until an end token or a stop text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poad_sb3.distributions.action_trie import Decision, TokenIds
+from poad_sb3.distributions.base import ActionDistribution, SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.token_sampling import Support, TokenSampling, draw, next_token_support
+from poad_sb3.errors import ObservationError
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.prompts import Question
+
+__all__ = ["FreeDistribution", "Limits", "generate"]
+
+
+class Limits(NamedTuple):
+    """When a free action ends, beside the model's own end tokens.
+
+    Attributes:
+        max_new_tokens: Bound on its tokens, end token included.
+        stop: Texts that end it; the action is the text before the first of them.
+    """
+
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+
+
+class FreeDistribution(ActionDistribution):
+    """Ordinary sampling from the model's next-token distribution.
+
+    Args:
+        lm: The language model.
+        limits: When an action ends.
+        sampling: Temperature, top-k and top-p.
+    """
+
+    def __init__(self, lm: LanguageModel, limits: Limits, sampling: TokenSampling) -> None:
+        super().__init__(lm)
+        self._limits, self._sampling = limits, sampling
+
+    def sample(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
+    ) -> list[SampledAction]:
+        """See `ActionDistribution.sample`."""
+        prompts = [self.prompt(question) for question in questions]
+        uniforms = np.stack([rng.random(self._limits.max_new_tokens) for rng in rngs])
+        return generate(self.lm, prompts, self._limits, self._sampling, uniforms)
+
+    def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
+        """Decode greedily: the most probable token at each place, not the most probable text."""
+        return generate(self.lm, [self.prompt(one) for one in questions], self._limits, self._sampling, None)
+
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """Refuse: any text is an action.
+
+        Raises:
+            ObservationError: Always.
+        """
+        raise ObservationError(
+            "Expected a way to act that knows all actions; got action_sampling='free'. Fix: 'trie' or 'candidates'."
+        )
+
+    def prompt(self, question: Question) -> TokenIds:
+        """See `ActionDistribution.prompt`."""
+        return self.lm.prompt_ids(question, reserve=self._limits.max_new_tokens)
+
+
+@torch.no_grad()
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[TokenIds],
+    limits: Limits,
+    sampling: TokenSampling,
+    uniforms: NDArray[np.float64] | None,
+) -> list[SampledAction]:
+    """Continue prompts token by token.
+
+    Rows that have ended leave the batch. The continuation of a row does not depend on the others: each has random
+    numbers of its own.
+
+    Args:
+        lm: The language model.
+        prompts: Token ids, at least one each.
+        limits: When a continuation ends.
+        sampling: Temperature, top-k and top-p.
+        uniforms: Numbers in [0, 1) to draw with, `[n, max_new_tokens]`; None for the most probable tokens.
+
+    Raises:
+        FloatingPointError: If the model's log-probabilities are not finite.
+        ModelError: If a prompt leaves no room for a token.
+    """
+    written: dict[int, SampledAction] = {}
+    with lm.decoding():
+        for chunk in lm.decode_batches(prompts, limits.max_new_tokens):
+            mine = None if uniforms is None else uniforms[chunk]
+            batch = _Batch(lm, [prompts[index] for index in chunk], limits, sampling)
+            written.update(zip(chunk, batch.run(mine), strict=True))
+    return [written[index] for index in range(len(prompts))]
+
+
+class _Batch:
+    """Prompts that go through the model together."""
+
+    def __init__(self, lm: LanguageModel, prompts: Sequence[TokenIds], limits: Limits, sampling: TokenSampling) -> None:
+        self._lm, self._limits, self._sampling = lm, limits, sampling
+        self._prompts = prompts
+        self._tokens: list[list[int]] = [[] for _ in prompts]
+        self._log_probs: list[list[float]] = [[] for _ in prompts]
+        self._decisions: list[list[Decision]] = [[] for _ in prompts]
+
+    def run(self, uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
+        waiting = list(range(len(self._prompts)))
+        decoding = self._lm.start_decoding(self._prompts)
+        for place in range(self._limits.max_new_tokens):
+            support = next_token_support(self._lm.vocabulary_logits(decoding.hidden), self._sampling)
+            numbers = None if uniforms is None else torch.from_numpy(uniforms[waiting, place])
+            self._take(waiting, support, numbers)
+            keep = [row for row, index in enumerate(waiting) if not self._has_ended(index)]
+            waiting = [waiting[row] for row in keep]
+            if not waiting or place + 1 == self._limits.max_new_tokens:
+                break
+            decoding.advance(keep, [self._tokens[index][-1] for index in waiting])
+        return [self._finished(index) for index in range(len(self._prompts))]
+
+    def _take(self, waiting: Sequence[int], support: Support, uniforms: torch.Tensor | None) -> None:
+        drawn, drawn_log_probs = draw(support, uniforms)
+        tokens, log_probs = drawn.tolist(), drawn_log_probs.tolist()
+        if not np.isfinite(log_probs).all():
+            raise FloatingPointError(
+                f"Expected finite log-probabilities of tokens; got {log_probs}. "
+                "Fix: the model diverged; lower the learning rate and continue from a checkpoint."
+            )
+        listed = [()] * len(tokens) if support.ids is None else _listed(support)
+        for index, token, log_prob, children in zip(waiting, tokens, log_probs, listed, strict=True):
+            choice = children.index(token) if children else token
+            self._decisions[index].append(Decision(len(self._tokens[index]), children, choice))
+            self._tokens[index].append(token)
+            self._log_probs[index].append(log_prob)
+
+    def _has_ended(self, index: int) -> bool:
+        tokens = self._tokens[index]
+        full = len(self._prompts[index]) + len(tokens) > self._lm.max_length
+        if full or tokens[-1] in self._lm.prompter.end_tokens:
+            return True
+        return bool(self._limits.stop) and self._stopped(self._lm.prompter.action_text(tuple(tokens))) is not None
+
+    def _stopped(self, text: str) -> int | None:
+        """Where the first stop text begins."""
+        places = [place for place in map(text.find, self._limits.stop) if place >= 0]
+        return min(places, default=None)
+
+    def _finished(self, index: int) -> SampledAction:
+        tokens = tuple(self._tokens[index])
+        text = self._lm.prompter.action_text(tokens)
+        log_probs = np.array(self._log_probs[index], dtype=np.float32)
+        temperature = float(self._sampling.temperature)
+        path = TokenPath(self._prompts[index], tokens, tuple(self._decisions[index]), temperature=temperature)
+        return SampledAction(text[: self._stopped(text)], path, log_probs)
+
+
+def _listed(support: Support) -> list[TokenIds]:
+    """Return the tokens in each row's support, ascending."""
+    assert support.ids is not None
+    return [tuple(sorted(ids[:size])) for ids, size in zip(support.ids.tolist(), support.sizes.tolist(), strict=True)]

@@ -1,0 +1,138 @@
+"""`TrieDistribution`: token by token, among the children of the trie of admissible actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from poad_sb3.distributions.action_trie import (
+    ActionTrie,
+    TokenIds,
+    TokenTree,
+    action_log_probs,
+    build_trie,
+    path_log_probs,
+    sample_index,
+)
+from poad_sb3.distributions.base import ActionDistribution, DecisionRow, SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.memo import Memo
+from poad_sb3.errors import ObservationError
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.prompts import Question
+
+__all__ = ["TokenizedQuestion", "TrieDistribution", "tokenize", "tree_row"]
+
+
+class TokenizedQuestion(NamedTuple):
+    """A question in tokens: its prompt, the trie of its actions, and the one row that scores them all."""
+
+    prompt: TokenIds
+    trie: ActionTrie
+    row: DecisionRow
+
+
+class TrieDistribution(ActionDistribution):
+    """At each node of the trie the model's next-token distribution, restricted to the node's children."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        super().__init__(lm)
+        self.tokenized = Memo(self._tokenized, maxsize=512)
+
+    def sample(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
+    ) -> list[SampledAction]:
+        """See `ActionDistribution.sample`."""
+        return self._choose(questions, rngs, cache)
+
+    def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
+        """See `ActionDistribution.mode`."""
+        return self._choose(questions, [None] * len(questions), cache)
+
+    def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
+        """See `ActionDistribution.probabilities`."""
+        one = self.tokenized(question)
+        log_probs = action_log_probs(one.trie, self._edges_of([one], cache)[0])
+        return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
+
+    def prompt(self, question: Question) -> TokenIds:
+        """See `ActionDistribution.prompt`; at the end of an episode nothing may be left to choose."""
+        return self.tokenized(question).prompt if question.actions else self.lm.prompt_ids(question)
+
+    def _tokenized(self, question: Question) -> TokenizedQuestion:
+        prompt, trie = tokenize(self.lm, question)
+        return TokenizedQuestion(prompt, trie, tree_row(prompt, trie.tree))
+
+    def _choose(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
+    ) -> list[SampledAction]:
+        tokenized = [self.tokenized(question) for question in questions]
+        chosen = []
+        edges = self._edges_of(tokenized, cache)
+        for question, one, log_probs, rng in zip(questions, tokenized, edges, rngs, strict=True):
+            of_actions = action_log_probs(one.trie, log_probs)
+            pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
+            text = (question.actions or ())[pick]
+            chosen.append(SampledAction(text, self._path(one, pick), path_log_probs(one.trie, log_probs, pick)))
+        return chosen
+
+    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
+        return TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
+
+    @torch.no_grad()
+    def _edges_of(self, tokenized: Sequence[TokenizedQuestion], cache: ScoreCache) -> list[NDArray[np.float32]]:
+        """Log-probabilities of all children of each question's decisions, flat; only unknown ones are computed."""
+        known = cache.current()
+        missing = list(dict.fromkeys(one.row for one in tokenized if one.row not in known))
+        for row in [row for row in missing if not row.children]:
+            known[row] = np.empty(0, dtype=np.float32)
+            missing.remove(row)
+        for chunk in self.lm.chunks([row.row for row in missing]):
+            rows = [missing[index] for index in chunk]
+            edges = self.edges(rows)
+            starts = edges.starts.cpu().numpy()[np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)]
+            known.update(zip(rows, np.split(edges.log_probs.cpu().numpy(), starts), strict=True))
+        return [known[one.row] for one in tokenized]
+
+
+def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:
+    """Return the token ids of a prompt, and the trie of its admissible actions.
+
+    Raises:
+        ObservationError: If any text is allowed, so that there is no trie; or if two different actions are the same to
+            the tokenizer.
+    """
+    if question.actions is None:
+        raise ObservationError(
+            "Expected a list of admissible actions; got none (an open action space), on which neither a trie nor "
+            "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), which is the default where the "
+            "environment declares metadata['actions']='text', or an environment that lists admissible actions."
+        )
+    words: dict[TokenIds, str] = {}
+    for action in question.actions:
+        ids = lm.action_ids(action)
+        if ids in words:
+            raise ObservationError(
+                f"Expected admissible actions that the model's tokenizer tells apart; got {words[ids]!r} and "
+                f"{action!r}, which are the same tokens (unknown words, case or accents that it drops). "
+                "Fix: a model with another tokenizer, or other words in the environment."
+            )
+        words[ids] = action
+    prompt = lm.prompt_ids(question, reserve=max(map(len, words), default=1))
+    try:
+        return prompt, build_trie(tuple(words))
+    except ValueError as error:
+        raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
+
+
+def tree_row(prompt: TokenIds, tree: TokenTree) -> DecisionRow:
+    """Return the row of a prompt and a tree of actions after it, which reads every branch point."""
+    start = len(prompt)
+    parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
+    reads = tuple(start + position for position, _ in tree.queries)
+    row = TokenRow((*prompt, *tree.tokens), parents if tree.tokens else None, reads)
+    return DecisionRow(row, tuple(children for _, children in tree.queries))

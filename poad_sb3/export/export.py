@@ -1,0 +1,328 @@
+"""A trained agent for others: a PEFT adapter, or a model with the adapter merged in, that need nothing of ours to load.
+
+exported = export_policy(model, "salad-adapter")
+print(exported.code)  # two lines that load it
+"""
+
+from __future__ import annotations
+
+import copy
+import glob
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import get_peft_model_state_dict
+from peft.utils.other import AuxiliaryTrainingWrapper
+from safetensors.torch import load_file
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import Tensor
+
+from poad_sb3.badq.policy import BADQPolicy
+from poad_sb3.common.policies import LLMPolicy
+from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, ROUNDED_TOLERANCE, export_error
+from poad_sb3.errors import ExportError
+from poad_sb3.export.card import model_card
+from poad_sb3.export.folder import new_folder, require_whole, write_manifest
+from poad_sb3.language_model.loading import no_progress_bars
+from poad_sb3.language_model.lora import is_quantized, merged_copy
+from poad_sb3.language_model.self_check import is_exact
+from poad_sb3.pocket import model_path
+from poad_sb3.settings.model import Check
+
+__all__ = ["Export", "export_policy", "push"]
+
+_LONGEST = 300
+"""Characters of an error of a library that are shown."""
+_FIXES = {
+    401: "log in anew (hf auth login), or set HF_TOKEN to a token that is valid",
+    403: "use a token with the right to write there, or a repository of your own",
+    404: "check the spelling of the repository, and HF_ENDPOINT if it is set",
+}
+"""By the status that the hub answers with."""
+_LATER = "check HF_ENDPOINT and the network, and push the folder again; it is whole"
+
+
+class Export(NamedTuple):
+    """What was written.
+
+    Attributes:
+        folder: Where, absolute.
+        n_tensors: Number of tensors.
+        n_bytes: Size of all files.
+        code: Two lines of Python that load it.
+        local_base: Whether an adapter's base model is a folder of this machine, which others do not have.
+    """
+
+    folder: Path
+    n_tensors: int
+    n_bytes: int
+    code: str
+    local_base: bool
+
+
+def export_policy(
+    model: BaseAlgorithm | LLMPolicy,
+    folder: str | Path,
+    *,
+    merge: bool = False,
+    overwrite: bool = False,
+    check: Check | str | None = None,
+) -> Export:
+    """Write a policy's language model for use with transformers (and peft) alone.
+
+    The folder holds a PEFT adapter, or the weights of the base model with the adapter merged in; and the tokenizer, the
+    template of prompts and a model card. The live model stays as it is: merging is done in a copy in the CPU's memory,
+    the only one at any time. A model without an adapter is written from where it is.
+
+    Args:
+        model: A policy, or an algorithm, whose name and steps the model card then tells.
+        folder: The folder to make. It comes whole or not at all.
+        merge: Merge the adapter into the weights of the base model instead of writing the adapter.
+        overwrite: Replace an earlier export.
+        check: Response to a merged model with other log-probabilities, `"error"` or `"warn"`; the policy's by default.
+
+    Raises:
+        ExportError: If it cannot be exported, or the folder cannot be written; nothing has changed then. Without
+            `merge`, if the whole model was trained, so that there is no adapter. With it, if the base model is
+            quantised, or ties embeddings that were adapted; and if the written model gives other log-probabilities than
+            the policy, unless `check` is `"warn"`.
+    """
+    policy = _policy_of(model)
+    about = _about(model, policy, merge)
+    final = Path(folder).resolve()
+    if final == Path(about["base"]).resolve():
+        raise ExportError(f"Expected another folder than that of the base model; got {folder}. Fix: choose another.")
+    with new_folder(final, overwrite=overwrite) as scratch:
+        if merge:
+            n_tensors = _write_merged(policy, scratch, Check(check or policy.check))
+        else:
+            n_tensors = _write_adapter(policy.lm.network, scratch, about)
+        policy.lm.tokenizer.save_pretrained(scratch)
+        (scratch / "poad_prompt.json").write_text(json.dumps(about["prompt"], indent=2) + "\n", "utf-8")
+        model_card(about).save(scratch / "README.md")
+        write_manifest(scratch, about)
+    if merge:
+        loader, arguments = "transformers import AutoModelForCausalLM", repr(str(final))
+    else:
+        loader, arguments = "peft import AutoPeftModelForCausalLM", f"{str(final)!r}, dtype={about['dtype']!r}"
+    code = f"from {loader}\nmodel = {loader.split()[-1]}.from_pretrained({arguments})"
+    n_bytes = sum(path.stat().st_size for path in final.rglob("*") if path.is_file())
+    return Export(final, n_tensors, n_bytes, code, about["is_local"] and not merge)
+
+
+def push(folder: str | Path, repo_id: str, *, private: bool = True, token: str | None = None) -> str:
+    """Upload an export to a repository on the hub, which is made if there is none. Nothing else is in the upload.
+
+    Args:
+        folder: What `export_policy` has written.
+        repo_id: `USER/REPO`.
+        private: Whether only its owners may see the repository.
+        token: Of the hub; the one that `hf auth login` or HF_TOKEN left, by default.
+
+    Returns:
+        Address of the commit.
+
+    Raises:
+        ExportError: If there are no credentials, the folder is no whole export, a repository that should be private
+            is public, or the hub refuses. The folder is as it was.
+    """
+    names = require_whole(Path(folder))
+    try:
+        api = HfApi(token=token or get_token())
+        if api.token is None:
+            raise ExportError(
+                "Expected credentials of the hub; there are none. Fix: run `hf auth login`, or set HF_TOKEN."
+            )
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        if private and not api.model_info(repo_id).private:  # one that was there keeps its visibility
+            raise ExportError(
+                f"Expected a private repository; {repo_id} is there and public. "
+                "Fix: another name, or private=False (poad export --public)."
+            )
+        patterns = [glob.escape(name) for name in names]
+        done = api.upload_folder(
+            repo_id=repo_id, folder_path=folder, allow_patterns=patterns, commit_message="Export of poad_sb3"
+        )
+    except ExportError:
+        raise
+    except Exception as error:  # the client raises errors of its own, of httpx2, of hf_xet, ValueError, RuntimeError
+        inner = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        status = inner.response.status_code if isinstance(inner, HfHubHTTPError) else 0
+        why = re.sub(r" For more information check: \S+", "", " ".join(str(inner).split()))[:_LONGEST]
+        raise ExportError(
+            f"Expected the hub to take {folder} as {repo_id}; got {type(inner).__name__}: {why.rstrip('.')}. "
+            f"Fix: {_FIXES.get(status, _LATER)}."
+        ) from error
+    return str(done.commit_url)
+
+
+# ---------------------------------------------------------------------- the agent
+
+
+def _policy_of(model: BaseAlgorithm | LLMPolicy) -> LLMPolicy:
+    policy = getattr(model, "policy", None) if isinstance(model, BaseAlgorithm) else model
+    if isinstance(policy, BADQPolicy):
+        raise ExportError(
+            "Expected a policy whose language model was trained; got one of BADQ, which trains Q-values beside it and "
+            "leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or ARCHER."
+        )
+    if not isinstance(policy, LLMPolicy):
+        raise ExportError(
+            f"Expected an LLMPolicy or an algorithm with one; got {type(model).__name__} with {type(policy).__name__}. "
+            "Fix: pass the algorithm that was trained."
+        )
+    return policy
+
+
+def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> dict[str, Any]:
+    """Return the facts of the model card and the manifest."""
+    lm, settings = policy.lm, policy._get_constructor_parameters()
+    commit = getattr(lm.base.config, "_commit_hash", None)
+    folder = _base_folder(lm.source.model, commit, merge)
+    return {
+        "kind": "merged" if merge else "adapter",
+        "base": str(folder or lm.source.name),
+        "is_local": folder is not None,
+        # Where no revision was asked for, it is the commit whose weights were trained.
+        "revision": None if folder else lm.source.revision or commit,
+        "fingerprint": lm.fingerprint,
+        "dtype": str(lm.base.dtype).removeprefix("torch."),
+        "prompt": lm.prompter.template.to_dict(),
+        "end_token": (lm.end_token, lm.tokenizer.convert_ids_to_tokens(lm.end_token)),
+        "action_sampling": settings["action_sampling"],
+        "candidate_normalization": settings["candidate_normalization"],
+        "drawn_by": {name: settings[name] for name in ("temperature", "top_k", "top_p", "stop", "max_new_tokens")},
+        "algorithm": type(model).__name__ if isinstance(model, BaseAlgorithm) else None,
+        "num_timesteps": model.num_timesteps if isinstance(model, BaseAlgorithm) else None,
+    }
+
+
+def _base_folder(model: Any, commit: str | None, merge: bool) -> Path | None:
+    """Return the base model's folder, absolute; None if its name is an id of the hub, or that of a function."""
+    if not isinstance(model, str):
+        if merge:
+            return None
+        raise ExportError(
+            "Expected a base model that others can load by its name; got one that a function makes. "
+            "Fix: pass merge=True (poad export --merge), which writes the whole model."
+        )
+    folder = Path(model_path(model)).resolve()
+    if folder.is_dir():  # transformers looks there first, too; a folder in its own cache has a commit
+        return folder
+    if commit is not None:
+        return None
+    raise ExportError(
+        f"Expected the folder of the base model, {model!r}, in the working directory; there is no {folder}. "
+        "Fix: export from the directory in which the policy was made."
+    )
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def _write_adapter(network: Any, folder: Path, about: Mapping[str, Any]) -> int:
+    """Write the adapter as peft does, read it back, and return the number of tensors."""
+    if not isinstance(network, PeftModel):
+        raise ExportError(
+            "Expected a policy with a LoRA adapter; got one that trains the whole model (lora=None). "
+            "Fix: pass merge=True (poad export --merge), which writes the model itself."
+        )
+    # "auto" would ask the hub whether the vocabulary has grown; it never does here.
+    network.save_pretrained(str(folder), save_embedding_layers=False)
+    live = get_peft_model_state_dict(network, save_embedding_layers=False)
+    _require_same(_digests(live), _digests(load_file(folder / "adapter_model.safetensors")))
+    path, live_config = folder / "adapter_config.json", network.peft_config["default"]
+    config = json.loads(path.read_text("utf-8"))
+    config |= {"base_model_name_or_path": about["base"], "revision": about["revision"]}
+    for name, value in config.items():
+        if isinstance(getattr(live_config, name, None), set):  # its order is another in every process
+            value.sort()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+    return len(live)
+
+
+def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
+    """Write the merged model as transformers does, read it back, and return the number of tensors."""
+    merged = _merged(policy.lm.network)
+    kind, expected = type(merged), _digests(merged.state_dict())
+    with no_progress_bars():
+        try:
+            merged.save_pretrained(folder)
+        except ValueError as error:  # of generation settings that contradict each other, above all
+            raise ExportError(
+                f"Expected a model that transformers can save; got {str(error)[:_LONGEST]}. "
+                "Fix: correct its generation_config.json, or export the adapter."
+            ) from error
+        del merged  # before it is loaded again
+        written = kind.from_pretrained(folder, dtype="auto")
+    _require_same(expected, _digests(written.state_dict()))
+    difference = export_error(policy.lm, written)
+    tolerance = EXPORT_TOLERANCE if is_exact(policy.lm.base) else ROUNDED_TOLERANCE
+    if difference >= tolerance:
+        message = (
+            f"Expected a merged model with the policy's log-probabilities within {tolerance}; those of "
+            f"{policy.lm.base.config.model_type} differ by {difference:.2g}. Fix: export the adapter, or pass "
+            "check='warn' (poad export --merge --check warn)."
+        )
+        if check is Check.ERROR:
+            raise ExportError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    return len(expected)
+
+
+def _merged(network: Any) -> Any:
+    """Return a model of transformers with the policy's weights; the live one shares nothing that may change."""
+    base = network.get_base_model() if isinstance(network, PeftModel) else network
+    if is_quantized(base) or getattr(base.config, "quantization_config", None):
+        raise ExportError(
+            "Expected a base model with weights to merge into; got a quantised one, whose rounding would swallow "
+            "the adapter. Fix: export the adapter, and merge it onto the model that is not quantised with "
+            "peft.PeftModel.from_pretrained(base, folder).merge_and_unload()."
+        )
+    if base is network:
+        shallow = copy.copy(network)
+        shallow.config = copy.deepcopy(network.config)  # saving notes the dtype in it
+        return shallow
+    ends = (base.get_input_embeddings(), base.get_output_embeddings())
+    is_tied = base.config.get_text_config().tie_word_embeddings
+    if is_tied and any(isinstance(end, BaseTunerLayer | AuxiliaryTrainingWrapper) for end in ends):
+        raise ExportError(
+            "Expected an adapter beside the embeddings, which this model also uses as its head; got one on them. "
+            "Merged into one it would change both. Fix: export the adapter."
+        )
+    try:
+        return merged_copy(network)
+    except (ValueError, RuntimeError) as error:
+        raise ExportError(
+            f"Expected an adapter that can be merged; got {str(error)[:_LONGEST]}. "
+            "Fix: if its weights are no longer finite, take an earlier checkpoint; else export the adapter."
+        ) from error
+
+
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the digest of each tensor, bit for bit, with its type and shape."""
+    digests = {}
+    for name, tensor in tensors.items():
+        digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        digests[name] = digest.hexdigest()
+    return digests
+
+
+def _require_same(live: Mapping[str, str], written: Mapping[str, str]) -> None:
+    wrong = sorted(name for name in {*live, *written} if live.get(name) != written.get(name))
+    if wrong:
+        raise ExportError(
+            f"Expected to read back the weights that were written; {len(wrong)} of {len(live)} differ, first "
+            f"{wrong[0]!r}. Fix: check the disk; what was there before is as it was."
+        )

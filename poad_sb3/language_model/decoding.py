@@ -1,0 +1,154 @@
+"""Continuing several prompts token by token: with a key-value cache, or by whole passes where a model has none."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from poad_sb3.language_model.forward import attention_bias, decoder_of
+from poad_sb3.language_model.packing import TokenIds, TokenRow
+
+__all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
+
+CACHE_ROOM = 64
+"""Tokens that a cache of keys and values has room for when it is full and moves."""
+
+
+class Decoding(ABC):
+    """Prompts that are being continued.
+
+    Attributes:
+        hidden: Last hidden state of each, `[n, hidden_size]`.
+    """
+
+    hidden: Tensor
+
+    @abstractmethod
+    def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
+        """Go on with some of them, each by one token; the others are finished and forgotten.
+
+        Args:
+            keep: Which, by their present numbers, ascending; they are numbered anew from 0.
+            tokens: The token that each of these goes on with.
+        """
+
+
+class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
+    """Keys and values with room behind them: transformers' own layer copies all of them for every token."""
+
+    keys: Tensor
+    values: Tensor
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Begin with nothing, and with no room."""
+        super().lazy_initialization(key_states, value_states)
+        self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append, and return all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, added = self.get_seq_length(), key_states.shape[-2]
+        # Whoever selects rows leaves other tensors than ours.
+        if self.keys is not self._shown or self._rooms[0].shape[-2] < start + added:
+            self._rooms = _with_room(self.keys, start, key_states), _with_room(self.values, start, value_states)
+        for room, new in zip(self._rooms, (key_states, value_states), strict=True):
+            room.narrow(-2, start, added).copy_(new)
+        self.keys, self.values = (room.narrow(-2, 0, start + added) for room in self._rooms)
+        self._shown = self.keys
+        return self.keys, self.values
+
+
+def _with_room(old: Tensor, length: int, new: Tensor) -> Tensor:
+    """The first `length` columns of `old`, with room for `new` and more behind them."""
+    room = new.new_empty(*new.shape[:-2], length + new.shape[-2] + CACHE_ROOM, new.shape[-1])
+    if length:
+        room[..., :length, :] = old
+    return room
+
+
+class CachedDecoding(Decoding):
+    """One pass over the prompts, equal ones once, then one position per token.
+
+    Prompts are padded on the left, so that the next token of all of them is in one column; the mask hides the padding
+    and positions count from each prompt's own start.
+
+    Args:
+        base: A transformers model, its adapter as it shall be.
+        prompts: Token ids, at least one each.
+        takes_bias: Whether the model can be told by `attention_bias` what is seen; else it makes that of the padding,
+            anew for every token.
+    """
+
+    def __init__(self, base: Any, prompts: Sequence[TokenIds], *, takes_bias: bool = False) -> None:
+        self._base, self._takes_bias, device = base, takes_bias, base.device
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in numbers], device=device)
+        lengths = torch.tensor([len(one) for one in numbers], device=device)
+        self._mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
+        self._cache = DynamicCache(config=base.config.get_text_config())
+        self._cache.layers = [_GrowingLayer() if type(one) is DynamicLayer else one for one in self._cache.layers]
+        self._next = lengths
+        positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
+        self._run(ids, positions, self._mask)
+        if len(numbers) < len(prompts):
+            self._select([numbers[prompt] for prompt in prompts])
+            self.hidden = self.hidden[[numbers[prompt] for prompt in prompts]]
+
+    def _select(self, rows: Sequence[int]) -> None:
+        kept = torch.tensor(rows, device=self._mask.device)
+        self._cache.batch_select_indices(kept)
+        self._mask, self._next = self._mask[kept], self._next[kept]
+
+    def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
+        """See `Decoding.advance`."""
+        if len(keep) < len(self._next):
+            self._select(keep)
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(keep), 1)], dim=-1)
+        self._step(torch.tensor(tokens, device=self._mask.device))
+        self._next = self._next + 1
+
+    def _step(self, tokens: Tensor) -> None:
+        self._run(tokens[:, None], self._next[:, None], self._bias() if self._takes_bias else self._mask)
+
+    def _bias(self) -> Tensor:
+        """What is added to the scores of a token of each row, `[n, 1, 1, length]`."""
+        return attention_bias(self._mask[:, None].bool(), self._base)
+
+    def _run(self, ids: Tensor, positions: Tensor, mask: Tensor) -> None:
+        output = decoder_of(self._base)(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        self.hidden = output.last_hidden_state[:, -1]
+
+
+class PlainDecoding(Decoding):
+    """Every token by a pass over all before it: slow, and right for every architecture.
+
+    Args:
+        hidden_states: From rows to the hidden states that they read.
+        prompts: Token ids, at least one each.
+    """
+
+    def __init__(self, hidden_states: Callable[[Sequence[TokenRow]], Tensor], prompts: Sequence[TokenIds]) -> None:
+        self._hidden_states, self._tokens = hidden_states, list(prompts)
+        self._run()
+
+    def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
+        """See `Decoding.advance`."""
+        self._tokens = [(*self._tokens[index], token) for index, token in zip(keep, tokens, strict=True)]
+        self._run()
+
+    def _run(self) -> None:
+        self.hidden = self._hidden_states([TokenRow(one, None, (len(one) - 1,)) for one in self._tokens])

@@ -1,0 +1,59 @@
+"""One pass of packed rows through a decoder, and which rows share one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from poad_sb3.language_model.packing import Group, Packed, moved
+
+__all__ = ["attention_bias", "decoder_of", "decoder_pass", "passes_of"]
+
+
+def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
+    """Groups that go through a model together: of similar sizes, `limit` tokens with their padding, at least one."""
+    ordered = sorted(groups, key=lambda group: group.size, reverse=True)
+    start = 0
+    while start < len(ordered):
+        count = max(1, limit // ordered[start].size)
+        yield ordered[start : start + count]
+        start += count
+
+
+def decoder_of(base: Any) -> Any:
+    """Decoder of a model; `get_decoder` returns Llama 4 itself, and the head of ModernBERT."""
+    found = base.get_decoder()
+    return base.model if found is base or found is base.get_output_embeddings() else found
+
+
+def decoder_pass(model: Any, packed: Packed) -> Tensor:
+    """Return the last hidden states at the positions that are read, `[reads, hidden_size]`.
+
+    Args:
+        model: A transformers model.
+        packed: The rows.
+    """
+    output = decoder_of(model)(
+        input_ids=moved(packed.ids, model.device),
+        attention_mask=None if packed.seen is None else attention_bias(packed.seen, model),
+        position_ids=moved(packed.positions, model.device),
+        use_cache=False,
+    )
+    read = moved(torch.stack([packed.batch, packed.place]), model.device)
+    hidden: Tensor = output.last_hidden_state[read[0], read[1]]
+    return hidden
+
+
+def attention_bias(seen: Tensor, model: Any) -> Tensor:
+    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere.
+
+    Args:
+        seen: Which tokens see which, bool `[rows, queries, keys]`.
+        model: Whose dtype and device it shall have.
+    """
+    unseen = ~moved(seen, model.device)[:, None]
+    mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(unseen, torch.finfo(model.dtype).min)

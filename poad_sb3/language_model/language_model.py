@@ -1,0 +1,356 @@
+"""`LanguageModel`: token rows in, hidden states and logits out.
+
+It answers two questions about *token rows* (a prompt, and what follows it): what are the hidden states at given
+positions, as the model is trained or as it was; and what are the logits of some tokens there. No tensor of
+`[batch, tokens, vocabulary]` is ever made, and the language-model head sees only the rows that are asked for.
+
+Only this module and the package `poad_sb3.language_model` call transformers and peft.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+
+from poad_sb3.errors import ModelError
+from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_product
+from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
+from poad_sb3.language_model.forward import decoder_of, decoder_pass, passes_of
+from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
+from poad_sb3.language_model.lm_head import (
+    Picks,
+    Statistics,
+    all_logits,
+    can_gather,
+    gathered_logits,
+    vocabulary_statistics,
+)
+from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
+from poad_sb3.language_model.lora import adapt, fingerprint, merged
+from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
+from poad_sb3.language_model.self_check import (
+    adjust_logits,
+    check_checkpointing,
+    check_frozen,
+    check_model,
+    is_exact,
+    plain_hidden,
+    probe_row,
+)
+from poad_sb3.prompts import Prompter, Question, prompt_template
+from poad_sb3.settings import ModelSettings, split_settings
+from poad_sb3.settings.model import Check, CriticTrunk
+
+CACHED_PER_FORWARD = 8
+"""Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
+little more for many texts than for one, and without gradients a token takes little memory."""
+
+__all__ = ["CACHED_PER_FORWARD", "LanguageModel", "TokenRow"]
+
+
+class LanguageModel(nn.Module):
+    """A causal language model, what is trained of it, and its tokenizer.
+
+    Args:
+        model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
+            and tokenizer.
+        device: Where a quantised base is loaded.
+        is_trained: False for a model that stays as it is, without an adapter.
+        **settings: Others of `ModelSettings`, which holds default, range and help of each.
+
+    Raises:
+        ModelError: If the model cannot be loaded as asked, is not scored as it scores itself, has no end token, or the
+            adapter does not fit it.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelFactory = "pocket",
+        *,
+        device: torch.device | str = "cpu",
+        is_trained: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        (own,) = split_settings({"model": model, **settings}, ModelSettings)
+        chosen = ModelSettings(**own)
+        lora, check = chosen.lora, Check(chosen.check)
+        if not isinstance(lora, Mapping | None):
+            raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')
+        self.max_tokens_per_forward, self.is_trained = chosen.max_tokens_per_forward, is_trained
+        self.critic_trunk = CriticTrunk(chosen.critic_trunk)
+        self.source = ModelSource(
+            model,
+            chosen.revision,
+            str(chosen.dtype).removeprefix("torch."),
+            chosen.quantization,
+            chosen.attn_implementation,
+            device,
+        )
+        base, self.tokenizer = load(self.source)
+        self.fingerprint = fingerprint(base, self.tokenizer)
+        self.max_length = context_length(base.config.get_text_config(), self.source.name)
+        template = prompt_template(chosen.prompt, self.tokenizer)
+        self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
+        keeps_copy = is_trained and lora is None and self.critic_trunk == CriticTrunk.FROZEN
+        self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
+        spare_linear4bit(base.eval())
+        compares = is_trained and lora is not None and self.critic_trunk == CriticTrunk.FROZEN
+        as_it_was = plain_hidden(base) if compares else None
+        self.network = adapt(base, lora) if is_trained else base.requires_grad_(False)
+        self.eval()
+        self.is_exact = is_exact(base)
+        # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
+        self.apart, self.packs_trees, self.hidden_size, self._decodes_fast = False, True, 0, False
+        self._recomputes: list[nn.Module] = []
+        found = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
+        self.hidden_size, self.apart, self.packs_trees, self.caches, is_fast = found
+        self.cpu_fast_path = chosen.cpu_fast_path and is_fast
+        if as_it_was is not None:
+            frozen = partial(self.hidden_states, frozen=True)
+            trained = [one for one in self.network.parameters() if one.requires_grad]
+            check_frozen(frozen, as_it_was, trained, self.source.name, self.base)
+        if chosen.gradient_checkpointing:
+            self._enable_checkpointing()
+
+    @property
+    def base(self) -> Any:
+        """The transformers model; an adapter is inside its layers."""
+        return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network
+
+    def read_apart(self) -> None:
+        """Give up merged rows, batches and caches: every position that is read gets a plain pass of its own."""
+        self.apart = True
+        self.packs_trees = self.caches = self.cpu_fast_path = False
+
+    # ------------------------------------------------------------------ text and tokens
+
+    def prompt_ids(self, question: Question | str, reserve: int = 1) -> TokenIds:
+        """Token ids of a prompt; see `Prompter.prompt_ids`. A bare text is a question without history."""
+        asked = Question(question, None) if isinstance(question, str) else question
+        return self.prompter.prompt_ids(asked, reserve)
+
+    def action_ids(self, text: str) -> TokenIds:
+        """Token ids of an action that continues a prompt; see `Prompter.action_ids`."""
+        return self.prompter.action_ids(text)
+
+    @property
+    def end_token(self) -> int:
+        """Id of the token that ends an action."""
+        return self.prompter.end_token
+
+    # ------------------------------------------------------------------ passes
+
+    def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
+        """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
+        for groups in passes_of(self._groups(rows), 1 if self.apart else self.max_tokens_per_forward):
+            yield [index for group in groups for index in group.rows]
+
+    def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
+        return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
+
+    def hidden_states(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> Tensor:
+        """Last hidden states at the positions that the rows read. What rows begin with alike is run once.
+
+        Args:
+            rows: One chunk; `chunks` makes them.
+            frozen: Those of the model as it was before training, instead of as it is.
+
+        Returns:
+            `[total reads, hidden_size]` in the order of the rows and their reads.
+        """
+        if (self.apart and not _is_one_read(rows)) or (not self.packs_trees and any(row.parents for row in rows)):
+            return self._hidden_states_unpacked(rows, frozen=frozen)
+        parts: list[Tensor] = [torch.empty(0)] * len(rows)
+        # A chunk is one pass, but where its rows could be merged further than among all rows, and padding grew.
+        for groups in passes_of(self._groups(rows), self.max_tokens_per_forward):
+            packed, here = pack(rows, groups), sorted(index for group in groups for index in group.rows)
+            self._require_room(packed.deepest)
+            with self._as_it_was(frozen) as model, self._recomputing(frozen):
+                hidden = decoder_pass(model, packed)
+            if len(here) == len(rows):
+                return hidden
+            for index, part in zip(here, torch.split(hidden, [len(rows[index].reads) for index in here]), strict=True):
+                parts[index] = part
+        return torch.cat(parts)
+
+    def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
+        """Hidden states with every read as an ordinary sequence: for models that see more than the mask."""
+        plain = [path_to(row, read) for row in rows for read in row.reads]
+        parts: list[Tensor] = [torch.empty(0)] * len(plain)
+        for chunk in self.chunks(plain):
+            hidden = self.hidden_states([plain[index] for index in chunk], frozen=frozen)
+            for index, part in zip(chunk, hidden, strict=True):
+                parts[index] = part
+        return torch.stack(parts)
+
+    def vocabulary_logits(self, hidden: Tensor, *, frozen: bool = False) -> Tensor:
+        """Logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
+        with self._as_it_was(frozen) as model:
+            head, config = model.get_output_embeddings(), model.config.get_text_config()
+            if self._decodes_fast and type(head) is nn.Linear:
+                return adjust_logits(few_rows_product(hidden, head.weight, head.bias).contiguous(), config)
+            return adjust_logits(all_logits(head, hidden), config)
+
+    def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
+        """Logits of the child tokens of each hidden state, up to a constant of each.
+
+        Args:
+            hidden: `[n, hidden_size]`.
+            children: Token ids wanted of each of the n.
+            frozen: See `hidden_states`.
+
+        Returns:
+            Float32, flat, `[sum of the numbers of children]`.
+        """
+        picks = Picks.of(children, hidden.device)
+        with self._as_it_was(frozen) as model:
+            config, head = model.config.get_text_config(), model.get_output_embeddings()
+            if can_gather(head):
+                return adjust_logits(gathered_logits(head, hidden, picks), config)
+        asked = partial(self.vocabulary_logits, frozen=frozen)
+        return vocabulary_statistics(asked, config.vocab_size, hidden, picks).log_probs
+
+    def statistics(
+        self,
+        hidden: Tensor,
+        picks: Picks,
+        temperatures: Tensor | None = None,
+        base_features: Tensor | None = None,
+    ) -> Statistics:
+        """Log-probabilities of tokens under the whole vocabulary, entropies, and divergences from the base model.
+
+        Args:
+            hidden: `[n, hidden_size]`.
+            picks: The tokens.
+            temperatures: Divide the logits, `[n]`; 1 by default.
+            base_features: Frozen hidden states at the same places, `[n, hidden_size]`, if divergences are wanted.
+        """
+
+        @torch.no_grad()
+        def base(rows: slice) -> Tensor:
+            assert base_features is not None
+            logits = self.vocabulary_logits(base_features[rows], frozen=True)
+            return (logits if temperatures is None else logits / temperatures[rows, None]).log_softmax(-1)
+
+        vocabulary = self.base.config.get_text_config().vocab_size
+        reference = None if base_features is None else base
+        return vocabulary_statistics(self.vocabulary_logits, vocabulary, hidden, picks, temperatures, reference)
+
+    def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
+        """As `child_logits`, normalised over the whole vocabulary."""
+        return self.statistics(hidden, Picks.of(children, hidden.device)).log_probs
+
+    @torch.no_grad()
+    def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
+        """Hidden states for the critic, float32, `[reads, hidden_size]` for each row; see `CriticTrunk`."""
+        frozen = self.critic_trunk == CriticTrunk.FROZEN
+        features: list[Tensor] = [torch.empty(0)] * len(rows)
+        for chunk in self.chunks(rows):
+            hidden = self.hidden_states([rows[index] for index in chunk], frozen=frozen).float()
+            parts = torch.split(hidden, [len(rows[index].reads) for index in chunk])
+            for index, part in zip(chunk, parts, strict=True):
+                features[index] = part
+        return features
+
+    def decode_batches(self, prompts: Sequence[TokenIds], n_new: int) -> Iterator[list[int]]:
+        """Indices of prompts that are continued together, of similar lengths: as many as their cache may hold.
+
+        Args:
+            prompts: Token ids.
+            n_new: Tokens that each may get.
+        """
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]), reverse=True)
+        start = 0
+        while start < len(order):
+            longest = len(prompts[order[start]]) + n_new
+            count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
+            yield order[start : start + count]
+            start += count
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Where prompts are continued; nothing else may use the model meanwhile."""
+        with merged(self.base) if self.is_exact else nullcontext():
+            self._decodes_fast = self._may_be_fast()
+            try:
+                yield
+            finally:
+                self._decodes_fast = False
+
+    def _may_be_fast(self) -> bool:
+        return self.cpu_fast_path and self.base.device.type == "cpu" and applies_to(decoder_of(self.base))
+
+    def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
+        """Begin to continue prompts token by token, with a cache where the model has one that can be trusted."""
+        self._require_room(max(map(len, prompts)))
+        if not self.caches:
+            return PlainDecoding(self.hidden_states, prompts)
+        if self._may_be_fast():
+            return FastDecoding(self.base, prompts)
+        return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
+
+    # ------------------------------------------------------------------ modes
+
+    def train(self, mode: bool = True) -> LanguageModel:
+        """Always evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
+        super().train(False)
+        spare_linear4bit(self)
+        return self
+
+    @contextmanager
+    def _as_it_was(self, frozen: bool) -> Iterator[Any]:
+        """The transformers model as it is, or as it was before training."""
+        if not frozen or not self.is_trained:
+            yield self.base
+        elif self.kept is not None:
+            yield self.kept
+        elif isinstance(self.network, PeftModel):
+            with self.network.disable_adapter():
+                yield self.base
+        else:
+            raise ModelError(
+                "Expected a model of which a frozen copy is kept; got lora=None with critic_trunk='live'. "
+                "Fix: critic_trunk='frozen'."
+            )
+
+    def _enable_checkpointing(self) -> None:
+        layers = enable_checkpointing(self.base)
+
+        def hidden() -> Tensor:
+            return self.hidden_states([probe_row(self.base)])
+
+        def with_it() -> Tensor:
+            self._recomputes = layers
+            return hidden()
+
+        without = hidden()
+        check_checkpointing(with_it, lambda: without, self.source.name)
+
+    def _recomputing(self, frozen: bool) -> AbstractContextManager[None]:
+        return recomputing(self._recomputes if torch.is_grad_enabled() and not frozen else [])
+
+    def _require_room(self, n_tokens: int) -> None:
+        if n_tokens > self.max_length:
+            raise ModelError(
+                f"Expected at most {self.max_length} tokens of prompt and action (the model's limit); got {n_tokens}. "
+                "Fix: shorten the observation, or use a model with a longer context."
+            )
+
+
+def _is_one_read(rows: Sequence[TokenRow]) -> bool:
+    """Whether rows are a single sequence that is read at its end."""
+    return len(rows) == 1 and rows[0].parents is None and rows[0].reads == (len(rows[0].tokens) - 1,)
+
+
+def _other_ends(base: Any) -> list[int]:
+    """End tokens of the model's own generation settings; a chat model may have several."""
+    ends = getattr(getattr(base, "generation_config", None), "eos_token_id", None)
+    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [int(ends)]

@@ -1,0 +1,307 @@
+"""Where a model comes from: the pocket model, a folder, a hub, or a user's own function."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import logging
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub import HfApi
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers.utils import logging as transformers_logging
+
+from lang_envs.errors import MissingExtraError, install_command
+from poad_sb3.errors import ModelError
+from poad_sb3.pocket import model_path
+
+__all__ = ["DTYPES", "FIX_FILES", "ModelFactory", "ModelSource", "at_revision", "check_folder", "check_source",
+           "context_length", "from_factory", "load", "no_progress_bars", "pinned", "quantization_config",
+           "said_by"]  # fmt: skip
+
+ModelFactory = Callable[[], tuple[Any, Any]]
+"""Makes a transformers model and its tokenizer."""
+
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Types of the base weights. Not float16: there gradients through the frozen base underflow without loss scaling."""
+
+_QUANTIZATIONS: Mapping[str, Mapping[str, Any]] = {
+    "8bit": {"load_in_8bit": True},
+    "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+}
+"""Arguments of `BitsAndBytesConfig`; 4 bits as in QLoRA (arXiv 2305.14314)."""
+
+_FIXES = {
+    "trust_remote_code": "load it in a function, model=make, where trust_remote_code says that its code may run",
+    "attn_implementation": "leave attn_implementation out; `poad doctor` says what works here",
+    "flash": "leave attn_implementation out; `poad doctor` says what works here",
+}
+"""By a word of what transformers says."""
+FIX_FILES = (
+    "check the spelling, also of the revision; a folder is looked up where the process runs; for a private or gated "
+    "model run `hf auth login` or set HF_TOKEN; without a network, download the folder elsewhere and pass its path"
+)
+"""What to do where files could not be loaded."""
+_LONGEST = 300
+"""Characters of an error of transformers or the hub that are shown."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What to load, and how.
+
+    Attributes:
+        model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
+            and tokenizer.
+        revision: Commit, tag or branch on the hub.
+        dtype: Key of `DTYPES`.
+        quantization: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
+        attn_implementation: `"eager"`, `"sdpa"`, `"flash_attention_2"` or what else transformers knows; its choice if
+            None.
+        device: Where a quantised model is loaded; others are moved later.
+    """
+
+    model: str | ModelFactory = "pocket"
+    revision: str | None = None
+    dtype: str = "float32"
+    quantization: str | Mapping[str, Any] | None = None
+    attn_implementation: str | None = None
+    device: torch.device | str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+        return self.model if isinstance(self.model, str) else _name_of(self.model)
+
+
+def load(source: ModelSource) -> tuple[Any, Any]:
+    """Model and tokenizer.
+
+    Raises:
+        ModelError: If the model cannot be loaded as asked, or its tokenizer has no end token.
+        MissingExtraError: If it is to be quantised and bitsandbytes is not installed.
+    """
+    check_source(source)
+    base, tokenizer = _from_files(source) if isinstance(source.model, str) else from_factory(source)
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"Expected a tokenizer with an end-of-sequence token; that of {source.name!r} has none. "
+            "Fix: set eos_token in its tokenizer_config.json."
+        )
+    return base, tokenizer
+
+
+def context_length(config: Any, name: str) -> int:
+    """Tokens that a model may read.
+
+    LongRoPE (Phi-3 with 128k) takes other factors once the longest row of a pass is beyond the length it was first
+    trained on: a row would then depend on its neighbours, and a cache hold keys of both. So that length is the limit.
+
+    Args:
+        config: Of the model's text.
+        name: Of the model, for the warning.
+    """
+    length = getattr(config, "max_position_embeddings", None) or 0
+    length = int(length) if length > 0 else sys.maxsize
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if rope.get("rope_type", rope.get("type")) != "longrope":
+        return length
+    first = int(rope.get("original_max_position_embeddings") or config.original_max_position_embeddings)
+    if first < length:
+        warnings.warn(
+            f"{name} is used with {first} tokens of context instead of {length}: beyond them its position encoding "
+            "(LongRoPE) changes with the longest text of a batch.",
+            stacklevel=3,
+        )
+    return min(length, first)
+
+
+def check_source(source: ModelSource) -> None:
+    """Refuse what no model can be made of, before anything is read.
+
+    Raises:
+        ModelError: If it is of the wrong kind, or its settings do not go together.
+    """
+    if isinstance(source.model, nn.Module) or not (isinstance(source.model, str) or callable(source.model)):
+        raise ModelError(
+            "Expected model as a str (checkpoints keep it as text), or a function that makes model and tokenizer; got "
+            f"{type(source.model).__name__}. Fix: pass str(path), or def make(): return model, tokenizer."
+        )
+    if not isinstance(source.model, str) and _how(source):
+        raise ModelError(
+            f"Expected a function that makes the model as it is to be; got {_how(source)[0]} beside it. "
+            "Fix: leave that out, and do it in the function."
+        )
+    if source.dtype not in DTYPES:
+        raise ModelError(
+            f"Expected dtype to be one of {sorted(DTYPES)}; got {source.dtype!r}. (In float16 gradients underflow.) "
+            "Fix: 'bfloat16', or 'float32' where the device has none."
+        )
+
+
+def _how(source: ModelSource) -> list[str]:
+    """Names of the settings that say how files are loaded."""
+    given = {
+        "revision": source.revision,
+        "quantization": source.quantization,
+        "attn_implementation": source.attn_implementation,
+        "dtype": None if source.dtype == "float32" else source.dtype,
+    }
+    return [name for name, value in given.items() if value is not None]
+
+
+def _name_of(factory: ModelFactory) -> str:
+    inner = factory.func if isinstance(factory, functools.partial) else factory
+    return f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
+
+
+def _from_files(source: ModelSource) -> tuple[Any, Any]:
+    assert isinstance(source.model, str)
+    check_folder(source.model)
+    where = model_path(source.model)
+    # Said, since transformers would ask on stdin whether to run the code of a model that brings some.
+    both: dict[str, Any] = {"trust_remote_code": False}
+    options: dict[str, Any] = {"dtype": DTYPES[source.dtype]}
+    if source.attn_implementation is not None:
+        options["attn_implementation"] = source.attn_implementation
+    if source.quantization is not None:
+        options |= {"quantization_config": quantization_config(source), "device_map": {"": source.device}}
+    try:
+        with no_progress_bars():
+            both["revision"], commit = pinned(where, source.revision)
+            base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options, **both)
+            tokenizer = AutoTokenizer.from_pretrained(where, **both)
+    except Exception as error:  # of transformers, its file formats, the hub's client, httpx2, hf_xet
+        said = said_by(error)
+        raise ModelError(
+            "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
+            f"{source.model!r}{at_revision(source.revision)}, which could not be loaded ({said}). "
+            f"Fix: {next((fix for word, fix in _FIXES.items() if word in said), FIX_FILES)}."
+        ) from error
+    if commit is not None:
+        base.config._commit_hash = commit  # transformers has stopped to note it
+    if report["missing_keys"]:
+        raise ModelError(
+            f"Expected all weights of {type(base).__name__} in {source.model!r}; {len(report['missing_keys'])} are "
+            f"missing, first {min(report['missing_keys'])!r}, and would be random. Fix: complete the folder."
+        )
+    return base, tokenizer
+
+
+def check_folder(model: str) -> None:
+    """Refuse what can only be a folder and is none, before a hub is asked for it.
+
+    Raises:
+        ModelError: If it is none.
+    """
+    is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
+    if is_path and not Path(model).exists():
+        raise ModelError(
+            f"Expected a folder with a Hugging Face model; there is no {Path(model).resolve()}. Fix: the path where "
+            "it is now; for a checkpoint POAD.load(..., policy_kwargs={'model': path}), --set policy_kwargs.model=PATH."
+        )
+
+
+def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
+    """The revision, tied to the commit that it means now, and the commit; None for a folder.
+
+    Model and tokenizer come from the same commit then. What is not there, or a hub that cannot be reached, is refused
+    before any file is asked for: the client would try for half a minute to get one.
+    """
+    if Path(where).exists():
+        return revision, None
+    pinned = HfApi().resolve_revision(where, revision=revision)
+    return pinned, pinned.resolved
+
+
+def said_by(error: BaseException) -> str:
+    """An error in one line, with the one behind it where transformers says what it guesses."""
+    line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+    # A broken download is a folder without weights to it.
+    behind = error.__cause__ if type(error) is OSError else None
+    return line if behind is None else f"{line}, after {said_by(behind)}"
+
+
+def at_revision(revision: str | None) -> str:
+    """Words for a revision in a message; none without one."""
+    return "" if revision is None else f" at revision {revision!r}"
+
+
+def from_factory(source: ModelSource) -> tuple[Any, Any]:
+    """What the user's function makes; seeds that it sets must not become those of the training.
+
+    Raises:
+        ModelError: If it makes something else than a model and its tokenizer.
+    """
+    assert not isinstance(source.model, str)
+    kept = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            made = source.model()
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], nn.Module):
+        raise ModelError(
+            f"Expected {source.name} to return a transformers model and its tokenizer; got {type(made).__name__}. "
+            "Fix: return model, tokenizer."
+        )
+    base, tokenizer = made
+    for needed, owner in (("get_decoder", base), ("get_output_embeddings", base), ("added_tokens_decoder", tokenizer)):
+        if not hasattr(owner, needed):
+            raise ModelError(
+                f"Expected a transformers causal language model and tokenizer from {source.name}; "
+                f"{type(owner).__name__} has no {needed}. Fix: return AutoModelForCausalLM..., AutoTokenizer...."
+            )
+    if getattr(base, "dtype", None) not in DTYPES.values():
+        raise ModelError(f"Expected weights in one of {sorted(DTYPES)} from {source.name}; got {base.dtype}.")
+    return base, tokenizer
+
+
+def quantization_config(source: ModelSource) -> Any:
+    """How bitsandbytes shall hold the weights, as `BitsAndBytesConfig`.
+
+    Raises:
+        ModelError: If it cannot.
+        MissingExtraError: If bitsandbytes is not installed.
+    """
+    given = source.quantization
+    if isinstance(given, str) and given not in _QUANTIZATIONS:
+        raise ModelError(
+            f"Expected quantization to be one of {sorted(_QUANTIZATIONS)}, or arguments of BitsAndBytesConfig; got "
+            f"{given!r}."
+        )
+    # It says once for every product of two matrices that its input was cast.
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingExtraError(
+            f"Expected the package of the extra 'quant' for quantization={source.quantization!r}; bitsandbytes is not "
+            f"installed. Fix: {install_command('quant')}."
+        )
+    settings = _QUANTIZATIONS[given] if isinstance(given, str) else dict(given or {})
+    try:
+        return BitsAndBytesConfig(**{"bnb_4bit_compute_dtype": DTYPES[source.dtype], **settings})
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"Expected arguments of transformers.BitsAndBytesConfig; got {given!r} ({error}).") from error
+
+
+@contextlib.contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Loading a small model is instant; its progress bar would only break into ours."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,211 @@
+"""The trainable part: a LoRA adapter on a frozen base, or all weights."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners import lora
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from poad_sb3.errors import ModelError
+from poad_sb3.settings.model import DEFAULT_LORA
+
+__all__ = ["adapt", "fingerprint", "is_quantized", "merged", "merged_copy"]
+
+_PAPERS_TARGETS = ("q_proj", "v_proj")
+_TARGETS = {
+    "cpmant": ["project_q", "project_v"],
+    "deepseek_v4": ["q_b_proj", "kv_proj"],
+    "falcon_mamba": ["in_proj", "x_proj"],
+    "longcat_flash": ["q_b_proj", "kv_b_proj"],
+    "mamba": ["in_proj", "x_proj"],
+    "mamba2": ["in_proj"],
+}
+"""Of architectures that read the weight of another linear layer past an adapter, or have grouped ones."""
+_FINGERPRINT_ELEMENTS = 1 << 18
+_PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
+
+
+def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
+    """The base with an adapter around it, or the base itself with all weights trainable.
+
+    Args:
+        base: A transformers model.
+        lora: Arguments of `peft.LoraConfig` laid over `DEFAULT_LORA`; None for full fine-tuning.
+
+    Raises:
+        ModelError: If the adapter does not fit, or full fine-tuning would go wrong in silence.
+    """
+    if isinstance(base, PeftModel):
+        raise ModelError(
+            f"Expected a base model without an adapter; got {type(base).__name__}. "
+            "Fix: merge_and_unload() it first, and let lora= describe the one to train."
+        )
+    if lora is None:
+        _check_full(base)
+        return base.requires_grad_(True)
+    settings = {**DEFAULT_LORA, **lora}
+    if settings["lora_dropout"]:
+        raise ModelError(
+            f"Expected lora_dropout 0; got {settings['lora_dropout']}. Fix: leave it out. Dropout would make the "
+            "update see another distribution than the one that was sampled from (|log ratio| 0.03 before any step)."
+        )
+    settings.setdefault("target_modules", _default_targets(base))
+    if _are_conv1d(base, settings["target_modules"]):
+        settings.setdefault("fan_in_fan_out", True)  # GPT-2 keeps its weights transposed
+    try:
+        with warnings.catch_warnings():
+            # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            if not {"rank_pattern", "alpha_pattern"} & set(settings):  # peft's own, for experts without an adapter
+                warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
+            network = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"Expected arguments of peft.LoraConfig that fit {type(base).__name__}; got {settings} "
+            f"({str(error)[:300]}). Fix: target_modules that this architecture has, and arguments by peft's own names."
+        ) from error
+
+    for first, second in _tied_layers(network):
+        second.lora_A, second.lora_B = first.lora_A, first.lora_B
+    return network
+
+
+def _tied_layers(network: Any) -> Iterator[tuple[Any, Any]]:
+    """Pairs of adapted layers on one base weight, as in Zamba2: the first on each weight, and another one.
+
+    They get one adapter: two could not be merged into one weight.
+    """
+    first: dict[int, Any] = {}
+    for layer in network.modules():
+        if type(layer) is lora.Linear:
+            known = first.setdefault(id(layer.get_base_layer().weight), layer)
+            if known is not layer:
+                yield known, layer
+
+
+def _check_full(base: Any) -> None:
+    if is_quantized(base):
+        raise ModelError("Expected an adapter on a quantised base; got lora=None. Fix: leave lora out (QLoRA).")
+    if base.dtype != torch.float32:
+        raise ModelError(
+            f"Expected dtype='float32' with lora=None; got {base.dtype}, in which small steps of the optimiser are "
+            "rounded away. Fix: dtype='float32', or an adapter."
+        )
+
+
+def _default_targets(base: Any) -> list[str] | str:
+    """Where the adapter goes: q_proj and v_proj, peft's choice for the architecture, or every linear layer."""
+    leaves = {name.rpartition(".")[2] for name, _ in base.named_modules()}
+    if leaves.issuperset(_PAPERS_TARGETS):
+        return list(_PAPERS_TARGETS)
+    known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
+    if known is not None and not isinstance(known, str) and leaves.issuperset(known):
+        return list(known)
+    return _TARGETS.get(base.config.model_type, "all-linear")
+
+
+def _are_conv1d(base: Any, targets: Any) -> bool:
+    names = {name.rpartition(".")[2] for name, module in base.named_modules() if isinstance(module, Conv1D)}
+    return bool(names) and (
+        targets == "all-linear" or not names.isdisjoint([targets] if isinstance(targets, str) else targets)
+    )
+
+
+def is_quantized(base: Any) -> bool:
+    """Whether the base weights are held in 8 or 4 bits."""
+    return getattr(base, "hf_quantizer", None) is not None
+
+
+@contextmanager
+@torch.no_grad()
+def merged(base: Any) -> Iterator[None]:
+    """Let plain layers with the sum of base and adapter stand in for adapted ones, where they are plain products.
+
+    Where few tokens go through the model at a time, as in decoding, an adapter's own small products take as long as the
+    large ones. The base's weights are not touched: adding and subtracting would leave them changed by rounding.
+
+    Args:
+        base: A model with an adapter in it, in float32.
+    """
+    replaced: list[tuple[Any, str, Any]] = []
+    for parent in list(base.modules()):
+        for name, layer in parent.named_children():
+            if _is_plain_lora(layer):
+                replaced.append((parent, name, layer))
+    try:
+        for parent, name, layer in replaced:
+            parent._modules[name] = _sum_of(layer)
+        yield
+    finally:
+        for parent, name, layer in replaced:
+            parent._modules[name] = layer
+
+
+def merged_copy(network: PeftModel) -> Any:
+    """A copy of the model in the CPU's memory, with the adapter merged into its weights.
+
+    Raises:
+        ValueError: If the adapter cannot be merged; of peft, as the next one.
+        RuntimeError: Likewise.
+    """
+    # deepcopy would copy on the model's own device, where there may be no room for a second one.
+    known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
+    known |= {id(one): _on_cpu(one) for one in network.buffers()}
+    copied = copy.deepcopy(network, known)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="All adapters are already merged")
+        for _, second in _tied_layers(copied):  # the weight gets the adapter by the first
+            second.merged_adapters = list(second.active_adapters)
+        return copied.merge_and_unload(safe_merge=True)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _is_plain_lora(layer: Any) -> bool:
+    if type(layer) is not lora.Linear or type(layer.base_layer) is not nn.Linear:
+        return False
+    if layer.merged or layer.disable_adapters or layer.lora_variant or len(layer.active_adapters) != 1:
+        return False
+    return not layer.lora_bias[layer.active_adapters[0]]
+
+
+def _sum_of(layer: Any) -> nn.Linear:
+    old = layer.base_layer
+    with torch.device("meta"):
+        plain = nn.Linear(old.in_features, old.out_features, bias=False)
+    plain.weight = nn.Parameter(old.weight + layer.get_delta_weight(layer.active_adapters[0]), requires_grad=False)
+    plain.bias = old.bias
+    return plain
+
+
+def fingerprint(base: Any, tokenizer: Any) -> str:
+    """Digest of the base weights, the vocabulary, and how the tokenizer treats what tokenizers treat differently.
+
+    Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
+    that no fine-tuning passes for the original, in seconds.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(base.state_dict().items()):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        flat = tensor.detach().flatten()
+        sample = flat[:: max(1, -(-flat.numel() // _FINGERPRINT_ELEMENTS))]
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(sample.to("cpu", torch.float32).numpy().tobytes())
+    digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
+    # Two tokenizers of one vocabulary may normalise and split in their own ways; a change of config.json can be enough.
+    digest.update(json.dumps([list(tokenizer.encode(probe)) for probe in _PROBES]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,222 @@
+"""Token rows: what goes through the model in one pass, as sequences or as packed trees.
+
+Prompts of an episode, and actions after one prompt, begin alike. A transformer with a mask over ancestors computes such
+a beginning once, and in the backward pass collects there what all continuations say. `groups_of` decides which rows are
+merged, `pack` merges them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["Group", "Packed", "TokenRow", "groups_of", "moved", "pack", "path_to"]
+
+TokenIds = tuple[int, ...]
+Ints = NDArray[np.int64]
+
+_WIDTHS_PER_TOKEN = 6
+"""A token costs 24 h^2 operations in the matrices of a layer of width h (4 h^2 weights of attention, 8 h^2 of the MLP,
+two operations each), and attention 4 h for each token that it may look at: as much again if these are 6 h."""
+
+
+class TokenRow(NamedTuple):
+    """Tokens for one pass through the model.
+
+    Attributes:
+        tokens: Token ids.
+        parents: Position each token follows; None for an ordinary sequence, where that is the one before it. With a
+            branching row, several continuations share one prefix: every token attends to its ancestors only.
+        reads: Positions whose hidden states are wanted.
+    """
+
+    tokens: TokenIds
+    parents: TokenIds | None
+    reads: TokenIds
+
+
+class Packed(NamedTuple):
+    """Rows as tensors, right-padded.
+
+    Attributes:
+        ids: Token ids, `[groups, longest]`.
+        positions: Position of each token in its own sequence, `[groups, longest]`.
+        seen: Which positions each position attends to, bool `[groups, longest, longest]`; None for plain causal rows.
+        deepest: Tokens of the longest sequence.
+        batch: Group of each read, in the order of the rows and their reads.
+        place: Position of each read in it.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    seen: Tensor | None
+    deepest: int
+    batch: Tensor
+    place: Tensor
+
+
+class Group(NamedTuple):
+    """Rows that are merged into one tree.
+
+    Attributes:
+        rows: Their numbers, sorted by tokens.
+        shared: How many tokens each begins with that are already there, those of the row before it.
+        size: Tokens of the tree.
+    """
+
+    rows: list[int]
+    shared: list[int]
+    size: int
+
+
+def groups_of(rows: Sequence[TokenRow], width: int, limit: int) -> list[Group]:
+    """Merge rows that begin alike, as far as it pays.
+
+    In a tree of n tokens each is compared with all, so a tree costs n (1 + n / 6 h) where h is the width of the model.
+    Rows are taken in the order of their tokens; one joins the tree before it if that is cheaper than to stand alone.
+
+    Args:
+        rows: Sequences or trees.
+        width: Of the model; 0 if it cannot attend to trees, so that every row stands alone.
+        limit: Tokens of a tree that more rows may join.
+
+    Returns:
+        Groups, each of which holds rows that are in no other.
+    """
+    if not width:
+        return [Group([index], [0], len(row.tokens)) for index, row in enumerate(rows)]
+    order = sorted(range(len(rows)), key=lambda index: rows[index].tokens)
+    groups: list[Group] = []
+    for number, index in enumerate(order):
+        length = len(rows[index].tokens)
+        shared = _shared(rows[order[number - 1]], rows[index]) if number else 0
+        if shared:
+            rows_there, shares, size = groups[-1]
+            grown = size + length - shared
+            if grown <= limit and _cost(grown, width) < _cost(size, width) + _cost(length, width):
+                groups[-1] = Group([*rows_there, index], [*shares, shared], grown)
+                continue
+        groups.append(Group([index], [0], length))
+    return groups
+
+
+def _cost(n_tokens: int, width: int) -> float:
+    return n_tokens * (1 + n_tokens / (_WIDTHS_PER_TOKEN * width))
+
+
+def _shared(first: TokenRow, second: TokenRow) -> int:
+    """Tokens that two rows begin with alike, before either of them branches."""
+    longest = min(_unbranched(first), _unbranched(second))
+    left, right = (np.fromiter(row.tokens[:longest], np.int64, longest) for row in (first, second))
+    different = np.flatnonzero(left != right)
+    return int(different[0]) if len(different) else longest
+
+
+def _unbranched(row: TokenRow) -> int:
+    """Tokens before the first that does not follow the one before it."""
+    if row.parents is None:
+        return len(row.tokens)
+    steps = np.fromiter(row.parents, np.int64, len(row.parents)) != np.arange(-1, len(row.parents) - 1)
+    return int(steps.argmax()) if steps.any() else len(row.parents)
+
+
+def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Packed:
+    """Rows as tensors.
+
+    Behind a causal mask right padding cannot be seen from any real position, so ordinary rows need no mask. Their
+    padding goes on counting positions: a position that starts anew would look like a second, packed sequence.
+
+    Args:
+        rows: Sequences or trees.
+        groups: Which of them are merged; none by default.
+    """
+    groups = groups_of(rows, 0, 0) if groups is None else groups
+    trees = [_merge(rows, group) for group in groups]
+    longest = max(group.size for group in groups)
+    ids = np.zeros((len(groups), longest), dtype=np.int64)
+    batch, place = [np.empty(0, np.int64)] * len(rows), [np.empty(0, np.int64)] * len(rows)
+    for number, (group, tree) in enumerate(zip(groups, trees, strict=True)):
+        ids[number, : group.size] = tree.tokens
+        for index, at in zip(group.rows, tree.places, strict=True):
+            place[index] = at[list(rows[index].reads)]
+            batch[index] = np.full(len(rows[index].reads), number)
+    reads = (torch.from_numpy(np.concatenate(part)) for part in (batch, place))
+    if all(tree.is_plain for tree in trees):
+        positions = torch.arange(longest).expand(len(groups), -1)
+        return Packed(torch.from_numpy(ids), positions, None, longest, *reads)
+    depths = np.zeros((len(groups), longest), dtype=np.int64)
+    seen = np.broadcast_to(np.eye(longest, dtype=bool), (len(groups), longest, longest)).copy()
+    for number, (group, tree) in enumerate(zip(groups, trees, strict=True)):
+        depths[number, : group.size] = _mark_ancestors(tree.parents, seen[number])
+    deepest = int(depths.max()) + 1
+    return Packed(torch.from_numpy(ids), torch.from_numpy(depths), torch.from_numpy(seen), deepest, *reads)
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without waiting for what the device is doing."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type == "cuda")
+
+
+class _Tree(NamedTuple):
+    """Merged rows: tokens and parents of the tree, and where in it each row's tokens are."""
+
+    tokens: Ints
+    parents: Ints
+    places: list[Ints]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an ordinary sequence."""
+        return bool((self.parents == np.arange(-1, len(self.parents) - 1)).all())
+
+
+def _merge(rows: Sequence[TokenRow], group: Group) -> _Tree:
+    tokens, parents = np.empty(group.size, np.int64), np.empty(group.size, np.int64)
+    places: list[Ints] = []
+    size = 0
+    for index, shared in zip(group.rows, group.shared, strict=True):
+        row = rows[index]
+        added = len(row.tokens) - shared
+        at = np.arange(size - shared, size + added)
+        if shared:
+            at[:shared] = places[-1][:shared]
+        follows = np.arange(shared - 1, len(row.tokens) - 1)
+        if row.parents is not None:
+            follows = np.asarray(row.parents[shared:], dtype=np.int64)
+        tokens[size : size + added] = row.tokens[shared:]
+        parents[size : size + added] = np.where(follows < 0, -1, at[follows])
+        places.append(at)
+        size += added
+    return _Tree(tokens, parents, places)
+
+
+def _mark_ancestors(parents: Ints, seen: NDArray[np.bool_]) -> Ints:
+    """Mark in `seen` what each position attends to, itself and what it follows, run by run; the depths of all."""
+    depths = np.empty(len(parents), dtype=np.int64)
+    starts = np.flatnonzero(parents != np.arange(-1, len(parents) - 1))
+    starts = np.unique(np.concatenate([[0], starts, [len(parents)]]))
+    for start, end in itertools.pairwise(starts.tolist()):
+        parent = parents[start]
+        if parent >= 0:
+            seen[start:end] |= seen[parent]
+        seen[start:end, start:end] |= np.tri(end - start, dtype=bool)
+        depths[start:end] = np.arange(end - start) + (depths[parent] + 1 if parent >= 0 else 0)
+    return depths
+
+
+def path_to(row: TokenRow, read: int) -> TokenRow:
+    """An ordinary row that ends at one read of a branching one."""
+    tokens: list[int] = []
+    place = read
+    while place >= 0:
+        tokens.append(row.tokens[place])
+        place = place - 1 if row.parents is None else row.parents[place]
+    return TokenRow(tuple(reversed(tokens)), None, (len(tokens) - 1,))

@@ -1,0 +1,301 @@
+"""What the package relies on in a model, checked when it is loaded instead of believed.
+
+Some things differ between architectures without any error: what a model does to its logits behind the head (scaling,
+soft caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
+distance and recurrent layers do not), whether a text is the same to it in any batch and whatever follows (routing of
+experts by batch and sparse attention by index may not be), whether its key-value cache
+continues padded prompts, by its modules and by a pass written out, whether it is as it was with its adapter taken off,
+and whether its layers compute the same when their activations are computed again for the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from poad_sb3.errors import ModelError
+from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to
+from poad_sb3.language_model.decoding import CachedDecoding, Decoding
+from poad_sb3.language_model.forward import decoder_of
+from poad_sb3.language_model.lora import is_quantized, merged
+from poad_sb3.language_model.packing import TokenIds, TokenRow
+from poad_sb3.settings.model import Check
+
+__all__ = [
+    "Abilities",
+    "adjust_logits",
+    "check_checkpointing",
+    "check_frozen",
+    "check_model",
+    "is_exact",
+    "plain_hidden",
+    "probe_length",
+    "probe_row",
+]
+
+_WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+_REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")
+_LONGEST_REACH = 128
+_EXACT, _ROUNDED = 1e-4, 0.05
+"""Largest error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
+
+HiddenStates = Callable[..., Tensor]
+
+
+class Abilities(NamedTuple):
+    """What can be done with a model.
+
+    Attributes:
+        hidden_size: Width of its hidden states.
+        apart: Whether every position that is read needs a pass of its own over the tokens up to it, since a text
+            depends on what else is in its batch or on what follows.
+        packs_trees: Whether several continuations of a prompt may share a row.
+        caches: Whether its key-value cache continues prompts of different lengths.
+        is_fast: Whether `cpu_fast_path` decodes as the model's own modules do.
+    """
+
+    hidden_size: int
+    apart: bool
+    packs_trees: bool
+    caches: bool
+    is_fast: bool
+
+
+def is_exact(base: Any) -> bool:
+    """Whether passes of another shape give the same numbers to about 1e-6: float32, not quantised."""
+    return bool(base.dtype == torch.float32) and not is_quantized(base)
+
+
+def adjust_logits(logits: Tensor, config: Any) -> Tensor:
+    """Scale and cap the output of a head, as Granite, Cohere and the Gemma models do."""
+    # Each of these is a table as large as the vocabulary: not made where a model does not ask for it.
+    for name, sign in (("logits_scaling", -1), ("logits_mup_width_multiplier", -1), ("logit_scale", 1)):
+        scale = getattr(config, name, None)
+        logits = logits * scale**sign if scale else logits
+    caps = (getattr(config, name, None) for name in _SOFT_CAPS)
+    cap = next((cap for cap in caps if cap is not None), None)
+    return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def refuse(check: Check, message: str) -> None:
+    """Raise ModelError, or warn where `check` is `"warn"`."""
+    if check is Check.ERROR:
+        raise ModelError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+@torch.no_grad()
+def check_model(
+    base: Any,
+    hidden_states: HiddenStates,
+    vocabulary_logits: Callable[[Tensor], Tensor],
+    name: str,
+    check: Check = Check.ERROR,
+) -> Abilities:
+    """Compare the package's passes with the model's own on a few tokens.
+
+    Args:
+        base: The model.
+        hidden_states: From rows to hidden states, each row in its place in a batch.
+        vocabulary_logits: `LanguageModel.vocabulary_logits`.
+        name: The model's name, for the message.
+        check: Response to ordinary sequences that are not scored as the model itself scores them.
+
+    Raises:
+        ModelError: If they are not, unless `check` is `"warn"`; and if the model cannot be run.
+    """
+    row = probe_row(base)
+    tokens = row.tokens
+    tolerance = _EXACT if is_exact(base) else _ROUNDED
+    try:
+        hidden = hidden_states([row])
+        ours = vocabulary_logits(hidden)[0]
+        theirs = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits[0, -1].float()
+    except Exception as error:
+        raise ModelError(_unsupported(name, f"{type(error).__name__}: {str(error)[:200]}")) from error
+    difference = float((ours.log_softmax(0) - theirs.log_softmax(0)).abs().max())
+    if not difference < tolerance * (1 if tolerance == _EXACT else 10):
+        reason = f"log-probabilities differ by {difference:.2g} from the model's own forward pass"
+        refuse(check, f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
+    difference = _relative(hidden_states([row]), hidden)
+    if not difference < tolerance:
+        reason = f"hidden states of a text differ by {difference:.2g} from one pass to the next"
+        refuse(check, f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
+    apart = not _agrees(_context_error, tokens, hidden_states, tolerance)
+    packs = not apart and _sees_whole_sequences(base.config.get_text_config())
+    packs = packs and _agrees(_pack_error, tokens, hidden_states, tolerance)
+    cached, written_out = partial(CachedDecoding, base, takes_bias=packs), partial(FastDecoding, base)
+    one_by_one = partial(_one_by_one, hidden_states) if apart else hidden_states
+    caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
+    is_fast = packs and caches and is_exact(base)  # in 16 bits a pass of another shape rounds in its own way
+    with merged(base) if is_fast else nullcontext():  # as where it is used
+        is_fast = is_fast and applies_to(decoder_of(base))
+        is_fast = is_fast and _agrees(partial(_cache_error, written_out), tokens, hidden_states, tolerance)
+    return Abilities(hidden.shape[-1], apart, packs, caches, is_fast)
+
+
+def probe_length(base: Any) -> int:
+    """Tokens of a prompt that shows what an architecture does: more than fit its windows, where these are short."""
+    config = base.config.get_text_config()
+    reaches = [getattr(config, name, None) for name in (*_WINDOW_SETTINGS, *_REACHES)]
+    shown = max([12, *(3 * reach // 2 for reach in reaches if isinstance(reach, int) and reach <= _LONGEST_REACH)])
+    context = getattr(config, "max_position_embeddings", None)
+    return min(shown, context - 8) if isinstance(context, int) and context > 8 else shown  # with room to continue
+
+
+def probe_row(base: Any) -> TokenRow:
+    """Some tokens of the vocabulary, read at their end."""
+    size, length = base.config.get_text_config().vocab_size, probe_length(base)
+    first, step = (7, 3) if size > 64 else (0, 1)
+    return TokenRow(tuple((first + step * k) % size for k in range(length)), None, (length - 1,))
+
+
+@torch.no_grad()
+def plain_hidden(base: Any) -> Tensor:
+    """What a model says at the probe before anything is done to it."""
+    ids = torch.tensor([probe_row(base).tokens], device=base.device)
+    try:
+        hidden: Tensor = decoder_of(base)(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
+    except Exception:  # what cannot be asked is told by `check_model`
+        return torch.zeros(0)
+    return hidden
+
+
+@torch.no_grad()
+def check_frozen(
+    frozen: HiddenStates,
+    as_it_was: Tensor,
+    trained: Sequence[Tensor],
+    name: str,
+    base: Any,
+) -> None:
+    """Compare the model with its adapter taken off, whatever was trained, with the model as it was.
+
+    Args:
+        frozen: From rows to hidden states without the adapter.
+        as_it_was: `plain_hidden` of the base.
+        trained: What training will change; changed here, and put back.
+        name: The model's name, for the message.
+        base: The transformers model. What rounds, as 8 bits do, is compared roughly: passes differ in shape.
+
+    Raises:
+        ModelError: If they differ, as with trained biases or adapters that begin with a part of the base.
+    """
+    kept = [one.detach().clone() for one in trained]
+    try:
+        for one in trained:
+            one.add_(0.5 * one.abs().mean() + 0.01)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # what is asked here
+            difference = _relative(frozen([probe_row(base)]), as_it_was)
+    finally:
+        for one, before in zip(trained, kept, strict=True):
+            one.copy_(before)
+    if not difference < (_EXACT if is_exact(base) else _ROUNDED):
+        raise ModelError(
+            f"Expected an adapter that can be taken off, so that the critic reads {name} as it was; without it hidden "
+            f"states differ by {difference:.2g}. Fix: lora with bias='none' and the usual init_lora_weights, or "
+            "critic_trunk='live'."
+        )
+
+
+def _unsupported(name: str, reason: str) -> str:
+    return (
+        f"Expected a causal language model with a decoder and an output head; {name!r} cannot be scored ({reason}). "
+        "Fix: use another architecture (Llama, Qwen, Mistral, Gemma, GPT-2, Phi and the like work)."
+    )
+
+
+def _sees_whole_sequences(config: Any) -> bool:
+    """Whether no layer is configured with a window; a mask of our own would override it."""
+    layers = getattr(config, "layer_types", None)
+    if layers is not None:
+        return all(layer == "full_attention" for layer in layers)
+    return all(getattr(config, setting, None) is None for setting in _WINDOW_SETTINGS)
+
+
+def _agrees(
+    error: Callable[[TokenIds, HiddenStates], float], tokens: TokenIds, hidden_states: HiddenStates, tolerance: float
+) -> bool:
+    try:
+        return error(tokens, hidden_states) < tolerance
+    except Exception:  # an architecture without such masks or caches; any error means: do without
+        return False
+
+
+def _relative(ours: Tensor, theirs: Tensor) -> float:
+    difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
+    return difference if math.isfinite(difference) else math.inf  # the greater of a number and NaN can be the number
+
+
+def _one_by_one(hidden_states: HiddenStates, rows: Sequence[TokenRow]) -> Tensor:
+    return torch.cat([hidden_states([row]) for row in rows])
+
+
+def _context_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
+    """Difference of texts alone from the same texts beside others in a batch, and with more text behind them."""
+    n = len(tokens)
+    lengths = (n, 3, 7, n - 1)
+    rows = [TokenRow(tokens[:length], None, (length - 1,)) for length in lengths]
+    alone = _one_by_one(hidden_states, rows)
+    longer = TokenRow(tokens, None, tuple(length - 1 for length in lengths))
+    return max(_relative(hidden_states(rows), alone), _relative(hidden_states([longer]), alone))
+
+
+def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
+    """By how much two branches packed into one row differ from what they give apart."""
+    n = len(tokens)
+    left, right = (*tokens, tokens[3], tokens[5]), (*tokens, tokens[1], tokens[8])
+    parents = (*range(-1, n + 1), n - 1, n + 2)
+    packed = TokenRow((*left, *right[n:]), parents, (n + 1, n + 3))
+    apart = [TokenRow(branch, None, (n + 1,)) for branch in (left, right)]
+    return _relative(hidden_states([packed]), hidden_states(apart))
+
+
+def _cache_error(
+    start: Callable[[Sequence[TokenIds]], Decoding], tokens: TokenIds, hidden_states: HiddenStates
+) -> float:
+    """By how much decoding two prompts, the shorter one padded and the longer one ended early, differs from passes."""
+
+    def whole(*texts: TokenIds) -> Tensor:
+        return hidden_states([TokenRow(text, None, (len(text) - 1,)) for text in texts])
+
+    short, long = tokens[:5], tokens
+    decoding = start([short, long])
+    errors = [_relative(decoding.hidden, whole(short, long))]
+    short, long = (*short, tokens[2]), (*long, tokens[4])
+    decoding.advance([0, 1], [tokens[2], tokens[4]])
+    errors.append(_relative(decoding.hidden, whole(short, long)))
+    decoding.advance([0], [tokens[6]])
+    errors.append(_relative(decoding.hidden, whole((*short, tokens[6]))))
+    return max(errors)
+
+
+@torch.no_grad()
+def check_checkpointing(with_it: Callable[[], Tensor], without: Callable[[], Tensor], name: str) -> None:
+    """Compare hidden states with activations computed again, and kept.
+
+    Raises:
+        ModelError: If they differ: something in the layers, such as dropout, depends on the mode.
+    """
+    try:
+        with torch.enable_grad():
+            difference = _relative(with_it().detach(), without().detach())
+    except Exception as error:
+        raise ModelError(
+            f"Expected an architecture with gradient checkpointing; {name!r} fails with it ({type(error).__name__}: "
+            f"{str(error)[:200]}). Fix: gradient_checkpointing=False."
+        ) from error
+    if not difference < _EXACT:
+        raise ModelError(
+            f"Expected the same hidden states with gradient checkpointing; those of {name!r} differ by "
+            f"{difference:.2g}. Fix: gradient_checkpointing=False, or a model without dropout."
+        )

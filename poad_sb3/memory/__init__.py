@@ -1,0 +1,1 @@
+"""The memory that a training needs, estimated before it starts."""

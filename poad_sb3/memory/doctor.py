@@ -1,0 +1,420 @@
+"""What this machine can do: devices, number formats, attention kernels, quantisation, and the models that fit.
+
+Every claim is tried out where that takes no time: a small product of matrices in each number format, a quantised layer
+forward and backward. Nothing is downloaded, and nothing is loaded but a few small tensors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import platform
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+
+from poad_sb3.memory.estimate import COMMON_MODELS, MemoryEstimate, common_size, estimate
+from poad_sb3.settings import ModelSettings
+
+__all__ = ["MARGIN", "TOKENS", "WAYS", "Choice", "Device", "Diagnosis", "Fit", "HostMemory", "Machine", "Way",
+           "diagnose", "examine", "fits", "free_memory", "host_memory", "largest_choice", "usable_memory"]  # fmt: skip
+
+MARGIN = 0.1
+"""Share of the free memory that is left alone: for the allocator's gaps, and for what is not counted."""
+TOKENS = (1024, 512, 256)
+"""Values of `max_tokens_per_forward` to try: a smaller pass takes less memory and more time, and learns the same."""
+_PACKAGES = ("lang-envs", "torch", "transformers", "peft", "stable-baselines3")
+_DTYPES = ("float32", "bfloat16", "float16")
+_NATIVE_BFLOAT16 = 8
+"""First compute capability (Ampere) with bfloat16 in hardware; before it, torch emulates, slowly."""
+_MACHINE = Path("/")
+
+
+class HostMemory(NamedTuple):
+    """Bytes of main memory.
+
+    Attributes:
+        total: That this process could ever have.
+        available: That is free now, or would be given back if asked for.
+        limited: Whether it is a control group (a container, a job of a scheduler) that sets the bound.
+    """
+
+    total: int
+    available: int
+    limited: bool = False
+
+
+class Device(NamedTuple):
+    """Where tensors can be.
+
+    Attributes:
+        name: As torch calls it.
+        label: What it is.
+        total: Bytes of memory; None if it does not say.
+        free: Bytes that are free now.
+        capability: CUDA's compute capability, such as `"9.0"`.
+        dtypes: Number formats in which a product of matrices works.
+        emulates_bfloat16: Whether bfloat16 works, but not in hardware (CUDA only).
+    """
+
+    name: str
+    label: str
+    total: int | None
+    free: int | None
+    capability: str | None = None
+    dtypes: tuple[str, ...] = ()
+    emulates_bfloat16: bool = False
+
+
+class Attention(NamedTuple):
+    """Values of `attn_implementation` that work: `eager` always does.
+
+    Attributes:
+        sdpa_backends: Kernels that scaled-dot-product attention may choose from.
+        flash_attention_2: Version of the package flash-attn; None if it is not installed.
+    """
+
+    sdpa_backends: tuple[str, ...]
+    flash_attention_2: str | None
+
+
+class Quantization(NamedTuple):
+    """What bitsandbytes can do on the device that `auto` takes.
+
+    Attributes:
+        version: None if it is not installed.
+        problems: Why a way does not work here, by `"8bit"` and `"4bit"`; one that is missing works.
+    """
+
+    version: str | None
+    problems: Mapping[str, str]
+
+
+class Machine(NamedTuple):
+    """All that was found.
+
+    Attributes:
+        python: Version.
+        system: Operating system and architecture.
+        versions: Of the packages that matter; None for one that is not installed.
+        cores: That this process may use.
+        memory: Of the host.
+        devices: The CPU last.
+        automatic: Name of the device that `device="auto"` takes.
+        attention: Kernels.
+        quantization: bitsandbytes.
+    """
+
+    python: str
+    system: str
+    versions: Mapping[str, str | None]
+    cores: int
+    memory: HostMemory
+    devices: tuple[Device, ...]
+    automatic: str
+    attention: Attention
+    quantization: Quantization
+
+    @property
+    def device(self) -> Device:
+        """The device that `auto` takes."""
+        return next(device for device in self.devices if device.name == self.automatic)
+
+
+class Way(NamedTuple):
+    """How weights are held."""
+
+    name: str
+    dtype: str
+    quantization: str | None = None
+
+
+WAYS = (
+    Way("float32", "float32"),
+    Way("bfloat16", "bfloat16"),
+    Way("8-bit", "bfloat16", "8bit"),
+    Way("4-bit", "bfloat16", "4bit"),
+)
+"""With an adapter each, the most exact first."""
+
+
+class Choice(NamedTuple):
+    """A model, and settings with which it can be trained.
+
+    Attributes:
+        model: Name of a common model.
+        policy_kwargs: Arguments of the policy.
+        needed: Bytes.
+    """
+
+    model: str
+    policy_kwargs: Mapping[str, object]
+    needed: MemoryEstimate
+
+
+class Fit(NamedTuple):
+    """One model in one way to hold its weights, with passes of the default size.
+
+    Attributes:
+        model: Name of a common model.
+        way: How its weights are held.
+        bytes: Needed without gradient checkpointing.
+        bytes_with_checkpointing: Needed with it.
+        verdict: `"yes"`, `"checkpointing"` (only with it), `"no"`, or `""` if nobody knows what is free.
+    """
+
+    model: str
+    way: Way
+    bytes: int
+    bytes_with_checkpointing: int
+    verdict: str
+
+
+class Diagnosis(NamedTuple):
+    """A machine and what fits there.
+
+    Attributes:
+        machine: What there is.
+        usable: Bytes that a training may take: what is free, less a margin; None if nobody knows what is free.
+        fits: Each common model, in each way to hold its weights.
+        best: The largest model that can be trained here, and how; None if there is none.
+    """
+
+    machine: Machine
+    usable: int | None
+    fits: tuple[Fit, ...]
+    best: Choice | None
+
+
+def diagnose(machine: Machine | None = None) -> Diagnosis:
+    """Find out what this machine can do, and which models can be trained on it.
+
+    Args:
+        machine: One that was examined already; this one by default.
+    """
+    machine = examine() if machine is None else machine
+    usable = usable_memory(machine.device.free)
+    ways = [way for way in WAYS if way.dtype in machine.device.dtypes]
+    ways = [way for way in ways if way.quantization not in machine.quantization.problems]
+    best = None if usable is None else largest_choice(usable, ways)
+    return Diagnosis(machine, usable, fits(usable), best)
+
+
+def fits(usable: int | None) -> tuple[Fit, ...]:
+    """All common models, each in all ways.
+
+    Args:
+        usable: Bytes that a training may take; None if that is unknown.
+    """
+    found = []
+    for model, way in itertools.product(COMMON_MODELS, WAYS):
+        settings = ModelSettings(dtype=way.dtype, quantization=way.quantization)
+        size = common_size(model, settings)
+        needed = estimate(size, settings).total
+        least = estimate(size, replace(settings, gradient_checkpointing=True)).total
+        verdict = "" if usable is None else "yes" if needed <= usable else "checkpointing" if least <= usable else "no"
+        found.append(Fit(model, way, needed, least, verdict))
+    return tuple(found)
+
+
+def largest_choice(
+    usable: int, ways: Sequence[Way] = WAYS, models: Iterable[str] = tuple(COMMON_MODELS)
+) -> Choice | None:
+    """The largest model that can be trained; of the settings that do, those that cost the least.
+
+    Large passes come before small ones, then exact weights before coarse ones, and what is computed once before what
+    is computed twice.
+
+    Args:
+        usable: Bytes that a training may take.
+        ways: Those that work.
+        models: Names of candidates, from small to large.
+    """
+    for model, tokens, way, again in itertools.product(reversed(tuple(models)), TOKENS, ways, (False, True)):
+        kwargs: dict[str, Any] = {"dtype": way.dtype, "quantization": way.quantization, "gradient_checkpointing": again,
+                  "max_tokens_per_forward": tokens}  # fmt: skip
+        settings = ModelSettings(**kwargs)
+        needed = estimate(common_size(model, settings), settings)
+        if needed.total <= usable:
+            return Choice(model, kwargs, needed)
+    return None
+
+
+def examine() -> Machine:
+    """Look at this machine."""
+    memory = host_memory()
+    # A container often has fewer cores than the machine.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpu = Device("cpu", f"{platform.processor() or platform.machine()}, {cores} cores", memory.total, memory.available)
+    devices = (*_cuda(), *_mps(), cpu)
+    devices = tuple(device._replace(dtypes=_working(device.name)) for device in devices)
+    automatic = devices[0].name if devices[0].name.startswith("cuda") else "cpu"  # as stable_baselines3's get_device
+    return Machine(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()}, {platform.machine()}",
+        versions={name: _version(name) for name in _PACKAGES},
+        cores=cores,
+        memory=memory,
+        devices=devices,
+        automatic=automatic,
+        attention=_attention(),
+        quantization=_quantization(automatic),
+    )
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def free_memory(device: str) -> int | None:
+    """Bytes that are free on one device; None if it does not say.
+
+    Args:
+        device: As torch calls it: `"cpu"`, `"cuda"` (the current one), `"cuda:1"`, `"mps"`.
+    """
+    if device == "cpu":
+        return host_memory().available
+    name = f"cuda:{torch.cuda.current_device()}" if device == "cuda" else device
+    return next((one.free for one in (*_cuda(), *_mps()) if one.name == name), None)
+
+
+def usable_memory(free: int | None) -> int | None:
+    """Bytes that a training may take of those that are free; None if nobody knows."""
+    return None if free is None else int((1 - MARGIN) * free)
+
+
+def host_memory(root: Path = _MACHINE) -> HostMemory:
+    """Main memory, within the limits of the control groups (both versions): a container has less than the machine.
+
+    Args:
+        root: Where `proc` and `sys` are; another folder in tests.
+    """
+    memory = psutil.virtual_memory()
+    found = HostMemory(memory.total, memory.available)
+    for limit, used in _group_limits(root):
+        free = max(limit - used, 0)
+        if limit < found.total or free < found.available:
+            found = HostMemory(min(found.total, limit), min(found.available, free), limited=True)
+    return found
+
+
+def _group_limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and use of each control group that this process is in, and of all above them: each may have a limit."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            mount, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            mount = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        group = mount / path.strip("/")
+        for one in (group, *group.parents):
+            if one == mount or mount in one.parents:
+                limit, used = _read(one / names[0]).strip(), _read(one / names[1]).strip()
+                statistics = dict(row.split() for row in _read(one / "memory.stat").splitlines())
+                if limit.isdigit() and used.isdigit():  # without a limit it is "max"
+                    # The page cache counts as used, but would be given back.
+                    yield int(limit), max(int(used) - int(statistics.get(names[2], 0)), 0)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------------- devices
+
+
+def _cuda() -> Iterable[Device]:
+    if not torch.cuda.is_available():
+        return
+    for number in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(number)
+        try:
+            free = torch.cuda.mem_get_info(number)[0]
+        except RuntimeError:  # one that another process has to itself
+            free = None
+        emulates = properties.major < _NATIVE_BFLOAT16 and not getattr(torch.version, "hip", None)
+        capability = f"{properties.major}.{properties.minor}"
+        yield Device(
+            f"cuda:{number}", properties.name, properties.total_memory, free, capability, emulates_bfloat16=emulates
+        )
+
+
+def _mps() -> Iterable[Device]:
+    backend = getattr(torch.backends, "mps", None)
+    if backend is None or not backend.is_available():
+        return
+    total = int(torch.mps.recommended_max_memory()) if hasattr(torch.mps, "recommended_max_memory") else None
+    free = None if total is None else total - int(torch.mps.driver_allocated_memory())
+    yield Device("mps", "Apple GPU (memory shared with the CPU)", total, free)
+
+
+def _working(device: str) -> tuple[str, ...]:
+    """Number formats in which a product of matrices works."""
+    working = []
+    for name in _DTYPES:
+        try:
+            ones = torch.ones(8, 8, dtype=getattr(torch, name), device=device)
+            if float((ones @ ones).sum()) == 8**3:
+                working.append(name)
+        except (RuntimeError, TypeError):  # a NotImplementedError of torch is a RuntimeError
+            continue
+    return tuple(working)
+
+
+# ---------------------------------------------------------------------- packages
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _attention() -> Attention:
+    switches = {"flash": "flash_sdp", "math": "math_sdp"}
+    if torch.cuda.is_available():  # elsewhere these are switched on too, but there is nothing behind them
+        switches |= {"efficient": "mem_efficient_sdp", "cudnn": "cudnn_sdp"}
+    asked = {name: getattr(torch.backends.cuda, f"{switch}_enabled", None) for name, switch in switches.items()}
+    enabled = tuple(name for name, is_enabled in asked.items() if is_enabled is not None and is_enabled())
+    return Attention(enabled, _version("flash_attn"))
+
+
+def _quantization(device: str) -> Quantization:
+    version = _version("bitsandbytes")
+    if version is None:
+        return Quantization(None, dict.fromkeys(("8bit", "4bit"), "bitsandbytes is not installed"))
+    problems = {}
+    for name in ("8bit", "4bit"):
+        try:
+            _try_quantised(device, name)
+        except Exception as error:  # bitsandbytes raises whatever its libraries do
+            problems[name] = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    return Quantization(version, problems)
+
+
+def _try_quantised(device: str, name: str) -> None:
+    """A quantised layer, forward and backward: training needs both."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layers = importlib.import_module("bitsandbytes").nn
+        if name == "8bit":
+            layer = layers.Linear8bitLt(64, 64, bias=False, has_fp16_weights=False)
+        else:
+            layer = layers.Linear4bit(64, 64, bias=False, compute_dtype=torch.bfloat16)
+        given = torch.ones(8, 64, dtype=torch.bfloat16, device=device, requires_grad=True)
+        layer.to(device)(given).float().sum().backward()
+    if given.grad is None or not bool(torch.isfinite(given.grad).all()):
+        raise ValueError("a layer gives gradients that are not finite")

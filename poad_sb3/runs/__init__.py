@@ -1,0 +1,1 @@
+"""Folders of runs: what is in them, and how they are loaded."""

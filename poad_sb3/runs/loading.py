@@ -1,0 +1,59 @@
+"""A trained model, from the path of its checkpoint or of its run, whatever algorithm wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import poad_sb3
+from poad_sb3.common.save_util import read_header
+from poad_sb3.errors import CheckpointError
+from poad_sb3.presets import ALGORITHMS
+from poad_sb3.runs.run_folder import RunConfig, RunFolder
+
+if TYPE_CHECKING:
+    from poad_sb3.badq import BADQ
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+
+__all__ = ["find_checkpoint", "load_checkpoint", "writer_of"]
+
+_WRITERS = (*ALGORITHMS, "BADQ")
+
+
+def find_checkpoint(source: Path) -> tuple[Path, RunConfig | None]:
+    """Checkpoint and run that a path means: the folder of a run, or a checkpoint, in such a folder or not.
+
+    Raises:
+        CheckpointError: If there is none.
+        RunError: If the run's config cannot be read.
+    """
+    folder = RunFolder(source if source.is_dir() else source.parent)
+    checkpoint = folder.latest if source.is_dir() else source
+    if not checkpoint.is_file():
+        raise CheckpointError(f"There is no checkpoint {checkpoint}.")
+    return checkpoint, folder.read_config()
+
+
+def writer_of(checkpoint: Path) -> type[LLMOnPolicyAlgorithm | BADQ]:
+    """The class that wrote a checkpoint, which is verified whole.
+
+    Raises:
+        CheckpointError: If it is damaged, or of a class that is not in this package.
+    """
+    name = read_header(checkpoint)["algorithm"]
+    if name not in _WRITERS:
+        raise CheckpointError(
+            f"Expected a checkpoint of one of {list(_WRITERS)}; {checkpoint} is of {name!r}. "
+            "Fix: load it with the class that wrote it."
+        )
+    kind: type[LLMOnPolicyAlgorithm | BADQ] = getattr(poad_sb3, name)
+    return kind
+
+
+def load_checkpoint(checkpoint: Path, **arguments: Any) -> LLMOnPolicyAlgorithm | BADQ:
+    """The model in a checkpoint; see `load` of the algorithms for the arguments.
+
+    Raises:
+        CheckpointError: If it cannot be loaded.
+    """
+    return writer_of(checkpoint).load(checkpoint, **arguments)

@@ -1,0 +1,52 @@
+"""`ResumableCSV`: the table of a run, `progress.csv`, which goes on after a checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from stable_baselines3.common.logger import CSVOutputFormat
+
+from poad_sb3.common.save_util import write_text
+
+__all__ = ["ResumableCSV"]
+
+_STEPS = "time/total_timesteps"
+
+
+class ResumableCSV(CSVOutputFormat):
+    """SB3's CSV writer that goes on in a file, instead of emptying it.
+
+    Args:
+        path: The file.
+        up_to: Rows beyond this environment step are dropped: the run goes on from a checkpoint before them.
+    """
+
+    def __init__(self, path: Path, up_to: int) -> None:
+        header, *rows = _whole_rows(path) or [[]]
+        kept = [row for row in rows if _steps_of(header, row) <= up_to]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *kept] if kept else [])
+        write_text(path, text.getvalue())
+        self.file = path.open("r+", encoding="utf-8")
+        self.file.seek(0, io.SEEK_END)
+        self.keys = list(header) if kept else []
+        self.separator, self.quotechar = ",", '"'
+
+
+def _whole_rows(path: Path) -> list[list[str]]:
+    """Header and rows of a CSV file; a last line that a killed process left unfinished is dropped."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [row for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1])) if row]
+
+
+def _steps_of(header: Sequence[str], row: Sequence[str]) -> float:
+    """Step of a row; infinite if it has none or is damaged."""
+    try:
+        return float(dict(zip(header, row, strict=True))[_STEPS])
+    except (KeyError, ValueError):
+        return float("inf")

@@ -1,0 +1,220 @@
+"""A training run in a folder: what is written there, and how it is taken up again."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
+from stable_baselines3.common.vec_env import VecEnv
+
+import lang_envs
+from poad_sb3.common.hyperparameters import known_arguments
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.common.save_util import write_text
+from poad_sb3.errors import PoadError
+from poad_sb3.presets import MERGED
+from poad_sb3.runs.progress_csv import ResumableCSV
+
+__all__ = [
+    "RunConfig",
+    "RunError",
+    "RunFolder",
+    "dataset_digest",
+    "describe_model",
+    "differences",
+    "effective_arguments",
+    "run_logger",
+    "session",
+]
+
+_PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
+
+
+class RunError(PoadError, ValueError):
+    """A run that cannot be started or taken up as asked."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run is; `config.json` in its folder.
+
+    Attributes:
+        algorithm: Name of the class.
+        preset: Name of the preset, or None.
+        seed: Of everything random.
+        env_id: Environment.
+        env_kwargs: Arguments of `gym.make`.
+        n_envs: Environments that step together.
+        n_parts: Parts of them, as asked for; see `make_envs`.
+        given: Constructor arguments, by preset and command line.
+        arguments: All constructor arguments, as the algorithm has them.
+        model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint` of the base model.
+        dataset: Digest of the table of DataSciCoding; None elsewhere.
+        prompt_template: How prompts are made; `poad_sb3.prompts.template_of` reads it.
+        steps: Environment steps to train for.
+        save_every: Steps between checkpoints.
+        sessions: One entry for each process that has trained it: `time` (UTC), `command`, `versions`, `from_step`.
+        format: Version of the layout.
+    """
+
+    algorithm: str
+    preset: str | None
+    seed: int
+    env_id: str
+    env_kwargs: dict[str, Any]
+    n_envs: int
+    given: dict[str, Any]
+    arguments: dict[str, Any]
+    model: dict[str, str | None]
+    dataset: str | None
+    prompt_template: dict[str, Any]
+    steps: int
+    save_every: int
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    n_parts: int | None = None
+    format: int = 1
+
+    def moved(self, model: Mapping[str, Any]) -> RunConfig:
+        """The same run, whose base model is elsewhere: `policy_kwargs` that replace those of the run."""
+
+        def changed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+            return {**arguments, MERGED: {**(arguments.get(MERGED) or {}), **model}} if model else dict(arguments)
+
+        return replace(self, given=changed(self.given), arguments=changed(self.arguments))
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run.
+
+    Attributes:
+        path: Where it is; made when something is written.
+    """
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """What the run is."""
+        return self.path / "config.json"
+
+    @property
+    def latest(self) -> Path:
+        """The last checkpoint."""
+        return self.path / "latest.zip"
+
+    @property
+    def progress(self) -> Path:
+        """The logged metrics, a row for each rollout."""
+        return self.path / "progress.csv"
+
+    def read_config(self) -> RunConfig | None:
+        """The run's config; None if there is no run here.
+
+        Raises:
+            RunError: If it cannot be read.
+        """
+        try:
+            text = self.config_file.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return RunConfig(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise RunError(
+                f"Expected the config of a run in {self.config_file}; it cannot be read ({error}). "
+                "Fix: restore it, or train anew in another folder."
+            ) from error
+
+    def write_config(self, config: RunConfig) -> None:
+        """Replace the config in one step."""
+        write_text(self.config_file, json.dumps(asdict(config), indent=2, default=str) + "\n")
+
+    def clean(self) -> None:
+        """Remove what a killed process left half written."""
+        for scratch in self.path.glob(".*.tmp"):
+            scratch.unlink(missing_ok=True)
+
+
+def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
+    """What to note of this process.
+
+    Args:
+        command: Its command line.
+        from_step: Environment steps trained before it.
+    """
+    versions = {name: version(name) for name in _PACKAGES}
+    own = dict.fromkeys(("lang_envs", "poad_sb3"), lang_envs.__version__)  # one distribution
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": list(command),
+        "versions": {**own, **versions, "python": platform.python_version()},
+        "from_step": from_step,
+    }
+
+
+def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
+    """All constructor arguments as an algorithm has them, in terms of JSON; without the seed, which stands apart."""
+    apart = ("seed", "verbose", "tensorboard_log", "device")
+    names = [name for name in known_arguments(type(model)) if name not in apart]
+    have = vars(model)
+    plain = {name: have.get(name, have.get(f"_{name}")) for name in names}  # SB3 keeps one behind an underscore
+    values: dict[str, Any] = json.loads(json.dumps(plain, default=str))
+    return values
+
+
+def describe_model(model: LLMOnPolicyAlgorithm) -> dict[str, str | None]:
+    """Which base model an algorithm has."""
+    settings = model.policy_kwargs
+    config = model.policy.lm.base.config
+    return {
+        "name": model.policy.lm.source.name,
+        "revision": settings.get("revision"),
+        "commit": getattr(config, "_commit_hash", None),
+        "fingerprint": model.policy.lm.fingerprint,
+    }
+
+
+def dataset_digest(envs: VecEnv) -> str | None:
+    """Digest of the table that the environments are about; None if they are about none."""
+    if not envs.has_attr("dataset"):
+        return None
+    return getattr(envs.get_attr("dataset", indices=[0])[0], "digest", None)
+
+
+def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """In what a command disagrees with the run: a sentence for each key that both know and see differently.
+
+    Args:
+        recorded: What the run is, by key; mappings are compared key by key.
+        asked: What a command says, by key.
+        prefix: Before the keys.
+    """
+    for key, value in asked.items():
+        have = recorded.get(key)
+        if isinstance(value, Mapping) and isinstance(have, Mapping):
+            yield from differences(have, value, f"{prefix}{key}.")
+        elif value != have:
+            yield f"{prefix}{key} is {have!r} in the run, and {value!r} is asked for"
+
+
+def run_logger(folder: RunFolder, up_to: int) -> Logger:
+    """`progress.csv` and, where TensorBoard is installed, its events.
+
+    Args:
+        folder: Of the run.
+        up_to: Step from which the run goes on.
+    """
+    folder.path.mkdir(parents=True, exist_ok=True)
+    formats: list[KVWriter] = [ResumableCSV(folder.progress, up_to)]
+    if find_spec("tensorboard") is not None:
+        formats.append(TensorBoardOutputFormat(str(folder.path / "tensorboard")))
+    return Logger(folder=str(folder.path), output_formats=formats)

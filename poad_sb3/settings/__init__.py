@@ -1,0 +1,12 @@
+"""The settings of a training, each declared once: default, range and one line of help.
+
+Constructors, checks, `--set`, presets, the memory estimate and the tables of the documentation are derived from the
+fields of these dataclasses. Importing the package imports nothing of the `llm` extra.
+"""
+
+from poad_sb3.settings.fields import Settings, split_settings, unknown_setting
+from poad_sb3.settings.model import ModelSettings
+from poad_sb3.settings.ppo import PPOSettings
+from poad_sb3.settings.sampling import SamplingSettings
+
+__all__ = ["ModelSettings", "PPOSettings", "SamplingSettings", "Settings", "split_settings", "unknown_setting"]

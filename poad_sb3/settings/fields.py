@@ -1,0 +1,266 @@
+"""Fields of settings: a default, what values are allowed, and one line of help."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from poad_sb3.errors import nearest
+
+__all__ = [
+    "Choice",
+    "Count",
+    "Flag",
+    "Free",
+    "Number",
+    "Rate",
+    "Setting",
+    "Settings",
+    "Texts",
+    "linear_start",
+    "setting",
+    "split_settings",
+    "unknown_setting",
+]
+
+Kind = TypeVar("Kind", bound="Settings")
+_LINEAR = re.compile(r"lin_([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Which values a setting may have.
+
+    Attributes:
+        optional: Whether None is one of them.
+    """
+
+    optional: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError or TypeError for a value that is not allowed."""
+        if not (self.optional and value is None):
+            self._check(name, value)
+
+    def _check(self, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def allowed(self) -> str:
+        """The values in words, for tables."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Free(Setting):
+    """Anything; whoever takes the value checks it."""
+
+    described: str = ""
+
+    def _check(self, name: str, value: Any) -> None:
+        pass
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return self.described
+
+
+@dataclass(frozen=True)
+class Number(Setting):
+    """A finite number: at least 0, above 0, or between 0 and 1."""
+
+    zero: bool = True
+    share: bool = False
+
+    def _check(self, name: str, value: Any) -> None:
+        if self.share:
+            if not is_number(value) or not (value >= 0.0 if self.zero else value > 0.0) or value > 1.0:
+                wanted = "between 0 and 1" if self.zero else "to be a number above 0, at most 1"
+                raise ValueError(f"Expected {name} {wanted}; got {value!r}.")
+        elif not is_number(value) or value < 0 or (value == 0 and not self.zero):
+            raise ValueError(f"Expected {name} to be a {self.allowed}; got {value!r}.")
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        if self.share:
+            return "0 to 1" if self.zero else "above 0, at most 1"
+        return "non-negative number" if self.zero else "positive number"
+
+
+@dataclass(frozen=True)
+class Count(Setting):
+    """An integer of at least `least`."""
+
+    least: int = 1
+
+    def _check(self, name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < self.least:
+            wanted = "a positive integer" if self.least else "an integer, 0 (all tokens) or more"
+            raise ValueError(f"Expected {name} to be {wanted}; got {value!r}.")
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return f"integer of at least {self.least}"
+
+
+@dataclass(frozen=True)
+class Flag(Setting):
+    """True or False."""
+
+    def _check(self, name: str, value: Any) -> None:
+        if not isinstance(value, bool):
+            raise TypeError(f"Expected {name} to be True or False; got {value!r}.")
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return "True, False"
+
+
+@dataclass(frozen=True)
+class Choice(Setting):
+    """One of some words."""
+
+    words: Sequence[str] = ()
+
+    def _check(self, name: str, value: Any) -> None:
+        if value not in self.words:
+            raise ValueError(f"Expected {name} to be one of {[*map(str, self.words)]}; got {value!r}.")
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return ", ".join(f'"{word}"' for word in self.words)
+
+
+@dataclass(frozen=True)
+class Texts(Setting):
+    """A sequence of texts, none of them empty."""
+
+    def _check(self, name: str, value: Any) -> None:
+        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_sequence or not all(isinstance(one, str) and one for one in value):
+            raise TypeError(f"Expected {name} to be texts, none of them empty; got {value!r}. Fix: {name}=[...].")
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return "texts"
+
+
+@dataclass(frozen=True)
+class Rate(Setting):
+    """A number, `"lin_NUMBER"` (falls from it to 0 during training), or a function of the progress remaining (1 to 0).
+
+    Attributes:
+        zero: Whether it may be 0 at the start.
+    """
+
+    zero: bool = True
+
+    def _check(self, name: str, value: Any) -> None:
+        if callable(value):
+            return
+        start = linear_start(value) if isinstance(value, str) else float(value) if is_number(value) else math.nan
+        if not 0 <= start < math.inf or (start == 0 and not self.zero):
+            least, example = ("a number of at least 0", "lin_3e-3") if self.zero else ("a positive number", "lin_0.2")
+            raise ValueError(
+                f"Expected {name} to be {least}, one that falls to 0 during training ({example!r}), or a "
+                f"function of the progress remaining; got {value!r}."
+            )
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return 'number, `"lin_NUMBER"` or function'
+
+
+def linear_start(rate: str) -> float:
+    """Return NUMBER of `"lin_NUMBER"`, as RL Baselines3 Zoo writes it; NaN for other text."""
+    found = _LINEAR.fullmatch(rate)
+    return float(found[1]) if found else math.nan
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite real number, and no boolean."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def setting(default: Any, kind: Setting, help: str) -> Any:
+    """Declare a setting.
+
+    Args:
+        default: Its default.
+        kind: Which values it may have.
+        help: One line; shown in docstrings, tables and `--help`.
+    """
+    metadata = {"kind": kind, "help": help}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings whose values are checked one by one when they are made."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            one.metadata["kind"].check(one.name, getattr(self, one.name))
+
+    @classmethod
+    def of(cls: type[Kind], owner: Any, **others: Any) -> Kind:
+        """Make them of attributes of the same names.
+
+        Args:
+            owner: Has the attributes.
+            **others: Values that replace those.
+        """
+        return cls(**{one.name: getattr(owner, one.name) for one in fields(cls)} | others)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the default of each."""
+        return {
+            one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(cls)
+        }
+
+    @classmethod
+    def help(cls) -> dict[str, str]:
+        """Return the line of help of each."""
+        return {one.name: one.metadata["help"] for one in fields(cls)}
+
+    @classmethod
+    def kinds(cls) -> dict[str, Setting]:
+        """Return which values each may have."""
+        return {one.name: one.metadata["kind"] for one in fields(cls)}
+
+
+def split_settings(given: Mapping[str, Any], *kinds: type[Settings]) -> list[dict[str, Any]]:
+    """Return which of the given settings belong to each of some kinds, with defaults for the others of its own.
+
+    Raises:
+        TypeError: For a name that none of them has.
+    """
+    known = [name for kind in kinds for name in kind.defaults()]
+    for name in given:
+        if name not in known:
+            raise unknown_setting(name, known)
+    return [{**kind.defaults(), **{name: given[name] for name in kind.defaults() if name in given}} for kind in kinds]
+
+
+def unknown_setting(name: str, known: Iterable[str], of: str = "") -> TypeError:
+    """Return the error for an argument that does not exist."""
+    return TypeError(f"Expected arguments{of}; {name!r} is none. {nearest(name, known)}")

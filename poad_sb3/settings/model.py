@@ -1,0 +1,78 @@
+"""Settings of the language model and its critic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from poad_sb3.settings.fields import Choice, Count, Flag, Free, Settings, setting
+
+__all__ = ["DEFAULT_LORA", "Check", "CriticTrunk", "ModelSettings"]
+
+DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
+"""The adapter of the paper. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
+
+
+class CriticTrunk(StrEnum):
+    """Whose hidden states the critic reads."""
+
+    FROZEN = "frozen"
+    """Those of the model as it was before training: constant, so that they are computed once per rollout."""
+    LIVE = "live"
+    """Those of the model as it is, detached."""
+
+
+class Check(StrEnum):
+    """Response to an architecture whose update does not reproduce its own sampling."""
+
+    ERROR = "error"
+    """Raise ModelError."""
+    WARN = "warn"
+    """Warn, and train all the same."""
+
+
+@dataclass(frozen=True)
+class ModelSettings(Settings):
+    """Which language model it is, what is trained of it, and how it reads: `policy_kwargs` of the algorithms."""
+
+    model: str | Callable[[], Any] = setting(
+        "pocket", Free(), "pocket or pocket-coder, a folder, a hub id, or a function that makes model and tokenizer"
+    )
+    revision: str | None = setting(None, Free(), "commit, tag or branch on the hub")
+    lora: Mapping[str, Any] | None = setting(
+        DEFAULT_LORA,
+        Free(),
+        "arguments of peft.LoraConfig laid over the default; None to train all weights. Dropout must stay 0: rollout "
+        "and update must see the same distribution",
+    )
+    dtype: Any = setting(
+        "float32", Free(), "float32 or bfloat16 (or torch's), of the base weights; an adapter is float32 in any case"
+    )
+    quantization: str | Mapping[str, Any] | None = setting(
+        None, Free(), "8bit, 4bit or arguments of BitsAndBytesConfig, for a base that an adapter is trained on"
+    )
+    attn_implementation: str | None = setting(None, Free(), "as transformers calls them; its own choice if None")
+    gradient_checkpointing: bool = setting(
+        False, Flag(), "compute activations again in the backward pass: less memory for a third more time"
+    )
+    critic_trunk: str = setting(
+        CriticTrunk.FROZEN,
+        Choice(words=tuple(CriticTrunk)),
+        "whose hidden states the critic reads: those before training (frozen) or the present ones (live); with "
+        "lora=None, frozen keeps a second copy of the weights",
+    )
+    prompt: Any = setting("auto", Free(), "auto, completion, chat, fim, or one of these with settings")
+    critic_arch: Sequence[int] = setting((1024, 512), Free(), "hidden widths of the critic (the paper's)")
+    max_tokens_per_forward: int = setting(
+        1024, Count(), "bound on rows x padded length of one pass; memory follows it, results do not"
+    )
+    cpu_fast_path: bool = setting(
+        True, Flag(), "decode on a processor without the model's own modules where that gives the same (Llama, Qwen)"
+    )
+    check: str = setting(
+        Check.ERROR,
+        Choice(words=tuple(Check)),
+        "response to an architecture whose update does not reproduce its own sampling: error or warn",
+    )

@@ -1,0 +1,84 @@
+"""Settings of how an action is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from poad_sb3.settings.fields import Choice, Count, Flag, Number, Settings, Texts, setting
+
+__all__ = ["AUTO", "ActionSampling", "Normalization", "SamplingSettings"]
+
+
+class ActionSampling(StrEnum):
+    """How an action is sampled."""
+
+    TRIE = "trie"
+    """Token by token, among the children of the trie of admissible actions."""
+    CANDIDATES = "candidates"
+    """A softmax over whole admissible actions (TWOSOME), by its token conditionals along the trie."""
+    FREE = "free"
+    """Token by token, among the whole vocabulary."""
+
+
+AUTO = "auto"
+"""`action_sampling` of an algorithm: the trie where actions are listed, free where any text is an action."""
+
+
+class Normalization(StrEnum):
+    """N(a), by which TWOSOME divides the log-probability of a candidate."""
+
+    SUM = "sum"
+    """1: the model's own probability (GLAM)."""
+    TOKEN = "token"
+    """Number of tokens, end token included."""
+    WORD = "word"
+    """Number of words, as in the papers."""
+
+    def of(self, text: str, ids: Sequence[int]) -> float:
+        """N of an action."""
+        sizes = {Normalization.SUM: 1, Normalization.TOKEN: len(ids), Normalization.WORD: max(1, len(text.split()))}
+        return float(sizes[self])
+
+
+@dataclass(frozen=True)
+class SamplingSettings(Settings):
+    """How an action is sampled, arguments of the algorithms.
+
+    Raises:
+        ValueError: For a value out of range, or `paper_mode` without candidates.
+    """
+
+    action_sampling: str = setting(
+        AUTO,
+        Choice(words=(AUTO, *ActionSampling)),
+        "trie, candidates (TWOSOME) or free; auto takes the trie where the environment lists admissible actions, and "
+        "free where any text is an action",
+    )
+    candidate_normalization: str = setting(
+        Normalization.WORD,
+        Choice(words=tuple(Normalization)),
+        "divisor of a candidate's log-probability: sum (1), token or word (their number)",
+    )
+    paper_mode: bool = setting(
+        False,
+        Flag(),
+        "sample from candidates but optimise full-vocabulary token probabilities, as the published code does: "
+        "off-policy, to reproduce it",
+    )
+    max_new_tokens: int = setting(128, Count(), "tokens of a free action at most, end token included")
+    temperature: float = setting(1.0, Number(zero=False), "of free sampling: divides the logits")
+    top_k: int = setting(0, Count(least=0), "free sampling among the k most probable tokens; 0 for all")
+    top_p: float = setting(
+        1.0, Number(zero=False, share=True), "of these, the fewest that have this probability together; 1 for all"
+    )
+    stop: Sequence[str] = setting((), Texts(), "texts that end a free action, beside the model's end tokens")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.paper_mode and self.action_sampling not in (AUTO, ActionSampling.CANDIDATES):
+            raise ValueError(
+                f"Expected paper_mode with action_sampling='candidates', which the papers sample from; got "
+                f"{str(self.action_sampling)!r}. Fix: leave one of them out."
+            )

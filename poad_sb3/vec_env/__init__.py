@@ -1,0 +1,1 @@
+"""Vectorised text environments: observations as questions, pipelined groups, worker processes."""

@@ -1,0 +1,94 @@
+"""Steps of a vector of environments in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+
+__all__ = ["Stepper", "Tasks", "end_threads"]
+
+Tasks = SimpleQueue[tuple["futures.Future[VecEnvStepReturn]", NDArray[np.int64]] | None]
+"""Steps that a thread is to make; None is the end."""
+
+
+class Stepper:
+    """Steps one part in a thread of its own, which the first step starts.
+
+    The thread is a daemon: an interpreter that was interrupted ends without waiting for a step. It stays the same for
+    all steps, since what a step starts may be bound to the life of its thread (PR_SET_PDEATHSIG on Linux).
+
+    Args:
+        part: The environments.
+
+    Attributes:
+        tasks: What the thread is told; see `end_threads`.
+    """
+
+    def __init__(self, part: VecEnv) -> None:
+        self.tasks: Tasks = SimpleQueue()
+        self._step = part.step
+        self._pending: futures.Future[VecEnvStepReturn] | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self, actions: NDArray[np.int64]) -> None:
+        """Begin a step, and return at once."""
+        if self._pending is not None:
+            raise RuntimeError("Expected a part that rests; it is stepping already. Fix: wait() for its step first.")
+        if self._thread is None:
+            self._thread = threading.Thread(target=_serve, args=(self._step, self.tasks), daemon=True)
+            self._thread.start()
+        self._pending = futures.Future()
+        self.tasks.put((self._pending, actions))
+
+    def wait(self) -> VecEnvStepReturn:
+        """Wait for the step; what it raised is raised here."""
+        pending = self._pending
+        if pending is None:
+            raise RuntimeError("Expected a step that was begun; the part rests. Fix: begin() one first.")
+        try:
+            return pending.result()
+        finally:
+            if pending.done():  # else Ctrl-C has ended the waiting, and the step goes on
+                self._pending = None
+
+    def settle(self) -> None:
+        """Wait until nothing is under way; the step can still be asked for."""
+        if self._pending is not None:
+            futures.wait([self._pending])
+
+    def drop(self) -> None:
+        """Wait until nothing is under way, and forget what came of it."""
+        self.settle()
+        self._pending = None
+
+    def stop(self) -> None:
+        """End the thread; another step would start another one."""
+        self.drop()
+        if self._thread is not None:
+            self.tasks.put(None)
+            self._thread.join()
+            self._thread = None
+
+
+def _serve(step: Callable[[NDArray[np.int64]], VecEnvStepReturn], tasks: Tasks) -> None:
+    """What a thread does until it is told to end."""
+    while (task := tasks.get()) is not None:
+        answer, actions = task
+        try:
+            answer.set_result(step(actions))
+        except BaseException as error:  # raised where it is waited for
+            answer.set_exception(error)
+        del task, answer, actions  # not kept alive until the next step
+
+
+def end_threads(queues: Sequence[Tasks]) -> None:
+    """Let the threads that serve these queues end."""
+    for tasks in queues:
+        tasks.put(None)

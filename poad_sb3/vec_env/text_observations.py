@@ -1,0 +1,332 @@
+"""From what an environment or a user hands over to what a policy acts on: a text and its admissible actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+
+from lang_envs import TextObservation, TextSpace, TokenSequence
+from lang_envs.wrappers import AdmissibleObservation
+from lang_envs.wrappers.admissible import (
+    EpisodeContext,
+    admissible_observation,
+    admissible_space,
+    mark_success,
+    spoken,
+)
+from poad_sb3.errors import ObservationError, UnsupportedEnvError
+from poad_sb3.prompts import Context, PastStep, Question
+from poad_sb3.prompts.templates import Needs
+from poad_sb3.vec_env.pipelined import PipelinedVecEnv
+from poad_sb3.vec_env.workers import guard_workers
+
+__all__ = [
+    "ActionKind",
+    "VecAdmissibleObservation",
+    "action_kind",
+    "merge_admissible",
+    "parse_observation",
+    "without_lists",
+    "wrap_language_env",
+]
+
+_KEYS = frozenset({"text", "admissible_actions"})
+_CONTEXT = "context"
+
+
+class ActionKind(StrEnum):
+    """Kind of the actions of an environment; its `metadata["actions"]`."""
+
+    LISTED = "listed"
+    """One of the admissible actions."""
+    TEXT = "text"
+    """Any text."""
+    CODE = "code"
+    """Any text, executed as a program."""
+
+    @property
+    def action_sampling(self) -> str:
+        """Meaning of `action_sampling="auto"`."""
+        return "trie" if self is ActionKind.LISTED else "free"
+
+    @property
+    def model(self) -> str:
+        """Meaning of `model="auto"`."""
+        return "pocket-coder" if self is ActionKind.CODE else "pocket"
+
+
+def action_kind(env: VecEnv) -> ActionKind:
+    """Return the kind of actions that an environment declares; `LISTED` if it declares none.
+
+    Raises:
+        UnsupportedEnvError: For an unknown kind.
+    """
+    metadata = env.get_attr("metadata", indices=[0])[0] if env.has_attr("metadata") else None
+    declared = (metadata or {}).get("actions", ActionKind.LISTED)
+    if declared not in list(ActionKind):
+        raise UnsupportedEnvError(
+            f"Expected metadata['actions'] to be one of {[str(kind) for kind in ActionKind]}; got {declared!r}. "
+            "Fix: correct it in the environment's class."
+        )
+    return ActionKind(declared)
+
+
+def parse_observation(observation: Any) -> tuple[list[Question], bool]:
+    """Questions in an observation, and whether it is a batch.
+
+    Args:
+        observation: Mapping with `text` and `admissible_actions` (JSON), and perhaps `context` (JSON), each a `str` or
+            an array of them; or a `TextObservation`, or a sequence of them.
+
+    Raises:
+        ObservationError: If it is anything else.
+    """
+    if isinstance(observation, list) and observation and all(isinstance(one, Question) for one in observation):
+        return observation, True  # what `LLMPolicy.obs_to_tensor` returned
+    observation = _as_mapping(observation)
+    if not isinstance(observation, Mapping) or set(observation) - {_CONTEXT} != _KEYS:
+        got = sorted(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
+        raise ObservationError(
+            f"Expected an observation that carries its admissible actions; got {got}. Fix: pass what reset() or step() "
+            "of a lang_envs environment returned, call predict(text, admissible_actions=info['admissible_actions']), "
+            "or wrap the environment in lang_envs.wrappers.AdmissibleObservation."
+        )
+    texts, lists = (
+        np.asarray(observation["text"], dtype=object),
+        np.asarray(observation["admissible_actions"], dtype=object),
+    )
+    packed = np.asarray(observation.get(_CONTEXT, np.full(texts.shape, "null")), dtype=object)
+    if not texts.shape == lists.shape == packed.shape or texts.ndim > 1:
+        raise ObservationError(
+            f"Expected as many lists as texts, in at most one dimension; got shapes {texts.shape}, {lists.shape} "
+            f"and {packed.shape}."
+        )
+    if not texts.size:
+        raise ObservationError("Expected at least one observation; got none. Fix: pass one text, or a batch of them.")
+    triples = list(zip(*map(np.atleast_1d, (texts, lists, packed)), strict=True))
+    for text, listed, context in triples:
+        if not isinstance(text, str) or not isinstance(listed, str) or not isinstance(context, str):
+            raise ObservationError(
+                "Expected text, admissible_actions and context to be str; got "
+                f"{type(text).__name__}, {type(listed).__name__}, {type(context).__name__}. "
+                "Fix: use AdmissibleObservation."
+            )
+    questions = [Question(str(t), _parse_actions(str(a)), _parse_context(str(c))) for t, a, c in triples]
+    return questions, texts.ndim == 1
+
+
+def _as_mapping(observation: Any) -> Any:
+    """Put the lists that observations carry beside their texts; anything else stays as it is."""
+    if isinstance(observation, TextObservation):
+        return admissible_observation(observation, observation.admissible_actions)
+    if _is_batch(observation) and all(isinstance(text, TextObservation) for text in observation):
+        return _stacked([admissible_observation(text, text.admissible_actions) for text in observation])
+    return observation
+
+
+def without_lists(observation: Any) -> Any:
+    """Give texts no list of actions: a policy that samples freely needs none."""
+    if isinstance(observation, str):
+        return TextObservation(observation)
+    if _is_batch(observation) and all(isinstance(text, str) for text in observation):
+        return [TextObservation(text) for text in observation]
+    return observation
+
+
+def _is_batch(observation: Any) -> bool:
+    if isinstance(observation, np.ndarray):
+        return observation.ndim == 1 and observation.size > 0
+    return isinstance(observation, list | tuple) and len(observation) > 0
+
+
+def _stacked(rows: Sequence[Mapping[str, str]]) -> dict[str, NDArray[np.object_]]:
+    return {key: np.array([row[key] for row in rows], dtype=object) for key in (rows[0] if rows else _KEYS)}
+
+
+def _parse_context(packed: str) -> Context | None:
+    try:
+        context = json.loads(packed)
+        if context is None:
+            return None
+        history = tuple(PastStep(str(seen), str(done)) for seen, done in context["history"])
+        return Context(history, tuple((str(name), str(text)) for name, text in context["fields"].items()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ObservationError(
+            f"Expected context as JSON of history and fields; got {packed[:120]!r}. "
+            "Fix: use lang_envs.wrappers.AdmissibleObservation."
+        ) from error
+
+
+def merge_admissible(
+    observation: Any,
+    admissible_actions: Sequence[str] | Sequence[Sequence[str]] | None,
+) -> Any:
+    """Put a list given beside a text (or lists beside texts) into the observation."""
+    if admissible_actions is None:
+        return observation
+    if isinstance(admissible_actions, str):
+        raise ObservationError(
+            f"Expected a list of admissible actions; got the str {admissible_actions[:80]!r}. Fix: pass a list of str."
+        )
+    if isinstance(observation, str) and all(isinstance(action, str) for action in admissible_actions):
+        return admissible_observation(observation, [str(action) for action in admissible_actions])
+    if isinstance(observation, Mapping):
+        raise ObservationError(
+            "Expected a text with a list of actions, or an observation that brings its own; got both. "
+            "Fix: leave admissible_actions out."
+        )
+    is_batch = isinstance(observation, list | tuple | np.ndarray) and np.ndim(observation) == 1
+    if (
+        not is_batch
+        or len(observation) != len(admissible_actions)
+        or any(isinstance(a, str) for a in admissible_actions)
+    ):
+        raise ObservationError(
+            "Expected a str with a list of actions, or as many texts as lists; got "
+            f"{type(observation).__name__} with {len(admissible_actions)} lists. Fix: give each text its own list."
+        )
+    return _stacked(
+        [admissible_observation(text, one) for text, one in zip(observation, admissible_actions, strict=True)]
+    )
+
+
+@lru_cache(maxsize=256)
+def _parse_actions(listed: str) -> tuple[str, ...] | None:
+    try:
+        actions = json.loads(listed)
+    except json.JSONDecodeError as error:
+        raise ObservationError(
+            f"Expected admissible_actions as a JSON list of strings; got {listed[:120]!r}. "
+            "Fix: use lang_envs.wrappers.AdmissibleObservation."
+        ) from error
+    if actions is None:
+        return None
+    if not isinstance(actions, list) or not all(isinstance(action, str) for action in actions):
+        raise ObservationError(f"Expected admissible_actions as a JSON list of strings; got {listed[:120]!r}.")
+    return tuple(dict.fromkeys(actions))  # a phrase listed twice is one action
+
+
+class VecAdmissibleObservation(VecEnvWrapper):
+    """`AdmissibleObservation` for a vector environment that was made without it.
+
+    Args:
+        venv: The environments.
+        needs: What the prompt wants beside the observation.
+
+    Attributes:
+        contexts: Of the episode in each environment.
+    """
+
+    def __init__(self, venv: VecEnv, needs: Needs = Needs()) -> None:  # noqa: B008 - immutable
+        if not isinstance(venv.observation_space, TextSpace):
+            raise UnsupportedEnvError(f"Expected TextSpace observations; got {venv.observation_space}.")
+        self._said: list[str] = []
+        self.contexts = [EpisodeContext(needs.history, needs.fields)] * venv.num_envs
+        longest = getattr(venv.action_space, "max_length", 0)
+        space = admissible_space(venv.observation_space, context=self.contexts[0], max_action_length=longest)
+        super().__init__(venv, observation_space=space)
+
+    def reset(self) -> VecEnvObs:
+        """Reset all environments."""
+        texts = self.venv.reset()
+        self.contexts = [one.begun(str(text)) for one, text in zip(self.contexts, texts, strict=True)]
+        return self._observations(texts, self._reset_infos())
+
+    def step_async(self, actions: NDArray[np.int64]) -> None:
+        """Begin a step, and remember what was said."""
+        self._said = [spoken(self.action_space, action) for action in actions] if self.contexts[0].n_steps else []
+        super().step_async(actions)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Wait for the step; where an episode ended, the list is that of the new episode."""
+        texts, rewards, dones, infos = self.venv.step_wait()
+        fresh, fresh_texts = self._reset_infos(), [str(text) for text in np.asarray(texts, dtype=object)]
+        for index, (done, info) in enumerate(zip(dones, infos, strict=True)):
+            mark_success(info)
+            seen = str(info["terminal_observation"] if done else fresh_texts[index])
+            if self._said:
+                self.contexts[index] = self.contexts[index].after(self._said[index], seen)
+            if done:
+                info["terminal_observation"] = self._observation(index, seen, info)
+                self.contexts[index] = self.contexts[index].begun(fresh_texts[index])
+        current = [new if done else info for done, info, new in zip(dones, infos, fresh, strict=True)]
+        return self._observations(texts, current), rewards, dones, infos
+
+    def _reset_infos(self) -> list[dict[str, Any]]:
+        # Wrappers in between shadow reset_infos with empty dicts (SB3 base_vec_env.py), so ask the innermost.
+        return self.venv.unwrapped.reset_infos
+
+    def _observations(self, texts: Any, infos: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+        return _stacked(
+            [self._observation(index, text, info) for index, (text, info) in enumerate(zip(texts, infos, strict=True))]
+        )
+
+    def _observation(self, index: int, text: Any, info: dict[str, Any]) -> dict[str, str]:
+        context = self.contexts[index]
+        packed = context.pack(info) if context.is_wanted else None
+        return admissible_observation(text, self._actions(info), packed)
+
+    @staticmethod
+    def _actions(info: dict[str, Any]) -> Any:
+        if "admissible_actions" not in info:
+            raise UnsupportedEnvError(
+                f"Expected info['admissible_actions'] in every reset and step; got keys {sorted(info)}. "
+                "Fix: let the environment return it (None where any text is allowed)."
+            )
+        return info["admissible_actions"]
+
+
+def wrap_language_env(
+    env: gym.Env[Any, Any] | VecEnv | str,
+    needs: Needs = Needs(),  # noqa: B008 - immutable
+) -> gym.Env[Any, Any] | VecEnv:
+    """Give an environment (or the id of one, or a vector of them) the observations a policy needs.
+
+    Args:
+        env: The environment.
+        needs: What the policy's prompt wants beside the observation: `model.policy.lm.prompter.template.needs`.
+
+    Raises:
+        UnsupportedEnvError: If its observations are not text or its actions not token sequences.
+    """
+    if isinstance(env, gym.vector.VectorEnv):
+        raise UnsupportedEnvError(
+            f"Expected an environment or a Stable-Baselines3 VecEnv; got Gymnasium's {type(env).__name__}. "
+            "Fix: stable_baselines3.common.env_util.make_vec_env(id, n_envs)."
+        )
+    made = gym.make(env) if isinstance(env, str) else env
+    guard_workers(made)
+    space = made.observation_space
+    if not isinstance(made.action_space, TokenSequence):
+        raise UnsupportedEnvError(
+            f"Expected an environment with a lang_envs.TokenSequence action space; got {made.action_space}. "
+            "Fix: take off the wrapper that changes its actions, such as TextAction, or give your environment a "
+            "TokenSequence."
+        )
+    if isinstance(space, gym.spaces.Dict) and set(space.spaces) - {_CONTEXT} == _KEYS:
+        if any(needs) and _CONTEXT not in space.spaces:
+            raise UnsupportedEnvError(
+                f"Expected an environment that brings what the prompt shows; got {space}. Fix: leave the wrapper to "
+                f"the algorithm, or AdmissibleObservation(env, history={needs.history}, fields={needs.fields})."
+            )
+        return made
+    if not isinstance(space, TextSpace):
+        raise UnsupportedEnvError(
+            f"Expected an environment with text observations (lang_envs.TextSpace); got {space}. "
+            "Fix: use a lang_envs environment, or remove the wrapper that changes its observations."
+        )
+    if isinstance(made, PipelinedVecEnv):
+        # Each part by itself: it steps without the others. (A wrapped vector is a vector.)
+        return made.wrapped(lambda part: wrap_language_env(part, needs))  # type: ignore[arg-type, return-value]
+    if isinstance(made, VecEnv):
+        return VecAdmissibleObservation(made, needs)
+    return AdmissibleObservation(made, history=needs.history, fields=needs.fields)

@@ -1,0 +1,211 @@
+"""Generated tables: drawn from 128 bits, the same for the same bits, another one in every episode."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lang_envs import StateError, oracle
+from lang_envs.datasets import Dataset
+from lang_envs.datasets.generated import KEY_BYTES, Drawn, _Stream, draw_table, generated_table
+from lang_envs.envs.datascicoding.env import DataSciCodingEnv
+from lang_envs.envs.datascicoding.scoring import auc, splits
+
+ID = "DataSciCoding-generated-v0"
+BOOSTED = """
+from sklearn.ensemble import HistGradientBoostingClassifier
+model = HistGradientBoostingClassifier(max_iter=10, random_state=0).fit(x_train, y_train)
+"""
+KEYS = [np.random.default_rng(seed).bytes(KEY_BYTES) for seed in range(100)]
+DIGESTS = [
+    (bytes(KEY_BYTES), "e6e02ab9b6df8f87"),
+    (KEYS[0], "002bb44642e9c66d"),
+]
+
+
+def make(**kwargs: Any) -> DataSciCodingEnv:
+    env = gym.make(ID, **kwargs).unwrapped
+    assert isinstance(env, DataSciCodingEnv)
+    return env
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[Drawn]:
+    return [draw_table(key) for key in KEYS]
+
+
+# ---------------------------------------------------------------------- the generator
+
+
+def test_the_stream_is_uniform_and_never_the_same() -> None:
+    stream, other = _Stream(b"a" * KEY_BYTES), _Stream(b"b" * KEY_BYTES)
+    draws = [stream.uniform(1000), stream.uniform(1000), other.uniform(1000)]
+    assert len(np.unique(draws)) == 3000
+    assert (np.min(draws), np.max(draws)) == (pytest.approx(0, abs=0.005), pytest.approx(1, abs=0.005))
+    assert np.mean(draws) == pytest.approx(0.5, abs=4 * np.sqrt(1 / 12 / 3000))
+    normal = stream.normal(4000)
+    assert (normal.mean(), normal.var()) == (pytest.approx(0, abs=0.07), pytest.approx(1, abs=0.1))
+    assert {stream.integer(2, 4) for _ in range(100)} == {2, 3, 4}
+
+
+def test_a_table_is_what_its_key_says() -> None:
+    assert draw_table(KEYS[0]).x.tobytes() == draw_table(KEYS[0]).x.tobytes()
+    flipped = bytes([KEYS[0][0] ^ 1]) + KEYS[0][1:]
+    assert generated_table(flipped) != generated_table(KEYS[0])
+    assert len({generated_table(key).digest for key in KEYS}) == len(KEYS)
+
+
+@pytest.mark.parametrize(("key", "digest"), DIGESTS)
+def test_tables_stay_the_same(key: bytes, digest: str) -> None:
+    assert generated_table(key).digest == digest
+
+
+def test_tables_differ_in_every_respect(tables: list[Drawn]) -> None:
+    rows, widths = zip(*(table.x.shape for table in tables), strict=True)
+    assert 200 <= min(rows) < 250 < 550 < max(rows) <= 600
+    assert set(widths) == set(range(4, 13))
+    assert {table.probabilities.shape[1] for table in tables} == {2, 3}
+    shares = np.array([np.isnan(table.x).mean() for table in tables])
+    assert 0.3 < (shares == 0).mean() < 0.7
+    assert 0.05 < shares.max() < 0.2
+    n_values = [len(np.unique(column[~np.isnan(column)])) for table in tables for column in table.x.T]
+    assert 0.2 < np.mean(np.array(n_values) <= 6) < 0.5
+    for table in tables:
+        assert not np.isnan(table.x).all(axis=0).any()
+        assert not np.isinf(table.x).any()
+
+
+def test_every_class_is_in_both_halves(tables: list[Drawn]) -> None:
+    for key, table in zip(KEYS, tables, strict=True):
+        counts = np.bincount(table.y)
+        assert len(counts) == table.probabilities.shape[1]
+        assert counts.min() >= len(table.y) / 8
+        for split in splits(generated_table(key), range(5)):
+            assert all(len(np.unique(table.y[half])) == len(counts) for half in split)
+
+
+def test_classes_are_drawn_from_the_probabilities(tables: list[Drawn]) -> None:
+    hits = variance = 0.0
+    for table in tables:
+        assert table.probabilities.sum(axis=1) == pytest.approx(1)
+        of_class = table.probabilities[np.arange(len(table.y)), table.y]
+        hits += float((of_class - (table.probabilities**2).sum(axis=1)).sum())
+        variance += float(((table.probabilities**3).sum(axis=1) - (table.probabilities**2).sum(axis=1) ** 2).sum())
+    assert abs(hits) < 4 * np.sqrt(variance)
+
+
+def test_no_program_knows_more_than_the_truth(tables: list[Drawn]) -> None:
+    ceilings = [auc(table.y, table.probabilities) for table in tables]
+    assert min(ceilings) > 0.7
+    assert 0.85 < np.mean(ceilings) < 0.95
+    assert max(ceilings) < 1.0
+
+
+def test_only_a_table_that_says_so_has_missing_values() -> None:
+    x, y = np.array([[1.0], [np.nan], [3.0], [4.0]]), np.array([0, 1, 0, 1])
+    told = {"name": "t", "title": "t", "about": "t", "published": False, "source": "t"}
+    with pytest.raises(ValueError, match="Expected finite features; got NaN"):
+        Dataset(x=x, y=y, **told)
+    assert np.isnan(Dataset(x=x, y=y, may_be_missing=True, **told).x[1, 0])
+    with pytest.raises(ValueError, match="got NaN or infinity"):
+        Dataset(x=x * np.inf, y=y, may_be_missing=True, **told)
+
+
+# ---------------------------------------------------------------------- the environment
+
+
+def test_every_episode_has_a_new_table() -> None:
+    env, again = make(), make()
+    seen = []
+    for seed in (3, None, None):
+        text, info = env.reset(seed=seed)
+        assert again.reset(seed=seed)[0] == text
+        assert env.dataset == again.dataset
+        assert (info["data"], info["source"]) == ("generated", env.dataset.source)
+        seen.append(env.dataset.digest)
+    assert len(set(seen)) == 3
+    env.reset(seed=3)
+    assert env.dataset.digest == seen[0]
+
+
+def test_without_a_seed_the_key_has_128_bits() -> None:
+    entropies = []
+    for _ in range(8):
+        env = make()
+        env.reset()
+        entropies.append(env.np_random.bit_generator.seed_seq.entropy)
+    assert len(set(entropies)) == 8
+    assert max(entropies).bit_length() > 120
+    assert np.random.SeedSequence().pool_size * 32 >= 128
+
+
+def test_the_reward_follows_the_table() -> None:
+    env, rewards = make(), []
+    env.reset(seed=0)
+    for _ in range(2):
+        rewards.append(env.step_text(BOOSTED)[1])
+        env.reset()
+    env.reset(seed=0)
+    assert env.step_text(BOOSTED)[1] == rewards[0] != rewards[1]
+
+
+def test_the_observation_tells_size_and_missing_values() -> None:
+    env, told = make(), set()
+    for seed in range(12):
+        text = env.reset(seed=seed)[0].replace("\n# ", " ")
+        n, width = env.dataset.x.shape
+        assert f"{n} rows, {width} numeric features and {env.dataset.classes} classes" in text
+        share = np.isnan(env.dataset.x).mean()
+        assert (f"{share:.1%} of the values are missing (NaN)" if share else "No value is missing") in text
+        told.add(bool(share))
+    assert told == {True, False}
+
+
+def test_a_state_holds_the_bits_and_not_the_table() -> None:
+    env, other = make(), make()
+    env.reset(seed=1)
+    env.step_text("1 / 0")
+    state = env.get_state()
+    assert len(pickle.dumps(state["world"])) < 2_000
+    other.reset(seed=2)
+    other.set_state(state)
+    assert other.dataset == env.dataset
+    assert other.step_text(BOOSTED) == env.step_text(BOOSTED)
+    assert other.reset() == env.reset()
+    assert other.dataset == env.dataset != generated_table(state["world"].key)
+
+
+@pytest.mark.parametrize("key", [None, "x" * 16, b"x" * 15, bytearray(16), 7, np.zeros(16)])
+def test_a_key_that_cannot_be_is_refused(key: Any) -> None:
+    env = make()
+    text, _ = env.reset(seed=1)
+    state, digest = env.get_state(), env.dataset.digest
+    with pytest.raises(StateError, match=r"Expected at most 5 attempts and a key of 16 bytes; got .* Fix: use get_st"):
+        env.set_state(state | {"world": state["world"]._replace(key=key)})
+    assert (env.dataset.digest, env.reset(seed=1)[0]) == (digest, text)
+
+
+def test_a_table_that_is_always_the_same_has_no_key() -> None:
+    env = gym.make("DataSciCoding-iris-v0").unwrapped
+    env.reset(seed=1)
+    state = env.get_state()
+    with pytest.raises(StateError, match="Expected at most 5 attempts and no key"):
+        env.set_state(state | {"world": state["world"]._replace(key=bytes(16))})
+
+
+@pytest.mark.parametrize("arguments", [{"data": "synthetic"}, {"preprocessing": "published"}])
+def test_a_generated_table_has_no_variants(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"Expected no data and no preprocessing with dataset='generated'. Fix: leave"):
+        DataSciCodingEnv("generated", **arguments)
+
+
+def test_the_oracle_runs_on_every_kind_of_table() -> None:
+    env = make(splits=1)
+    for seed in range(12):
+        env.reset(seed=seed)
+        *_, info = env.step_text(oracle(env))
+        assert info["auc_mean"] > 0.5, info

@@ -1,0 +1,576 @@
+"""Tables on this machine: what is kept, how damage is met, and that nobody ever sees half a table."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from fake_tables import (
+    contents,
+    flights_manifest,
+    install_flights,
+    install_tumours,
+    tumour_arrays,
+    tumours,
+    with_digest,
+)
+
+from lang_envs.datasets import DATASETS, load, store
+from lang_envs.datasets.errors import (
+    ChecksumError,
+    DataMissingError,
+    StorageError,
+)
+from lang_envs.datasets.manifest import manifest
+
+pd = pytest.importorskip("pandas", reason="the extra data is not installed")
+pytest.importorskip("pyarrow", reason="the extra data is not installed")
+
+TUMOURS = manifest("breast-w")
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the tables: empty, and no network to fill it."""
+    monkeypatch.setenv("LANG_ENVS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("LANG_ENVS_OFFLINE", "1")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def archive(data: Path, tmp_path: Path) -> Path:
+    """The arrays of an installed breast-w."""
+    install_tumours(tmp_path)
+    return data / "breast-w" / "arrays.npz"
+
+
+def receipt_of(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as opened:
+        return json.loads(str(opened["receipt"]))
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """Other members in an archive of arrays; None leaves one out."""
+    with np.load(path, allow_pickle=False) as opened:
+        members = {name: opened[name] for name in opened.files}
+    members |= {name.replace("__", "."): value for name, value in changes.items()}
+    np.savez_compressed(path, **{name: value for name, value in members.items() if value is not None})
+
+
+# ---------------------------------------------------------------------- what is kept
+
+
+@pytest.mark.parametrize("recipe", ["default", "published"])
+def test_what_is_installed_is_read(recipe: str, data: Path, tmp_path: Path) -> None:
+    receipt = install_tumours(tmp_path)
+    x, y = store.read_arrays(TUMOURS, recipe)
+    expected = tumour_arrays(tumours())
+    assert (x.dtype, y.dtype, x.shape, y.shape) == (np.float64, np.int64, (69, 9), (69,))
+    assert np.array_equal(x, expected[0])
+    assert np.array_equal(y, expected[1])
+    source = tmp_path / "tumours-0.parquet"
+    assert receipt.recipes[recipe] == store.Checked(store.array_digest(*expected), verified=False)
+    assert (receipt.file, receipt.size) == ("breast-w.parquet", source.stat().st_size)
+    assert (receipt.sha256, receipt.verified) == (store.file_digest(source), False)
+    assert receipt.origin == store.Origin("a test", "Public", "")
+    assert receipt.time.endswith("+00:00")
+    assert store.read_receipt("breast-w") == store.verify(TUMOURS) == receipt
+    assert contents(data)["breast-w/breast-w.parquet"] == source.read_bytes()
+    assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
+
+
+def test_what_the_manifest_knows_counts_as_verified(archive: Path, tmp_path: Path) -> None:
+    source = tmp_path / "tumours-0.parquet"
+    known = TUMOURS._replace(sha256=store.file_digest(source)[:16])
+    known = with_digest(known, "default", receipt_of(archive)["recipes"]["default"]["digest"])
+    receipt = store.install(known, source, store.Origin("a test"))
+    assert receipt.verified
+    assert [receipt.recipes[name].verified for name in ("default", "published")] == [True, False]
+    assert store.verify(known) == receipt
+
+
+def test_a_table_takes_the_place_of_another(archive: Path, data: Path, tmp_path: Path) -> None:
+    tumours(1).to_csv(tmp_path / "new.csv", index=False)
+    store.install(TUMOURS, tmp_path / "new.csv", store.Origin("by hand"))
+    assert np.array_equal(store.read_arrays(TUMOURS, "default")[0], tumour_arrays(tumours(1))[0])
+    assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.csv"]
+
+
+@pytest.mark.parametrize(
+    ("known", "error"),
+    [
+        (TUMOURS._replace(sha256="00" * 32), r"breast-w table a file with SHA-256 0{16}; got [0-9a-f]{16}, and\s+kept"),
+        (with_digest(TUMOURS, "published", "0" * 16), r"published arrays with digest 0{16}; got [0-9a-f]{16}, and"),
+    ],
+)
+def test_another_file_is_refused(known: Any, error: str, archive: Path, data: Path, tmp_path: Path) -> None:
+    before = contents(data)
+    tumours(1).to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(ChecksumError, match=error):
+        store.install(known, tmp_path / "new.csv", store.Origin("by hand"))
+    assert contents(data) == before
+
+
+def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LANG_ENVS_DATA", "~/tables")
+    assert store.data_folder() == tmp_path / "home" / "tables"
+    receipt = install_tumours(tmp_path)
+    assert (tmp_path / "home" / "tables" / "breast-w" / receipt.file).is_file()
+    monkeypatch.delenv("LANG_ENVS_DATA")
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
+    assert store.table_folder("airlines") == tmp_path / "cache" / "data" / "airlines"
+
+
+def test_links_are_followed(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "tumours").mkdir(parents=True)
+    data.symlink_to(tmp_path / "disk")
+    (data / "breast-w").symlink_to(tmp_path / "disk" / "tumours")
+    receipt = install_tumours(tmp_path)
+    assert store.verify(TUMOURS) == receipt
+    assert sorted(contents(tmp_path / "disk" / "tumours")) == ["arrays.npz", "breast-w.parquet"]
+
+
+# ---------------------------------------------------------------------- damage
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def fill(path: Path) -> None:
+    path.write_bytes(b"\0" * 5000)
+
+
+def flip_an_array(path: Path) -> None:
+    """Changed, with a good CRC: as if somebody had edited it."""
+    x = np.load(path)["default.x"]
+    x[3, 4] += 1
+    rewrite(path, default__x=x)
+
+
+def to_npy(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def to_foreign(path: Path) -> None:
+    np.savez(path, x=np.zeros((3, 2)), y=np.zeros(3))
+
+
+def to_text(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr("receipt", "what is this")
+
+
+def to_no_json(path: Path) -> None:
+    rewrite(path, receipt=np.array("{"))
+
+
+def to_another_layout(path: Path) -> None:
+    rewrite(path, receipt=np.array(json.dumps({**receipt_of(path), "layout": 2})))
+
+
+def to_no_layout(path: Path) -> None:
+    entry = receipt_of(path)
+    del entry["layout"]
+    rewrite(path, receipt=np.array(json.dumps(entry)))
+
+
+def without_recipe(path: Path) -> None:
+    entry = receipt_of(path)
+    del entry["recipes"]["default"]
+    rewrite(path, receipt=np.array(json.dumps(entry)))
+
+
+def without_array(path: Path) -> None:
+    rewrite(path, default__y=None)
+
+
+def to_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "receipt_stays"),
+    [
+        (empty, False),
+        (halve, False),
+        (fill, False),
+        (to_npy, False),
+        (to_foreign, False),
+        (to_text, False),
+        (to_no_json, False),
+        (to_another_layout, False),
+        (to_no_layout, False),
+        (to_folder, False),
+        (flip_an_array, True),
+        (without_recipe, True),
+        (without_array, True),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_damage_is_an_error_that_says_what_to_do(
+    damage: Callable[[Path], None], receipt_stays: bool, archive: Path, tmp_path: Path
+) -> None:
+    damage(archive)
+    fix = r"arrays of the breast-w table in .*arrays\.npz; got a damaged file .*`lang-envs data fetch breast-w --force`"
+    for read in (lambda: store.read_arrays(TUMOURS, "default"), lambda: store.verify(TUMOURS)):
+        with pytest.raises(ChecksumError, match=fix) as caught:
+            read()
+        assert caught.value.exit_code == 8
+    with pytest.raises(ChecksumError, match=fix):
+        load("breast-w")
+    assert (store.read_receipt("breast-w") is not None) == receipt_stays
+    assert not store.is_whole(TUMOURS)
+    if damage is not to_folder:
+        receipt = install_tumours(tmp_path)
+        assert store.verify(TUMOURS) == receipt
+    del caught
+    gc.collect()  # what was left open is found here, not in another test
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 0x80
+    return bytes(changed)
+
+
+def test_any_flipped_byte_is_met(archive: Path) -> None:
+    good = archive.read_bytes()
+    expected = tumour_arrays(tumours())
+    seen = set()
+    for at in range(0, len(good), 5):
+        archive.write_bytes(flipped(good, at))
+        store.read_receipt("breast-w")
+        try:
+            x, y = store.read_arrays(TUMOURS, "default")
+        except ChecksumError:
+            seen.add("refused")
+        else:  # e.g. in the arrays of the other recipe
+            seen.add("right")
+            assert np.array_equal(x, expected[0])
+            assert np.array_equal(y, expected[1])
+    assert seen == {"refused", "right"}
+
+
+@pytest.mark.parametrize("text", ["3", '"text"', '{"layout": 1, "recipes": []}'])
+def test_a_receipt_of_other_json_is_damage(text: str, archive: Path) -> None:
+    rewrite(archive, receipt=np.array(text))
+    assert store.read_receipt("breast-w") is None
+    with pytest.raises(ChecksumError, match="damaged file"):
+        store.read_arrays(TUMOURS, "default")
+
+
+class Trap:
+    """What would make a file if it were unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("member", ["receipt", "default.x", "default.y"])
+def test_pickles_are_never_opened(member: str, archive: Path, tmp_path: Path) -> None:
+    trap = np.empty(1, dtype=object)
+    trap[0] = Trap(tmp_path / "sprung")
+    rewrite(archive, **{member.replace(".", "__"): trap})
+    with pytest.raises(ChecksumError, match="Object arrays cannot be loaded"):
+        store.read_arrays(TUMOURS, "default")
+    assert (store.read_receipt("breast-w") is None) == (member == "receipt")
+    archive.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(ChecksumError, match="damaged file"):
+        store.read_arrays(TUMOURS, "default")
+    assert store.read_receipt("breast-w") is None
+    assert not (tmp_path / "sprung").exists()
+    pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))  # it would have
+    assert (tmp_path / "sprung").exists()
+
+
+def test_a_missing_table(data: Path) -> None:
+    for read in (lambda: store.read_arrays(TUMOURS, "default"), lambda: store.verify(TUMOURS)):
+        with pytest.raises(DataMissingError, match=r"the breast-w table in .*breast-w/arrays\.npz; it is not there"):
+            read()
+    with pytest.raises(FileNotFoundError, match=r"not there, and LANG_ENVS_OFFLINE is set\. Fix, one of:\n *lang-envs"):
+        load("breast-w")
+    assert store.read_receipt("breast-w") is None
+    assert not store.is_whole(TUMOURS)
+    assert not data.exists(), "nothing is made by looking"
+
+
+def test_arrays_that_the_manifest_does_not_know(archive: Path) -> None:
+    with pytest.raises(ChecksumError, match="arrays with another digest"):
+        store.read_arrays(with_digest(TUMOURS, "default", "0" * 16), "default")
+
+
+def test_a_folder_that_is_a_file(data: Path) -> None:
+    data.write_text("")
+    with pytest.raises((StorageError, DataMissingError), match="breast-w"):
+        load("breast-w")
+
+
+# ---------------------------------------------------------------------- verify
+
+
+def change_file(folder: Path) -> None:
+    (folder / "breast-w.parquet").write_bytes(flipped((folder / "breast-w.parquet").read_bytes(), 4000))
+
+
+def other_arrays(folder: Path) -> None:
+    """Arrays and receipt agree with each other, but not with the file."""
+    path = folder / "arrays.npz"
+    x, y = np.load(path)["published.x"] + 1, np.load(path)["published.y"]
+    entry = receipt_of(path)
+    entry["recipes"]["published"]["digest"] = store.array_digest(x, y)
+    rewrite(path, published__x=x, receipt=np.array(json.dumps(entry)))
+
+
+def other_receipt(folder: Path) -> None:
+    entry = {**receipt_of(folder / "arrays.npz"), "sha256": "0" * 64}
+    rewrite(folder / "arrays.npz", receipt=np.array(json.dumps(entry)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (change_file, r"breast-w\.parquet; got a damaged file \(SHA-256 [0-9a-f]{16}\)"),
+        (other_receipt, r"breast-w\.parquet; got a damaged file \(SHA-256 [0-9a-f]{16}\)"),
+        (other_arrays, r"arrays\.npz; got a damaged file \(published arrays that the file does not give\)"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_verify_finds(change: Callable[[Path], None], error: str, archive: Path) -> None:
+    change(archive.parent)
+    with pytest.raises(ChecksumError, match=error):
+        store.verify(TUMOURS)
+
+
+def test_verify_needs_the_file(archive: Path) -> None:
+    (archive.parent / "breast-w.parquet").unlink()
+    with pytest.raises(DataMissingError, match=r"'breast-w\.parquet' in .*, to compare with; it is not there"):
+        store.verify(TUMOURS)
+    assert store.is_whole(TUMOURS), "what gym.make reads is there"
+
+
+def test_verify_asks_the_manifest(archive: Path) -> None:
+    with pytest.raises(ChecksumError, match=r"a file with SHA-256 1{16}; got"):
+        store.verify(TUMOURS._replace(sha256="1" * 64))
+    with pytest.raises(ChecksumError, match="arrays with another digest"):
+        store.verify(with_digest(TUMOURS, "published", "1" * 16))
+
+
+# ---------------------------------------------------------------------- writing that fails
+
+KILLED = '''
+import os, shutil, sys
+from pathlib import Path
+import numpy as np
+import pandas, pyarrow
+import fake_tables as tables
+from lang_envs.datasets import store
+from lang_envs.datasets.manifest import manifest
+
+def at(name, n, half=None):
+    """Die at the n-th call; `half` of it may be done."""
+    owner, _, attribute = name.rpartition(".")
+    owner = {"os": os, "shutil": shutil, "np": np}[owner]
+    call, calls = getattr(owner, attribute), []
+    def patched(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == n:
+            if half is not None:
+                half(*arguments, **options)
+            os._exit(9)
+        return call(*arguments, **options)
+    setattr(owner, attribute, patched)
+
+def half_a_copy(source, target):
+    data = Path(source).read_bytes()
+    Path(target).write_bytes(data[:len(data) // 2])
+
+def half_an_archive(file, **arrays):
+    file.write(b"PK" * 100)
+    file.flush()
+
+POINTS = {
+    "copy": ("shutil.copyfile", 1, half_a_copy),
+    "rename file": ("os.replace", 1),
+    "arrays": ("np.savez_compressed", 1, half_an_archive),
+    "rename arrays": ("os.replace", 2),
+    "clean": ("os.unlink", 2),
+}
+base = Path(sys.argv[1])
+for number, (point, where) in enumerate(POINTS.items()):
+    for before in (0, 1):
+        os.environ["LANG_ENVS_DATA"] = str(base / f"{number}-{before}")
+        if before:
+            tables.tumours(0).to_csv(base / "old.csv", index=False)
+            store.install(manifest("breast-w"), base / "old.csv", store.Origin("before"))
+        child = os.fork()
+        if child == 0:
+            at(*where)
+            tables.install_tumours(base, seed=1)
+            os._exit(0)
+        print(point, before, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep=",")
+'''
+
+
+def test_who_is_killed_while_installing_leaves_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[2] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    runs = [line.split(",") for line in done.stdout.splitlines()]
+    points = ["copy", "rename file", "arrays", "rename arrays", "clean"]
+    assert [run[:2] for run in runs] == [[point, before] for point in points for before in "01"]
+    old, new = (tumour_arrays(tumours(seed))[0] for seed in (0, 1))
+    for point, before, code in runs:
+        monkeypatch.setenv("LANG_ENVS_DATA", str(tmp_path / f"{points.index(point)}-{before}"))
+        assert code == "9", (point, before)
+        if point != "clean" and before == "0":
+            with pytest.raises(DataMissingError, match="it is not there"):
+                store.read_arrays(TUMOURS, "default")
+            assert store.read_receipt("breast-w") is None
+        else:
+            assert np.array_equal(store.read_arrays(TUMOURS, "default")[0], new if point == "clean" else old)
+        receipt = install_tumours(tmp_path, seed=1)
+        assert store.verify(TUMOURS) == receipt
+
+
+def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Path) -> None:
+    for name in (".arrays.npz.999999999.draft", ".breast-w.parquet.999999999.draft"):
+        (archive.parent / name).write_bytes(b"half")
+    install_tumours(tmp_path, seed=1)
+    assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG])
+@pytest.mark.parametrize("step", ["copy", "arrays"])
+def test_a_disk_that_fails_leaves_the_old_table(
+    step: str, code: int, archive: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(data)
+    tumours(1).to_csv(tmp_path / "new.csv", index=False)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(*(store.shutil, "copyfile") if step == "copy" else (np, "savez_compressed"), fail)
+    with pytest.raises(
+        StorageError, match=r"Expected to write to .*breast-w; got '.*', and nothing was kept\. Fix: make"
+    ):
+        store.install(TUMOURS, tmp_path / "new.csv", store.Origin("by hand"))
+    after = contents(data)
+    assert after.pop("breast-w/breast-w.csv", None) in (None, (tmp_path / "new.csv").read_bytes())
+    assert after == before
+    assert np.array_equal(store.read_arrays(TUMOURS, "default")[0], tumour_arrays(tumours())[0])
+    assert store.verify(TUMOURS).file == "breast-w.parquet"
+
+
+def test_a_table_that_is_no_table_changes_nothing(archive: Path, data: Path, tmp_path: Path) -> None:
+    before = contents(data)
+    tumours(1).iloc[:-1].to_csv(tmp_path / "short.csv", index=False)
+    with pytest.raises(ChecksumError, match=r"Expected 699 rows and 10 columns in breast-w\.arff; got 698 rows"):
+        store.install(TUMOURS, tmp_path / "short.csv", store.Origin("by hand"))
+    assert contents(data) == before
+
+
+# ---------------------------------------------------------------------- speed
+
+TIMED = """
+import json, sys, time
+import gymnasium as gym
+import lang_envs
+from lang_envs.datasets import load
+
+load("airlines")
+imported = [name for name in ("pandas", "pyarrow", "openml", "kaggle", "sklearn", "requests") if name in sys.modules]
+ids = [f"DataSciCoding-{name}-v0" for name in ("balance-scale", "airlines")]
+for env_id in ids:
+    gym.make(env_id).close()
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
+took = {env_id: [] for env_id in ids}
+for _ in range(20):
+    for env_id in ids:
+        start = time.perf_counter()
+        env = gym.make(env_id)
+        took[env_id].append(time.perf_counter() - start)
+        env.close()
+medians = [sorted(times)[10] for times in took.values()]
+shape = gym.make(ids[1]).unwrapped.dataset.x.shape
+print(json.dumps([medians, shape, imported, sorted({path for path in opened if "airlines" in path})]))
+"""
+
+
+def test_a_cached_table_loads_at_once(data: Path, tmp_path: Path) -> None:
+    install_flights(tmp_path)
+    assert DATASETS["airlines"].shape == (2000, 7)
+    done = subprocess.run([sys.executable, "-c", TIMED], env=os.environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (generated, cached), shape, imported, opened = json.loads(done.stdout)
+    assert shape == [2000, 7]
+    assert cached - generated < 0.05
+    assert imported == []
+    assert opened == [str(data / "airlines" / "arrays.npz")], "the file itself is never read again"
+
+
+def test_the_environment_is_of_the_cached_rows(data: Path, tmp_path: Path) -> None:
+    receipt = install_flights(tmp_path)
+    dataset = gym.make("DataSciCoding-airlines-v0", data="real").unwrapped.dataset
+    assert (dataset.x.shape, dataset.classes, dataset.synthetic) == ((2000, 7), 2, False)
+    assert dataset.digest == receipt.recipes["default"].digest
+    assert store.verify(flights_manifest()) == receipt
+
+
+# ---------------------------------------------------------------------- what is not ours
+
+
+def test_files_that_are_not_ours_stay(data: Path, tmp_path: Path) -> None:
+    install_tumours(tmp_path, seed=1)
+    folder = data / "breast-w"
+    (folder / "thesis.txt").write_text("years of work")
+    (folder / "notes").mkdir()
+    own = folder / "my_download.csv"
+    tumours(2).to_csv(own, index=False)
+    store.install(TUMOURS, own, store.Origin("by hand"))
+    assert {path.name for path in folder.iterdir()} == {
+        "arrays.npz",
+        "breast-w.csv",
+        "my_download.csv",
+        "notes",
+        "thesis.txt",
+    }
+
+
+def test_other_column_names_are_remarked(data: Path, tmp_path: Path) -> None:
+    table = tumours(1)
+    table.columns = [f"c{number}" for number in range(9)] + ["Class"]
+    table.to_csv(tmp_path / "other.csv", index=False)
+    receipt = store.install(TUMOURS, tmp_path / "other.csv", store.Origin("by hand"))
+    assert receipt.remark.startswith("columns have other names than expected: 'c0' for ")
+    assert store.read_receipt("breast-w") == receipt

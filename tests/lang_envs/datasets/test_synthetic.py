@@ -1,0 +1,233 @@
+"""Made-up tables: their exact content, that code can earn something on them, and that the agent is told."""
+
+from __future__ import annotations
+
+import ast
+import time
+import warnings
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lang_envs.datasets import DATASETS, Dataset, load
+from lang_envs.datasets.manifest import MANIFEST_NAMES, Column, Manifest, manifest
+from lang_envs.datasets.synthetic import stand_in
+from lang_envs.envs.datascicoding.describe import SUFFIX, Remark, max_length, observation
+
+DIGESTS = {
+    "airlines": ((2000, 7), "140e6e67ea8243d9"),
+    "breast-w": ((69, 9), "2ec8f0052951a104"),
+    "health-insurance": ((2000, 12), "54ef61592be0fac9"),
+    "pharyngitis": ((512, 18), "0f9b60e60479cd8e"),
+    "spaceship-titanic": ((2000, 12), "2f3ea2d0bee0a3f0"),
+}
+MANIFESTS = {name: manifest(name) for name in MANIFEST_NAMES}
+
+
+def odd(*columns: Column, n: int = 30, classes: int = 2) -> Manifest:
+    """A manifest of a table that nobody has."""
+    columns = (Column("to be predicted", levels=classes), *columns)
+    return MANIFESTS["airlines"]._replace(
+        name="odd",
+        target="to be predicted",
+        columns=columns,
+        classes=tuple(map(str, range(classes))),
+        arrays=(n, len(columns) - 1),
+    )
+
+
+def header(text: str) -> str:
+    """The comment that an observation starts with, as one line."""
+    told = text.partition("\n\nimport numpy as np\n")[0]
+    assert all(line.startswith("#") for line in told.split("\n"))
+    return told[2:].replace("\n# ", " ")
+
+
+# ---------------------------------------------------------------------- content
+
+
+def test_every_manifest_is_pinned() -> None:
+    assert tuple(DIGESTS) == MANIFEST_NAMES
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_content(name: str) -> None:
+    dataset = stand_in(MANIFESTS[name])
+    assert (dataset.x.shape, dataset.digest) == DIGESTS[name]
+    assert dataset.x.shape == MANIFESTS[name].arrays
+    assert dataset.classes == len(MANIFESTS[name].classes)
+    assert np.ptp(np.bincount(dataset.y)) <= 1
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_columns_are_of_the_kinds_of_the_manifest(name: str) -> None:
+    x = stand_in(MANIFESTS[name]).x
+    n = len(x)
+    for column, values in zip(MANIFESTS[name].features, x.T, strict=True):
+        low, high = (0, min(column.levels, n) - 1) if column.levels else (column.low, column.high)
+        assert low <= values.min() < values.max() <= high
+        assert values.max() - values.min() > 0.8 * (high - low)
+        assert bool((values == np.round(values)).all()) == bool(column.levels or column.whole)
+        few = high - low < 10 and (column.levels or column.whole)
+        assert not few or len(np.unique(values)) == high - low + 1
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_words(name: str) -> None:
+    dataset, real = stand_in(MANIFESTS[name]), MANIFESTS[name]
+    assert dataset.name == name
+    assert dataset.title == f"a synthetic stand-in for {real.title}"
+    assert real.about.startswith("Every row is ")
+    assert dataset.about == real.about.replace("Every row is ", "In the real table, every row is ")
+    assert dataset.source == f"made up by a seeded generator, in the shape of {real.service.label} {real.id}"
+    assert (dataset.synthetic, dataset.published) == (True, False)
+
+
+def test_the_global_generator_is_neither_used_nor_moved() -> None:
+    digests = []
+    for seed in (0, 1):
+        np.random.seed(seed)
+        before = np.random.get_state()
+        digests.append(stand_in(MANIFESTS["pharyngitis"]).digest)
+        after = np.random.get_state()
+        assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+    assert digests == [DIGESTS["pharyngitis"][1]] * 2
+
+
+def test_names_differ_in_content() -> None:
+    tables = [stand_in(MANIFESTS["breast-w"]._replace(name=name)) for name in ("one", "other", "one")]
+    assert tables[0] == tables[2] != tables[1]
+    assert (tables[0].x != tables[1].x).mean() > 0.5
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_any_columns_and_classes(classes: int) -> None:
+    columns = (
+        Column("constant", low=4, high=4, whole=True),
+        Column("one level", levels=1),
+        Column("below zero", low=-3, high=-1, whole=True),
+        Column("narrow", low=0.125, high=0.126),
+        Column("names", levels=10**6),
+        Column("plain"),
+    )
+    dataset = stand_in(odd(*columns, n=31, classes=classes))
+    assert dataset.x.shape == (31, 6)
+    assert np.ptp(np.bincount(dataset.y)) <= 1
+    assert dataset.x.min(axis=0)[[0, 1]].tolist() == dataset.x.max(axis=0)[[0, 1]].tolist() == [4, 0]
+    assert set(dataset.x[:, 2]) == {-3, -2, -1}
+    assert 0.125 <= dataset.x[:, 3].min() <= dataset.x[:, 3].max() <= 0.126
+    assert dataset.x[:, 4].max() <= 30
+    assert 0 <= dataset.x[:, 5].min() < dataset.x[:, 5].max() <= 1
+
+
+def test_a_table_without_any_signal() -> None:
+    dataset = stand_in(odd(Column("constant", levels=1), n=5))
+    assert sorted(dataset.y) == [0, 0, 0, 1, 1]
+
+
+def test_building_is_quick() -> None:
+    seconds = []
+    for _ in range(9):
+        start = time.process_time()
+        stand_in(MANIFESTS["health-insurance"])
+        seconds.append(time.process_time() - start)
+    assert median(seconds) < 0.02  # below 1 ms where it was written; machines differ
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_code_can_earn_something_but_not_everything(name: str) -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import train_test_split
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    dataset, areas = stand_in(MANIFESTS[name]), []
+    assert np.bincount(dataset.y).min() >= 0.2 * len(dataset.y)
+    for state in range(5):
+        x_train, x_test, y_train, y_test = train_test_split(dataset.x, dataset.y, test_size=0.5, random_state=state)
+        model = make_pipeline(StandardScaler(), LogisticRegression()).fit(x_train, y_train)
+        areas.append(roc_auc_score(y_test, model.predict_proba(x_test)[:, 1]))
+    assert 0.7 < np.mean(areas) < 0.85
+    assert min(areas) > 0.6
+
+
+# ---------------------------------------------------------------------- what the agent reads
+
+
+@pytest.mark.parametrize("name", MANIFEST_NAMES)
+def test_the_agent_is_told(name: str) -> None:
+    dataset = stand_in(MANIFESTS[name])
+    text = observation(dataset, "roc_auc", 5, [Remark(1, "1 / 0", "it failed. ZeroDivisionError")])
+    told = header(text)
+    assert told.startswith(
+        "SYNTHETIC DATA: the rows are made up and stand in for a real table that is not here. The score tells how "
+        "well code predicts made-up classes, and nothing about the real table. Predict a synthetic stand-in for "
+        f"{MANIFESTS[name].title} with scikit-learn. In the real table, every row is "
+    )
+    n, width = dataset.x.shape
+    assert f" The table has {n} rows, {width} numeric features and 2 classes. " in told
+    program = ast.parse(f"{text}model = 1{SUFFIX}")
+    assert [type(node).__name__ for node in program.body] == ["Import", "FunctionDef"]
+    assert len(observation(dataset, "roc_auc", 5, [])) < 1000
+
+
+@pytest.mark.parametrize("name", ["balance-scale", "wine", "iris"])
+def test_the_label_is_all_that_differs(name: str) -> None:
+    real = load(name)
+    made_up = observation(replace(real, synthetic=True), "accuracy", 5, [])
+    text = observation(real, "accuracy", 5, [])
+    assert "SYNTHETIC" in made_up
+    assert made_up.partition("# Predict ")[1:] == ("# Predict ", text.removeprefix("# Predict "))
+
+
+@pytest.mark.parametrize("name", sorted(set(DATASETS) - set(MANIFEST_NAMES)))
+def test_real_tables_are_not_labelled(name: str) -> None:
+    assert not load(name).synthetic
+    assert observation(load(name), "roc_auc", 5, []).startswith(f"# Predict {load(name).title} with")
+
+
+# ---------------------------------------------------------------------- tables with any name
+
+ANYTHING = st.text(st.characters(), max_size=300) | st.text("ab \n\r\t'\"#\\{}\0\u202e\ud800漢\u2028\f", max_size=300)
+
+
+def named(title: str, about: str, *, synthetic: bool) -> Dataset:
+    return replace(load("balance-scale"), title=title, about=about, synthetic=synthetic)
+
+
+@settings(deadline=None, max_examples=100)
+@given(title=ANYTHING, about=ANYTHING, synthetic=st.booleans())
+@example("", "", True)
+@example("{n} %s\\", "'''\n\"\"\"\nimport os", False)
+@example("x" * 10**5, "y z " * 10**5, True)
+@example("\U000e0001" * 10**4, "\0" * 10**5, True)
+@example("漢" * 10**4, "a " + "b" * 94 + " c" * 10**4, True)
+@example("-*- coding: utf-7 -*-", "\n\n# coding: rot13", False)
+def test_no_name_of_a_table_breaks_the_prompt(title: str, about: str, synthetic: bool) -> None:
+    text = observation(named(title, about, synthetic=synthetic), "roc_auc", 5, [])
+    assert header(text).startswith("SYNTHETIC DATA: ") == synthetic
+    assert len(text) <= max_length(0)
+    assert max(map(len, text.split("\n"))) <= 120
+    text.encode()  # no lone surrogate
+    with warnings.catch_warnings(action="error"):
+        assert ast.parse(f"{text}pass").body[-1].name == "build_model"  # type: ignore[attr-defined]
+
+
+def test_what_the_prompt_cannot_hold_is_cut_with_a_mark() -> None:
+    told = header(observation(named("t" * 120, "a" * 400, synthetic=True), "roc_auc", 5, []))
+    assert "(cut)" not in told
+    assert (told.count("t" * 10), told.count("a" * 40)) != (0, 0)
+    told = header(observation(named("t" * 121, "a" * 401, synthetic=True), "roc_auc", 5, []))
+    assert told.count("(cut)") == 2
+    assert "t (cut) with scikit-learn. " in told
+
+
+def test_what_cannot_be_seen_in_a_name_is_escaped() -> None:
+    told = header(observation(named("the\n\t \u202etable", "Rows\0.", synthetic=False), "roc_auc", 5, []))
+    assert told.startswith(r"Predict the \u202etable with scikit-learn. Rows\x00. The table has 125 rows")

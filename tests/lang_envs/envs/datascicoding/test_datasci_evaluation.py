@@ -1,0 +1,354 @@
+"""What code is worth, and what is said of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+
+from lang_envs.cache import Cache
+from lang_envs.datasets import Dataset, load
+from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
+from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.shared import shared_sandbox
+from lang_envs.sandbox.worker import Task
+
+HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+CONSTANT = """
+class Constant:
+    def predict_proba(self, x):
+        return np.tile([0.5, 0.25, 0.25], (len(x), 1))
+model = Constant()"""
+
+
+def evaluator(**kwargs: Any) -> Evaluator:
+    return Evaluator(load("balance-scale"), range(5), **({"sandbox": shared_sandbox()} | kwargs))
+
+
+@pytest.fixture(scope="module")
+def evaluate() -> Callable[[str], Evaluation]:
+    return evaluator(banned=("SVC",), limits=Limits(2.0, 256 << 20))
+
+
+def test_the_score_is_the_published_protocol(evaluate: Callable[[str], Evaluation]) -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    table, areas = load("balance-scale"), []
+    for state in range(5):
+        x, x_test, y, y_test = train_test_split(table.x, table.y, test_size=0.5, random_state=state, shuffle=True)
+        probabilities = GaussianNB().fit(x, y).predict_proba(x_test)
+        areas.append(roc_auc_score(y_test, probabilities, multi_class="ovo", average="macro"))
+    found = evaluate(HONEST)
+    assert found.aucs == found.scores == pytest.approx(tuple(areas), abs=0)
+    assert found.score == pytest.approx(0.7858, abs=1e-4)  # the facts' figure
+    assert (found.status, found.error, found.stdout) == (Status.OK, None, "")
+
+
+PUBLISHED = {
+    "from sklearn.linear_model import LogisticRegression\nmodel = LogisticRegression(max_iter=1000)": 0.8834,
+    "from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as L\nmodel = L()": 0.8686,
+    "from sklearn.neighbors import KNeighborsClassifier\nmodel = KNeighborsClassifier()": 0.7926,
+}
+
+
+@pytest.mark.parametrize(("code", "mean"), PUBLISHED.items(), ids=["LogisticRegression", "LDA", "KNN"])
+def test_baselines(code: str, mean: float, evaluate: Callable[[str], Evaluation]) -> None:
+    assert evaluate(f"{code}\nmodel.fit(x_train, y_train)").score == pytest.approx(mean, abs=1e-3)
+
+
+def test_a_constant_is_worth_a_half(evaluate: Callable[[str], Evaluation]) -> None:
+    assert evaluate(CONSTANT).scores == (0.5,) * 5
+
+
+def test_scoring_can_be_another_and_the_area_is_told_all_the_same() -> None:
+    found = evaluator(scoring="accuracy")(CONSTANT)
+    table = load("balance-scale")
+    halves = [train_test_split(table.y, test_size=0.5, random_state=state)[1] for state in range(5)]
+    assert found.scores == pytest.approx([float(np.mean(y == 0)) for y in halves])
+    assert found.aucs == (0.5,) * 5
+
+
+FAILURES = {
+    "1 / 0": (Status.RUNTIME_ERROR, "ZeroDivisionError: division by zero (line 1: 1 / 0)"),
+    "model = Forest()": (Status.RUNTIME_ERROR, "NameError: name 'Forest' is not defined (line 1: model = Forest())"),
+    "x = 1": (Status.RUNTIME_ERROR, "NameError: "),
+    "return 3": (Status.RUNTIME_ERROR, "AttributeError: 'int' object has no attribute 'predict_proba'"),
+    "model = (": (Status.SYNTAX_ERROR, "SyntaxError: "),
+    "": (Status.SYNTAX_ERROR, "SyntaxError: "),
+    "from sklearn.svm import SVC as Model": (Status.BANNED, "SVC must not be used here"),
+    CONSTANT.replace("(len(x), 1)", "(3, 1)"): (Status.BAD_OUTPUT, "(3, 3)"),
+    CONSTANT.replace("[0.5, 0.25, 0.25]", "[1.0, 1.0, 1.0]"): (Status.BAD_OUTPUT, ""),
+    CONSTANT.replace("0.5", "np.nan"): (Status.BAD_OUTPUT, ""),
+    "while True: pass": (Status.TIMEOUT, "The code ran for more than 2 seconds."),
+    "x = [bytes(2**24) for _ in range(99)]": (Status.MEMORY, "The code needed more than 256 MiB of memory"),
+    "import os\nos._exit(3)": (Status.CRASHED, "The process of the code ended before it could answer."),
+    "import os\nos.abort()": (Status.CRASHED, "The process of the code ended before it could answer."),
+    "import os\nos._exit(0)": (Status.CRASHED, "The process of the code ended before it could answer."),
+    "raise SystemExit(3)": (Status.RUNTIME_ERROR, "SystemExit"),
+}
+
+
+@pytest.mark.parametrize(("code", "said"), FAILURES.items(), ids=range(len(FAILURES)))
+def test_failures(code: str, said: tuple[Status, str], evaluate: Callable[[str], Evaluation]) -> None:
+    found = evaluate(code)
+    assert found.status is said[0]
+    assert said[1] in str(found.error)
+    assert (found.scores, found.aucs, found.score) == ((), (), None)
+
+
+def test_a_failure_of_one_split_is_a_failure(evaluate: Callable[[str], Evaluation]) -> None:
+    """Split 1 of the balance scale has nine rows of class B to learn from; the others have fewer."""
+    code = f"assert sum(y_train == 1) < 9\n{HONEST}"
+    found = evaluate(code)
+    assert found.status is Status.RUNTIME_ERROR
+    assert (
+        found.error == "AssertionError (line 1: assert sum(y_train == 1) < 9)"
+    )  # permuted labels have the same counts
+
+
+# ---------------------------------------------------------------------- what is said holds no label
+
+
+def permuted(table: Dataset) -> Dataset:
+    """The same rows with other labels: as many of each class in every half of every split."""
+    y = table.y.copy()
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    sides = np.stack([np.isin(np.arange(len(y)), half.train) for half in evaluator()._splits])
+    for row in range(len(y)):
+        groups.setdefault(tuple(sides[:, row]), []).append(row)
+    rng = np.random.default_rng(0)
+    for rows in groups.values():
+        y[rows] = y[rng.permutation(rows)]
+    assert (y != table.y).sum() > 20
+    return Dataset(
+        name="other", title=table.title, about=table.about, x=table.x, y=y, published=True, source=table.source
+    )
+
+
+LEAKS = [
+    "raise ValueError(y_train)",
+    "raise ValueError(' '.join('yes' if label else 'no' for label in y_train))",
+    "print(y_train.tolist())\nraise KeyError(str(y_train))",
+    "np.zeros((2, 2)) @ np.zeros(int(''.join(map(str, y_train[:8]))))",
+    "getattr(np, 'x' + ''.join(map(str, y_train)))",
+    "raise type('Error' + ''.join(map(str, y_train[:20])), (Exception,), {})()",
+    "if y_train[0]:\n    raise ValueError('one')\nraise TypeError('two')",
+    "return y_train.tolist()",
+]
+
+
+@pytest.mark.parametrize("code", LEAKS, ids=range(len(LEAKS)))
+def test_what_is_said_does_not_depend_on_the_labels(code: str) -> None:
+    table = load("balance-scale")
+    said = [Evaluator(one, range(5), sandbox=shared_sandbox())(code) for one in (table, permuted(table))]
+    assert said[0].error == said[1].error
+    assert said[0].stdout == said[1].stdout
+    assert "1, 0" not in f"{said[0].error}{said[0].stdout}"
+
+
+def test_a_failure_on_the_true_labels_only_is_not_explained() -> None:
+    first = load("balance-scale").y[evaluator()._splits[0].train][:10].tolist()
+    found = evaluator()(f"assert y_train[:10].tolist() != {first}, 'found'\n{HONEST}")
+    assert found.status is Status.RUNTIME_ERROR
+    assert found.error == "The code fails on the true labels only, so its message is withheld."
+
+
+def test_output_is_of_a_rehearsal_and_masked(evaluate: Callable[[str], Evaluation]) -> None:
+    found = evaluate(f"print('fitting', x_train.shape, 'labels', y_train, 'done')\n{HONEST}")
+    assert found.status is Status.OK
+    assert found.stdout.startswith("fitting (62, 4) labels ")
+    assert found.stdout.endswith("done")
+    assert not re.search(r"[012][ ,]+[012]", found.stdout)
+
+
+# ---------------------------------------------------------------------- labels apart
+
+
+class Listening(Sandbox):
+    """Keeps the tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(shared_sandbox().place)
+        self.tasks: list[Task] = []
+
+    def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+        self.tasks += tasks
+        return super().run(tasks, limits)
+
+
+def test_tasks_say_which_labels_they_hold() -> None:
+    """Splits differ, the same rows are the same, drawn by whomever; no rehearsal holds labels of rows."""
+    sandbox, table = Listening(), load("balance-scale")
+    for states in (range(3), (2, 0)):
+        Evaluator(table, states, sandbox=sandbox)("return 3")
+    sandbox.close()
+    names = [task.labels for task in sandbox.tasks]
+    first, second, third = names[:3]
+    assert len({first, second, third}) == 3
+    assert names == [first, second, third, *["permuted"] * 3, third, first, "permuted", "permuted"]
+    assert {task.table for task in sandbox.tasks} == {table.digest}
+
+
+# ---------------------------------------------------------------------- the cache
+
+
+class Counting(Sandbox):
+    """Counts what is run."""
+
+    n_runs = 0
+
+    def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+        self.n_runs += 1
+        return super().run(tasks, limits)
+
+
+@pytest.mark.parametrize("code", [HONEST, "1 / 0", "return 3", f"print(1)\n{HONEST}"])
+def test_repeatable_results_are_remembered(code: str) -> None:
+    sandbox, cache = Counting(shared_sandbox().place), Cache(None)
+    one = evaluator(sandbox=sandbox, cache=cache)(code)
+    n_runs = sandbox.n_runs
+    assert n_runs > 0
+    assert evaluator(sandbox=sandbox, cache=cache)(code) == one
+    assert sandbox.n_runs == n_runs
+    assert evaluator(sandbox=sandbox, cache=None)(code)._replace(cpu_seconds=0, wall_seconds=0, peak_rss=0) == (
+        one._replace(cpu_seconds=0, wall_seconds=0, peak_rss=0)
+    )
+    assert sandbox.n_runs == 2 * n_runs
+    sandbox.close()
+
+
+def test_results_of_code_that_could_read_files_are_not_remembered() -> None:
+    class Unconfined(Counting):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            answers = super().run(tasks, limits)
+            self.is_confined = False  # as on a machine without Landlock
+            return answers
+
+    cache = Cache(None)
+    for sandbox, n_runs in ((Unconfined(shared_sandbox().place), 2), (Counting(shared_sandbox().place), 1)):
+        assert [evaluator(sandbox=sandbox, cache=cache)(HONEST).status for _ in range(2)] == [Status.OK] * 2
+        assert sandbox.n_runs == n_runs
+        sandbox.close()
+
+
+def test_another_version_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox, cache = Counting(shared_sandbox().place), Cache(None)
+    evaluator(sandbox=sandbox, cache=cache)(HONEST)
+    monkeypatch.setattr("lang_envs.envs.datascicoding.evaluation.__version__", "99.0")
+    evaluator(sandbox=sandbox, cache=cache)(HONEST)
+    assert sandbox.n_runs == 2
+    sandbox.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(End.TIME),
+        Answer(End.LOST),
+        Answer(End.SIGNAL, 11),
+        Answer(End.EXIT, 0, {"error": "MemoryError"}, n_bytes=9),
+    ],
+    ids=["time", "lost", "crash", "memory"],
+)
+def test_what_depends_on_the_machine_is_not(answer: Answer) -> None:
+    class Unlucky(Sandbox):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            return [answer] * len(tasks)
+
+    cache = Cache(None)
+    assert evaluator(sandbox=Unlucky(), cache=cache)(HONEST).status not in (Status.OK, Status.RUNTIME_ERROR)
+    assert evaluator(cache=cache)(HONEST).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"limits": Limits(3.0)}, {"limits": Limits(memory_bytes=1 << 29)}, {"scoring": "accuracy"}],
+    ids=["time", "memory", "scoring"],
+)
+def test_other_settings_are_other_entries(other: dict[str, Any]) -> None:
+    sandbox, cache = Counting(shared_sandbox().place), Cache(None)
+    evaluator(sandbox=sandbox, cache=cache)(HONEST)
+    evaluator(sandbox=sandbox, cache=cache, **other)(HONEST)
+    assert sandbox.n_runs == 2
+    sandbox.close()
+
+
+def test_the_time_of_all_splits_counts() -> None:
+    class Slow(Sandbox):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            answers = super().run(tasks, limits)
+            return [answer._replace(cpu_seconds=7.0) for answer in answers]
+
+    sandbox = Slow(shared_sandbox().place)
+    assert evaluator(sandbox=sandbox)(HONEST).status is Status.TIMEOUT
+    assert evaluator(sandbox=sandbox, limits=Limits(36.0))(HONEST).status is Status.OK
+    sandbox.close()
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({"error": 3, "message": [], "line": "x"}, Status.RUNTIME_ERROR),
+        ({"error": {"deep": 1}, "line": -5}, Status.RUNTIME_ERROR),
+        ({"error": "NameError", "message": None, "line": True}, Status.RUNTIME_ERROR),
+        ({"error": "NameError", "message": "x", "line": 10**30, "stdout": {"a": 1}}, Status.RUNTIME_ERROR),
+        ({"stdout": 5}, Status.BAD_OUTPUT),
+        ({}, Status.BAD_OUTPUT),
+        (None, Status.BAD_OUTPUT),
+    ],
+)
+def test_a_forged_report_is_no_exception(header: Any, status: Status) -> None:
+    class Forged(Sandbox):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            return [Answer(End.EXIT, 0, header, n_bytes=9)] * len(tasks)
+
+    found = evaluator(sandbox=Forged())("x = 1")
+    assert found.status is status
+    assert isinstance(found.error, str)
+
+
+GOOD = Evaluation(Status.OK, "x", (0.5, 1), (0.0, 1.0), stdout="a" * 4000, cpu_seconds=1.0)
+BAD = Evaluation(Status.CRASHED, "x" * 16_384, error="e" * 4000)
+
+
+@pytest.mark.parametrize("evaluation", [GOOD, BAD, Evaluation(Status.NOT_RUN, "")])
+def test_results_are_well_formed(evaluation: Evaluation) -> None:
+    assert evaluation.is_well_formed
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [
+        GOOD._replace(scores=(), aucs=()),
+        GOOD._replace(status=Status.TIMEOUT),
+        GOOD._replace(scores=(0.5,)),
+        GOOD._replace(scores=(0.5, 1.5)),
+        GOOD._replace(aucs=(0.5, -0.1)),
+        GOOD._replace(aucs=(0.5, True)),
+        GOOD._replace(scores=[0.5, 1.0]),
+        GOOD._replace(scores=(0.5, float("nan"))),
+        GOOD._replace(stdout="a" * 4001),
+        GOOD._replace(cpu_seconds=-1.0),
+        GOOD._replace(status="ok"),
+        BAD._replace(error="e" * 4001),
+        BAD._replace(error=0),
+        BAD._replace(code="x" * 16_385),
+        BAD._replace(code=None),
+        BAD._replace(scores=(0.5,), aucs=(0.5,)),
+    ],
+)
+def test_what_no_evaluation_returns_is_not(evaluation: Evaluation) -> None:
+    assert not evaluation.is_well_formed
+
+
+@pytest.mark.parametrize("text", ["x" * 50_000, "(" * 50_000, "\udc80" * 50_000, "\0" * 8000])
+def test_results_of_any_text_are(text: str) -> None:
+    name = "A" * 5000
+    for found in (evaluator()(text), evaluator(banned=(name,))(name)):
+        assert found.status in (Status.SYNTAX_ERROR, Status.BANNED)
+        assert found.is_well_formed

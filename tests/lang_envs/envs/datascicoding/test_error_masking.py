@@ -1,0 +1,310 @@
+"""What stays of a message and what does not. The messages are those of scikit-learn 1.9.1 and numpy 2.4.6."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lang_envs.envs.datascicoding.error_masking import exception_name, mask
+from lang_envs.sandbox.extraction import extract
+
+KNOWN = (512, 256, 18, 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "masked"),
+    [
+        (
+            "from sklearn.ensemble import RandomForrestClassifier",
+            "cannot import name 'RandomForrestClassifier' from 'sklearn.ensemble' (/opt/sklearn/ensemble/__init__.py)",
+            "cannot import name 'RandomForrestClassifier' from 'sklearn.ensemble' (<text>)",
+        ),
+        ("import xgboost as xgb", "No module named 'xgboost'", None),
+        ("import sklearn\nsklearn.foo()", "module 'sklearn' has no attribute 'foo'", None),
+        ("m = GaussianNB()\nm.predict_probs(x)", "'GaussianNB' object has no attribute 'predict_probs'", None),
+        ("return build(n_tree=3)", "build() got an unexpected keyword argument 'n_tree'", None),
+        ("y = 1", "name 'model' is not defined", None),
+        ("model = x_train.copy()", "'numpy.ndarray' object has no attribute 'predict_proba'", None),
+        ("return None", "'NoneType' object has no attribute 'predict_proba'", None),
+        (
+            "model = LogisticRegression().fit(x_train)",
+            "LogisticRegression.fit() missing 1 required positional argument: 'y'",
+            "LogisticRegression.fit() missing <value> required positional argument: 'y'",
+        ),
+        (
+            "model = LogisticRegression()",
+            "This LogisticRegression instance is not fitted yet. Call 'fit' with appropriate arguments before using "
+            "this estimator.",
+            None,
+        ),
+        (
+            "model = LogisticRegression(penalty='l3')",
+            "The 'penalty' parameter of LogisticRegression must be a str among {'l2', 'elasticnet', 'l1'} or None. "
+            "Got 'l3' instead.",
+            "The 'penalty' parameter of LogisticRegression must be a str among {'elasticnet', 'l1', 'l2'} or None. "
+            "Got 'l3' instead.",
+        ),
+        (
+            "model = RandomForestClassifier(n_estimators=-5)",
+            "The 'n_estimators' parameter of RandomForestClassifier must be an int in the range [1, inf). Got -5 "
+            "instead.",
+            None,
+        ),
+        (
+            "model = LogisticRegression(penalty='l1')",
+            "Solver lbfgs supports only 'l2' or None penalties, got l1 penalty.",
+            None,
+        ),
+        (
+            "model.fit(x_train, y_train[:100])",
+            "Found input variables with inconsistent numbers of samples: [256, 100]",
+            None,
+        ),
+        (
+            "model.fit(x_train, y_train[y_train > 0])",
+            "Found input variables with inconsistent numbers of samples: [256, 131]",
+            "Found input variables with inconsistent numbers of samples: [256, <value>]",
+        ),
+        (
+            "model.fit(y_train, x_train)",
+            "Expected 2D array, got 1D array instead:\narray=[1. 0. 1. 0. 0. 1. 0. 1.].\nReshape your data either "
+            "using array.reshape(-1, 1) if your data has a single feature or array.reshape(1, -1) if it contains a "
+            "single sample.",
+            "Expected 2D array, got 1D array instead: array=[<value>.]. Reshape your data either using "
+            "array.reshape(-1, 1) if your data has a single feature or array.reshape(1, -1) if it contains a single "
+            "sample.",
+        ),
+        ("model.fit(x_train, x_train)", "y should be a 1d array, got an array of shape (256, 18) instead.", None),
+        (
+            "z = x_train + np.ones(5)",
+            "operands could not be broadcast together with shapes (256,18) (5,) ",
+            "operands could not be broadcast together with shapes (256,18) (5,)",
+        ),
+        (
+            "z = x_train @ w",
+            "operands could not be broadcast together with shapes (256,18) (131,) ",
+            "operands could not be broadcast together with shapes (256,18) (<value>,)",
+        ),
+        (
+            "model = KNeighborsClassifier(n_neighbors=500)",
+            "Expected n_neighbors <= n_samples_fit, but n_neighbors = 500, n_samples_fit = 256, n_samples = 256",
+            None,
+        ),
+        ("z = x_train[:, 18]", "index 18 is out of bounds for axis 1 with size 18", "<value>"),
+        ("model.fit(np.log(x_train))", "Input X contains NaN.\nGaussianNB does not accept it.", None),
+        ("x = x_train / 0", "Input X contains infinity or a value too large for dtype('float64').", None),
+        ("VotingClassifier([('a', m)])", "This 'VotingClassifier' has no attribute 'predict_proba'", None),
+        (
+            "LogisticRegression().fit(x_train, y_train * 0)",
+            "This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
+            "np.int64(1)",
+            "This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
+            "np.int64(<value>)",
+        ),
+        ("y = float(y_train)", "only integers, slices (`:`), ellipsis (`...`) are valid", None),
+        ("x_train[0] = 'a'", "could not convert string to float: 'a'", None),
+        ("x_train[0] = names[1]", "could not convert string to float: 'Müller'", None),
+        ("model = X(1e-3, .5, 1_000)", "Got 0.001, then 0.5; at most 1000", None),
+        ("model = X(", "'(' was never closed", None),
+    ],
+)
+def test_messages_still_say_what_to_mend(code, message, masked):
+    if masked is None:
+        masked = message.replace("`", "'").replace("\n", " ").replace("'Müller'", "<text>")
+    if masked == "<value>":
+        masked = "index 18 is out of bounds for axis <value> with size 18"
+    source = code if "(" not in code or code.count("(") == code.count(")") else "model = 1"
+    assert mask(message, extract(source), KNOWN) == masked
+
+
+SOURCE = "labels = {0: 'yes', 1: 'no'}\nraise ValueError('ab' + str(-1.5), feature_7, 'two words', 'é')"
+
+
+@pytest.mark.parametrize(
+    ("message", "masked"),
+    [
+        ("[0 1 1 0 1]", "[<value>]"),
+        ("0, 1, 1, 0", "<value>"),
+        ("(0, 1, 1, 0)", "(<value>)"),
+        ("[[0], [1], [1], [0]]", "[[<value>]]"),
+        ("0 1 1", "0 1 1"),
+        ("0 is 1 is 1 is 0", "<value>"),
+        ("row 0 row 1 row 1 row 0", "<value>"),
+        ("yes no no yes", "<value>"),
+        ("'yes', 'no', 'no', 'yes'", "<value>"),
+        ("Yes, no. No! yes?", "<value>?"),
+        ("a b b a", "<value>"),
+        ("True False False True", "<value>"),
+        ("abba abab baab", "abba abab baab"),
+        ("abbabaab", "<text>"),
+        (
+            "yes one no two yes three yes four no five yes six",
+            "<text> one no two <text> three <text> four no five <text> six",
+        ),
+        ("x" * 41, "<text>"),
+        ("3", "<value>"),
+        ("-1", "<value>"),
+        ("+0", "<value>"),
+        ("-1.5 and 1.5", "-1.5 and 1.5"),
+        ("3.25e-7 .5 and 0x1f or 1_0", "<value> <value> and <value> or <value>"),
+        ("१२ and ³ or ①", "<value> and <text> or <text>"),
+        ("feature_7 feature_8 x0101", "feature_7 <value> <value>"),
+        ("'two words' and 'two other words'", "'two words' and <text>"),
+        ("\"yes\" is 'é' not 'è'", "\"yes\" is 'é' not <text>"),
+        ("b'yes' or b'\\x00' or r'no'", "<text> or <text> or <text>"),
+        ("(256, 18) and (256, 17)", "(256, 18) and (256, <value>)"),
+        ("(256, 18) (256,) (18,) (2,)", "<value>"),
+        ("feature 256 and 512", "feature 256 and 512"),
+        ("/home/jo/data.csv at <object at 0x7f12>", "<text> at <object at <value>>"),
+        ("a\x1b[31mb\x07 \u202ec\u200b \ufeffd", "a<value>"),
+        ("tab\tnew\r\nline\x0b\u2028end", "tab new line end"),
+        ("```python\nimport this\n```\n~~~", "<text><text><text> ~"),
+        ("so `labels` is, `that` not", "so 'labels' is, <text> not"),
+        (". ! ! . ! . . !", "<text>"),
+        ("lone \ud800 surrogate \0", "lone <text> surrogate <text>"),
+        ("it's 'broken", "it's broken"),
+        ("", ""),
+        ("range [1, inf) range [0, inf) range [0, inf) range [1, inf)", "<value>"),
+    ],
+)
+def test_values_do_not_pass(message, masked):
+    assert mask(message, extract(SOURCE), KNOWN) == masked
+
+
+def test_the_result_has_at_most_limit_characters():
+    code = extract("model = 'x' + 'a long literal of the source' * 3")
+    message = " ".join(f"word{'abcdefghij'[i % 10]}{'klmnopqrst'[i // 10]}" for i in range(100))
+    assert mask(message, code, ()) == message[: mask(message, code, ()).rindex(" ...")] + " ..."
+    assert 290 < len(mask(message, code, ())) <= 300
+    for limit in range(12):
+        assert len(mask(message, code, (), limit)) <= limit
+    assert len(mask(message, code, (), 2000)) == len(message)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "0",
+        "0 ",
+        "'",
+        "'\"",
+        "`",
+        " ",
+        "\n",
+        "{'",
+        "{'a', ",
+        "ab ",
+        "1.",
+        "1e+",
+        "/a",
+        "(",
+        "(256,",
+        "~",
+        "<value>",
+        "é",
+        "\0",
+    ],
+)
+def test_a_megabyte_takes_no_longer_than_a_page(piece):
+    code = extract(SOURCE)
+    start = time.perf_counter()
+    assert len(mask(piece * (10**6 // len(piece)), code, KNOWN)) <= 300
+    assert time.perf_counter() - start < 1  # measured 0.03
+
+
+WORDS = (
+    "yes no 'yes' (256, 18) 256 \x1b[3m \u202e \ud800 é feature_7 x01 is <value> <text> /usr/lib/x.py 1e-5 b' True ..."
+)
+PHRASES = ["range [1, inf)", "reshape(-1, 1)", "don't", "{'b', 'a'}", "another ", "yes ", "no ", "0 ", "٣"]
+FRAGMENTS = st.sampled_from([*"01'\"`[](),.~<>/\\-+e_ \n\0", *WORDS.split(" "), *PHRASES])
+
+
+@given(st.lists(FRAGMENTS, max_size=60).map("".join) | st.text(max_size=100), st.integers(0, 40) | st.just(300))
+def test_any_text_becomes_one_printable_line_that_masking_leaves_alone(text, limit):
+    code = extract(SOURCE)
+    masked = mask(text, code, KNOWN, limit)
+    assert len(masked) <= limit
+    assert masked.isprintable()
+    assert "`" not in masked
+    assert "~~" not in masked
+    assert mask(masked, code, KNOWN, limit) == masked
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=8, max_size=60),
+    st.sampled_from(["{}", "{}, ", "w{} ", "'{}' ", "[{}]", "{}\n"]),
+)
+def test_labels_in_a_row_do_not_pass(labels, form):
+    code = extract("model = [0, 1, 2, '0', '1', '2']")
+    masked = mask("got " + "".join(form.format(label) for label in labels), code, ())
+    assert re.fullmatch(r"(got [\[]?)?<(value|text)>[\]]?,?", masked)
+
+
+@given(st.lists(st.sampled_from(["red", "green", "blue"]), min_size=9, max_size=60))
+def test_words_for_labels_in_a_row_do_not_pass(words):
+    code = extract("model = ['red', 'green', 'blue']")
+    assert mask(" ".join(words), code, ()) == "<value>"
+
+
+def test_constants_of_any_size_in_the_source_do_no_harm():
+    code = extract(f"model = [0x{'f' * 7000}, 1e999, 5j, b'a', ..., '\\x1b[31m', {'9' * 300}]")
+    assert mask("got '\x1b[31m'", code, ()) == "got <text>"
+    assert mask(f"got {'9' * 290}", code, ()) == "got <value>"
+
+
+OWN = [f"{a}{b}word" for a in "abcdefgh" for b in "ijklmnop"]
+PLAIN = [f"{a}{b}plain" for a in "abcdefgh" for b in "ijklmnop"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"words = '{' '.join(OWN)}'",
+        f"words = {OWN}",
+        "\n".join(f"{word} = 1" for word in OWN),
+        f"def fit({', '.join(OWN)}): pass",
+        f"def fit():\n    global {', '.join(OWN)}",
+        f"import {', '.join(OWN)}",
+        f"x.{'.'.join(OWN)}",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "'{}'", "({})"])
+def test_twelve_words_of_the_agents_own_may_pass(code, form):
+    said = [form.format(word) for word in OWN[:30]]
+    masked = mask(" ".join(said), extract(code), ())
+    assert [word for word in OWN if word in masked] == OWN[:12]
+    mixed = " ".join(f"{own} {plain}" for own, plain in zip(OWN[:20], PLAIN, strict=False))
+    shown = mask(mixed, extract(code), (), limit=2000).split()
+    assert [word for word in OWN if word in shown] == OWN[:12]
+    assert [word for word in PLAIN if word in shown] == PLAIN[:20]  # no word of the code
+
+
+def test_words_of_comments_and_libraries_are_not_the_agents_own():
+    message = "could not fit this model since every weight of the estimator classes shape has gone wrong beyond repair"
+    assert mask(message, extract(f"# {message}\nmodel = estimator.fit(shape, classes)"), ()) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("A" * 3000, "A" * 80),
+        ("ValueError", "ValueError"),
+        ("NotFittedError", "NotFittedError"),
+        ("LinAlgError", "LinAlgError"),
+        ("ExceptionGroup", "ExceptionGroup"),
+        ("Own", "Own"),
+        ("Inner", "Inner"),
+        ("Zero", "Exception"),
+        ("0110", "Exception"),
+        ("print", "Exception"),
+        ("", "Exception"),
+    ],
+)
+def test_exceptions_have_a_known_name_or_none(name, shown):
+    long = f"class {'A' * 3000}(Exception): pass\n"
+    code = extract(long + "class Own(Exception):\n    class Inner(ValueError): pass\nraise type('Zero', (Own,), {})")
+    assert exception_name(name, code) == shown

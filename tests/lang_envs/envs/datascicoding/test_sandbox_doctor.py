@@ -1,0 +1,145 @@
+"""The doctor of the sandbox: what it finds, and what it concludes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the extra datasci is not installed")
+
+from lang_envs.envs.datascicoding.sandbox_doctor import Diagnosis, Verdict, diagnose
+from lang_envs.sandbox.confinement.layers import Confinement, Layer, available_layers
+
+ESSENTIAL = {Layer.LANDLOCK, Layer.SECCOMP}
+
+
+@pytest.fixture(scope="module")
+def found() -> Diagnosis:
+    # in a place of its own: the tests of another worker may meet in the usual one
+    with tempfile.TemporaryDirectory(prefix="le") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        return diagnose()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_honest_code_runs_and_gets_its_score(found: Diagnosis) -> None:
+    assert found.problem == ""
+    assert found.latency is not None
+    assert found.latency.score == pytest.approx(0.7858, abs=1e-3)
+    assert 0 < found.latency.warm < found.latency.first
+
+
+def test_every_layer_is_either_active_or_explained(found: Diagnosis) -> None:
+    active, missing = found.confinement.active, found.confinement.missing
+    assert active.isdisjoint(missing)
+    assert active | missing.keys() == set(Layer)
+    assert found.supervisor is not None
+    assert active <= found.supervisor.layers
+    assert active - {Layer.NAMESPACES} <= available_layers()
+    assert (found.verdict is Verdict.FULL) == (set(Layer) - active <= {Layer.NAMESPACES})
+    assert bool(found.supervisor.refused) == (not found.supervisor.layers >= ESSENTIAL)
+
+
+def test_what_it_was_measured_with(found: Diagnosis) -> None:
+    assert found.versions["python"] == sys.version.split()[0]
+    assert found.versions["scikit-learn"][0].isdigit()
+    assert 1 <= found.cores <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("layer", sorted(ESSENTIAL))
+def test_a_missing_layer_is_noticed(layer: Layer, found: Diagnosis) -> None:
+    if layer not in found.confinement.active:
+        pytest.skip(f"this machine has no {layer}")
+    got = diagnose([layer])
+    assert got.verdict is Verdict.REDUCED
+    assert got.confinement.missing[layer].startswith(f"Without {layer}, ")
+    assert got.supervisor is not None
+    assert layer not in got.supervisor.layers
+    assert f"without {layer}" in got.supervisor.refused
+    assert got.latency is not None
+    assert got.latency.score == found.latency.score if found.latency else False
+
+
+def test_its_supervisor_ends_with_it(found: Diagnosis) -> None:
+    import time
+
+    assert found.supervisor is not None
+    deadline = time.monotonic() + 10
+    while alive(found.supervisor.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(found.supervisor.pid)
+
+
+@pytest.fixture
+def runtime_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where sockets are; the path of pytest's own folder may be too long for one."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+def test_a_supervisor_that_cannot_start_makes_it_unusable(runtime_folder: Path) -> None:
+    (runtime_folder / f"lang-envs-{os.getuid()}").mkdir(mode=0o755)
+    got = diagnose()
+    assert got.verdict is Verdict.UNUSABLE
+    assert "Fix: remove it, or set XDG_RUNTIME_DIR." in got.problem
+    assert (got.supervisor, got.latency) == (None, None)
+    assert got.confinement.active  # the layers are tried without a supervisor
+
+
+def test_without_scikit_learn_it_names_the_extra(monkeypatch: pytest.MonkeyPatch, runtime_folder: Path) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+    got = diagnose()
+    assert got.verdict is Verdict.UNUSABLE
+    assert "scikit-learn" in got.problem
+    assert "[datasci]" in got.problem
+
+
+def test_code_that_fails_makes_it_unusable(monkeypatch: pytest.MonkeyPatch, runtime_folder: Path) -> None:
+    from lang_envs.envs.datascicoding import sandbox_doctor as doctor
+
+    monkeypatch.setattr(doctor, "HONEST_CODE", "raise KeyError('x')")
+    got = diagnose()
+    assert got.verdict is Verdict.UNUSABLE
+    assert got.problem.startswith("Expected honest code to run; got runtime_error: KeyError")
+    assert got.supervisor is not None
+    assert got.latency is None
+
+
+def test_the_size_of_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime_folder: Path) -> None:
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path))
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").write_bytes(b"12345")
+    (tmp_path / "file").write_bytes(b"123")
+    (runtime_folder / f"lang-envs-{os.getuid()}").mkdir(mode=0o755)  # no supervisor: quick
+    got = diagnose()
+    assert (got.cache, got.cache_bytes) == (tmp_path, 8)
+
+
+@pytest.mark.parametrize(
+    ("missing", "problem", "verdict"),
+    [
+        ([], "", Verdict.FULL),
+        ([Layer.NAMESPACES], "", Verdict.FULL),
+        ([Layer.LANDLOCK], "", Verdict.REDUCED),
+        ([Layer.RESOURCE_LIMITS, Layer.NAMESPACES], "", Verdict.REDUCED),
+        ([], "broken", Verdict.UNUSABLE),
+        ([Layer.SECCOMP], "broken", Verdict.UNUSABLE),
+    ],
+)
+def test_verdicts(missing: list[Layer], problem: str, verdict: Verdict, found: Diagnosis) -> None:
+    confinement = Confinement(frozenset(Layer) - set(missing), dict.fromkeys(missing, "why"))
+    assert dataclasses.replace(found, confinement=confinement, problem=problem).verdict is verdict

@@ -1,0 +1,347 @@
+"""KeyToken: one word of an action decides, and everything about it is known."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from walk import oracle_policy, random_policy, walk_from_reset
+
+from lang_envs import LangEnvsError
+from lang_envs.env_checker import Status, run_checks
+from lang_envs.envs.keytoken.admissible import FILLER, KEYS, sentence_lengths
+from lang_envs.envs.keytoken.env import KeyTokenEnv
+
+ID = "KeyToken-v0"
+LONG = {"n_tokens": 64, "key_position": 1, "n_actions": 7, "horizon": 3, "variable_lengths": True}
+
+
+@pytest.fixture
+def env() -> Iterator[KeyTokenEnv]:
+    env = gym.make(ID).unwrapped
+    env.reset(seed=0)
+    yield env
+    env.close()
+
+
+def wrong(env: KeyTokenEnv) -> str:
+    return next(sentence for sentence in env.sentences if sentence != env.oracle_action())
+
+
+# ---------------------------------------------------------------------- sentences
+
+
+def test_the_actions_of_the_id(env: KeyTokenEnv) -> None:
+    assert env.admissible_actions() == [
+        f"the {key} the the" for key in ("tomato", "onion", "lettuce", "milk", "candle")
+    ]
+
+
+@pytest.mark.parametrize("kwargs", [{}, LONG, {"n_tokens": 1, "key_position": 0}, {"n_tokens": 9, "key_position": 8}])
+def test_actions_differ_in_the_key_word_and_in_nothing_before_it(kwargs: dict[str, Any]) -> None:
+    env = KeyTokenEnv(**kwargs)
+    words = [sentence.split(" ") for sentence in env.sentences]
+    assert [sentence[env.key_position] for sentence in words] == list(KEYS[: env.n_actions])
+    for sentence in words:
+        del sentence[env.key_position]
+        assert set(sentence) <= {FILLER}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lengths"),
+    [
+        ((64, 0, 5), (2, 17, 33, 48, 64)),
+        ((64, 1, 3), (2, 33, 64)),
+        ((64, 9, 4), (10, 28, 46, 64)),
+        ((3, 0, 5), (2, 2, 2, 2, 3)),
+    ],
+)
+def test_variable_lengths_are_spread_evenly(sizes: tuple[int, int, int], lengths: tuple[int, ...]) -> None:
+    assert sentence_lengths(*sizes, variable=True) == lengths
+    assert sentence_lengths(*sizes, variable=False) == (sizes[0],) * sizes[2]
+
+
+def test_a_word_is_a_token_of_the_pocket_model() -> None:
+    from tokenizers import Tokenizer
+
+    from poad_sb3.pocket import POCKET_FOLDER
+
+    tokenizer = Tokenizer.from_file(str(POCKET_FOLDER / "tokenizer.json"))
+    assert len(set(KEYS)) == len(KEYS) == 32
+    assert all(len(tokenizer.encode(f" {word}", add_special_tokens=False).ids) == 1 for word in (FILLER, *KEYS))
+    for sentence in KeyTokenEnv(**LONG).sentences:
+        assert len(tokenizer.encode(f" {sentence}", add_special_tokens=False).ids) == len(sentence.split())
+
+
+@pytest.mark.parametrize("kwargs", [{}, LONG])
+def test_the_policys_trie_branches_at_the_key_word_only(kwargs: dict[str, Any]) -> None:
+    from tokenizers import Tokenizer
+
+    from poad_sb3.distributions.action_trie import build_trie
+    from poad_sb3.pocket import POCKET_FOLDER
+
+    tokenizer, env = Tokenizer.from_file(str(POCKET_FOLDER / "tokenizer.json")), KeyTokenEnv(**kwargs)
+    trie = build_trie(
+        tuple((*tokenizer.encode(f" {sentence}", add_special_tokens=False).ids, 0) for sentence in env.sentences)
+    )
+    for decisions in trie.decisions:
+        assert [decision.position for decision in decisions] == [env.key_position]
+        assert len(decisions[0].children) == env.n_actions
+
+
+def test_the_action_space_holds_the_longest_action() -> None:
+    assert gym.make(ID).action_space.max_length == 96  # as in the other families
+    env = gym.make(ID, **LONG)
+    assert env.action_space.max_length == len(env.unwrapped.sentences[-1]) + 1 > 96
+    assert gym.make(ID, **LONG, max_action_length=300).action_space.max_length == 300
+
+
+# ---------------------------------------------------------------------- decisions
+
+
+def test_the_observation_tells_everything_that_matters(env: KeyTokenEnv) -> None:
+    texts = [env.step_text(env.oracle_action())[0] for _ in range(4)]
+    assert texts[-1] == "No orders are left."
+    env.reset(seed=0)
+    for left in (4, 3, 2, 1):
+        key = env.oracle_action().split()[1]
+        assert env._describe() == f"The order is the {key}. Orders left: {left}. You take"
+        env.step_text(wrong(env))
+
+
+def test_the_key_word_decides(env: KeyTokenEnv) -> None:
+    for right in (True, False, False, True):
+        said = env.oracle_action() if right else wrong(env)
+        key = env.key
+        _, reward, terminated, truncated, info = env.step_text(said)
+        assert (reward, info["key_correct"], truncated) == (0.25 * right, right, False)
+        assert (key in said.split()) is right
+        assert info["key"] == env.key
+    assert terminated
+    assert info["success"] is False
+    assert env.answers == (True, False, False, True)
+    assert env.episode_return == 0.5
+
+
+@pytest.mark.parametrize("horizon", [1, 3, 7])
+def test_an_episode_of_right_decisions_succeeds_and_returns_one(horizon: int) -> None:
+    env = KeyTokenEnv(horizon=horizon)
+    env.reset(seed=3)
+    for left in reversed(range(horizon)):
+        _, _, terminated, truncated, info = env.step_text(env.oracle_action())
+        assert (terminated, truncated, info["success"]) == (left == 0, False, left == 0)
+    assert env.episode_return == pytest.approx(1.0, abs=1e-12)
+
+
+def test_an_invalid_action_passes_time_and_leaves_the_order(env: KeyTokenEnv) -> None:
+    env.step_text(env.oracle_action())
+    text, before = env._describe(), env.get_state()
+    said, reward, terminated, truncated, info = env.step_text("the onion the the the")
+    assert (said, reward, terminated, truncated) == (text, 0.0, False, False)
+    assert (info["invalid_action"], info["key_correct"]) == (True, False)
+    assert env.get_state()["np_random"] == before["np_random"]
+    assert env.elapsed_steps == 2
+
+
+def test_only_invalid_actions_run_into_the_time_limit() -> None:
+    env = KeyTokenEnv(max_steps=5)
+    env.reset(seed=0)
+    env.step_text("")
+    ends = [env.step_text(env.oracle_action())[2:4] for _ in range(4)]
+    assert ends == [(False, False)] * 3 + [(True, False)]  # the last decision in the last step counts
+    env.reset(seed=0)
+    ends = [env.step_text(text)[2:4] for text in ("", "", env.sentences[0], env.sentences[0], env.sentences[0])]
+    assert ends == [(False, False)] * 4 + [(False, True)]
+
+
+@pytest.mark.parametrize(("horizon", "limit"), [(4, 50), (25, 50), (40, 80)])
+def test_the_time_limit_follows_the_horizon(horizon: int, limit: int) -> None:
+    assert KeyTokenEnv(horizon=horizon).max_steps == limit
+
+
+def test_key_words_are_drawn_uniformly_and_anew(env: KeyTokenEnv) -> None:
+    counts, pairs = Counter[str](), set()
+    for seed in range(500):
+        _, info = env.reset(seed=seed)
+        for _ in range(4):
+            before = info["key"]
+            counts[before] += 1
+            *_, info = env.step_text(env.sentences[0])
+            pairs.add((before, info["key"]))
+    assert len(counts) == 5
+    assert sum((count - 400) ** 2 / 400 for count in counts.values()) < 18.5  # chi-square, 4 degrees, 0.1 %
+    assert len(pairs) == 25
+
+
+def test_random_play_scores_as_the_closed_form_says(env: KeyTokenEnv) -> None:
+    rng, returns = np.random.default_rng((0, 1)), []
+    for seed in range(2000):
+        env.reset(seed=seed)
+        for pick in rng.integers(5, size=4):
+            env.step_text(env.sentences[pick])
+        returns.append(env.episode_return)
+    error = np.sqrt(0.2 * 0.8 / 4 / 2000)
+    assert np.mean(returns) == pytest.approx(1 / 5, abs=4 * error)
+    wins = np.mean(np.array(returns) == 1.0)
+    assert wins == pytest.approx(5**-4, abs=4 * np.sqrt(5**-4 / 2000))
+
+
+# ---------------------------------------------------------------------- the contract with other arguments
+
+
+@pytest.mark.parametrize("kwargs", [LONG, {"n_tokens": 1, "key_position": 0, "n_actions": 2, "horizon": 1}])
+def test_the_contract_holds_for_other_sizes(kwargs: dict[str, Any]) -> None:
+    assert [result for result in run_checks(ID, **kwargs) if result.status is not Status.PASSED] == []
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"n_tokens": 0}, "Expected n_tokens to be an integer of at least 1; got 0"),
+        ({"n_tokens": 3.0}, "Expected n_tokens to be an integer of at least 1; got 3.0"),
+        ({"key_position": -1}, "Expected key_position to be an integer of at least 0; got -1"),
+        ({"key_position": 4}, "Expected key_position below n_tokens; got 4 and 4.* count from 0"),
+        ({"n_actions": 1}, "Expected n_actions to be an integer of at least 2; got 1"),
+        ({"n_actions": 33}, "Expected at most 32 actions, one for each key word; got n_actions=33"),
+        ({"horizon": 0}, "Expected horizon to be an integer of at least 1; got 0"),
+        ({"horizon": True}, "Expected horizon to be an integer of at least 1; got True"),
+        ({"max_steps": 3}, "Expected max_steps to be an integer of at least 4; got 3"),
+        ({"n_tokens": 2, "variable_lengths": True}, "Expected room for different lengths after the key word"),
+        (
+            {"key_position": 3, "variable_lengths": True},
+            "Fix: an earlier key word, more tokens, or variable_lengths=False",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KeyTokenEnv(**kwargs)
+
+
+def test_a_flag_that_is_no_bool_is_refused() -> None:
+    with pytest.raises(TypeError, match="Expected variable_lengths to be True or False; got 1"):
+        KeyTokenEnv(variable_lengths=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": 5},
+        {"key": -1},
+        {"key": 1.0},
+        {"answers": (True,) * 5, "steps": 9},
+        {"answers": (True,), "steps": 0},
+        {"answers": [True]},
+        {"answers": (1,)},
+        {"steps": 2.5},
+        {"correct": None},
+    ],
+)
+def test_a_damaged_world_is_refused(env: KeyTokenEnv, change: dict[str, Any]) -> None:
+    before = env.get_state()
+    with pytest.raises(LangEnvsError, match="Expected the world of a KeyToken episode"):
+        env.set_state(before | {"world": before["world"]._replace(**change)})
+    assert env.get_state() == before
+
+
+def test_a_state_fits_only_equal_arguments(env: KeyTokenEnv) -> None:
+    other = gym.make(ID, n_actions=6).unwrapped
+    with pytest.raises(LangEnvsError, match=r"Expected a state of .*'n_actions': 6.*; got one of .*'n_actions': 5"):
+        other.set_state(env.get_state())
+
+
+# ---------------------------------------------------------------------- pictures
+
+
+def test_the_text_drawing_tells_the_episode() -> None:
+    env = gym.make(ID, render_mode="ansi").unwrapped
+    env.reset(seed=0)
+    assert env.render().splitlines() == [
+        f"Order 1 of 4: {env.key}",
+        "Answers (+ right, - wrong): . . . .",
+        "Key words (word 2 of an action): tomato, onion, lettuce, milk, candle",
+        "Last action: (none yet)",
+        "Steps 0 / 50    Return +0.000",
+    ]
+    for right in (True, False, True, True):
+        said = env.oracle_action() if right else wrong(env)
+        env.step_text(said)
+    lines = env.render().splitlines()
+    assert lines[:2] == ["All 4 orders are done", "Answers (+ right, - wrong): + - + +"]
+    assert lines[3:] == [f"Last action: {said}", "Steps 4 / 50    Return +0.750", "3 RIGHT"]
+
+
+@pytest.mark.parametrize("kwargs", [{}, {**LONG, "horizon": 60, "n_actions": 32}])
+def test_a_frame_shows_order_answers_and_what_was_said(kwargs: dict[str, Any]) -> None:
+    env = gym.make(ID, render_mode="rgb_array", **kwargs).unwrapped
+    env.reset(seed=0)
+    frames = [env.render()]
+    for said in (env.oracle_action(), wrong(env), "\x1b[31m " * 400, "x" * 5000, None):
+        env.step_text(said)
+        frames.append(env.render())
+    assert {frame.shape for frame in frames} == {(256, 480, 3)}
+    assert all((one != other).any() for one, other in itertools.pairwise(frames))
+
+
+def test_a_frame_shows_how_it_ended() -> None:
+    env = gym.make(ID, render_mode="rgb_array").unwrapped
+    badges = []
+    for policy in (oracle_policy, random_policy(0)):
+        _, steps = walk_from_reset(env, policy, 3, seed=0)
+        assert len(steps) == 3
+        env.step_text(env.oracle_action())
+        badges.append(env.render()[226:246, 346:462])
+    assert (badges[0] != badges[1]).any()
+
+
+# ---------------------------------------------------------------------- its table
+
+
+def test_its_table_has_the_values_of_the_closed_form() -> None:
+    from benchmarks.performance.theory import keytoken_table
+    from poad_sb3.tabular import solve_actions, solve_tokens
+
+    table = keytoken_table(KeyTokenEnv(**LONG), gamma=0.9)
+    left = np.repeat([3, 2, 1], 7)
+    expected = (1 - 0.9**left) / (1 - 0.9) / 3
+    np.testing.assert_allclose(solve_actions(table).values[:-1], expected, atol=1e-12)
+    np.testing.assert_allclose(solve_tokens(table, 1.0).values[:-1, 0], expected, atol=1e-12)
+    assert list(map(len, table.actions)) == [3, 13, 23, 34, 44, 54, 65]  # words and the end token
+
+
+@pytest.mark.parametrize("n_words", [2, 9, 64])
+@pytest.mark.parametrize("gamma_token", [1.0, 0.95, 0.5])
+def test_the_gap_of_the_naive_backup_is_the_predicted_one(n_words: int, gamma_token: float) -> None:
+    from benchmarks.performance.theory import discrepancy, predicted_gap
+
+    assert discrepancy(n_words, gamma_token) == pytest.approx(predicted_gap(n_words, gamma_token), abs=1e-12)
+
+
+def test_with_lengths_from_2_to_64_the_naive_greedy_policy_is_wrong() -> None:
+    from benchmarks.performance.theory import greedy_share
+
+    shares = [greedy_share(64, gamma_token) for gamma_token in (1.0, 0.95, 0.9, 0.5)]
+    assert shares[0] == pytest.approx(1.0, abs=1e-12)
+    assert shares[0] > shares[1] > shares[2] > shares[3] > 0.2
+
+
+def test_the_committed_figures_are_those_of_this_code() -> None:
+    from benchmarks.performance.theory import GAMMA_TOKENS, discrepancy, greedy_share
+    from benchmarks.runner.machine import RESULTS
+
+    part = json.loads((RESULTS / "theory.json").read_text(encoding="utf-8"))["exact"]
+    assert list(part["curves"]) == [f"{gamma_token:g}" for gamma_token in GAMMA_TOKENS]
+    assert part["lengths"] == list(range(2, 65))
+    for name, curve in part["curves"].items():
+        assert curve["gap"] == pytest.approx(curve["predicted"], abs=1e-12)
+        assert curve["gap"][14] == pytest.approx(discrepancy(16, float(name)))
+        assert curve["greedy_share"][14] == pytest.approx(greedy_share(16, float(name)))
+    wrong_shares = [curve["wrong_share"] for curve in part["curves"].values()]
+    assert wrong_shares[0] == 0.0
+    assert wrong_shares == sorted(wrong_shares)

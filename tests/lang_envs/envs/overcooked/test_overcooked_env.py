@@ -1,0 +1,228 @@
+"""`OvercookedEnv`: its arguments, and the fields of its info."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+from lang_envs import LangEnvsError
+from lang_envs.envs.overcooked.env import KitchenReward, OvercookedEnv
+from lang_envs.envs.overcooked.kitchen import Event
+from lang_envs.envs.overcooked.tasks import TASKS, Cell
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "fruit-salad"}, r"Expected task to be one of \[.*'tomato-salad'\]; got 'fruit-salad'. Fix: "),
+        ({"view_radius": -1}, "Expected integers view_radius >= 0 and max_primitives >= 1; got -1 and 200"),
+        ({"max_primitives": "9"}, "Expected integers view_radius >= 0 and max_primitives >= 1; got 2 and '9'"),
+        ({"view_radius": 1.5}, "got 1.5 and 200"),
+        ({"reward": {"chopping": 1.0}}, r"Expected reward to be a KitchenReward, or numbers for some of \['chop'"),
+        ({"reward": {"chop": "much"}}, "Expected finite numbers for a KitchenReward; got .*'much'"),
+        ({"reward": 3}, "Expected reward to be a KitchenReward"),
+        ({"max_primitives": 0}, "Expected integers view_radius >= 0 and max_primitives >= 1; got 2 and 0"),
+        ({"render_mode": "hologram"}, "Expected render_mode to be None or one of .*; got 'hologram'"),
+        ({"max_action_length": 1}, "Expected max_length to be an integer of at least 2"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OvercookedEnv(**arguments)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_info(task: str) -> None:
+    env = OvercookedEnv(task)
+    _, info = env.reset()
+    assert set(info) == {"admissible_actions", "features", "primitive_steps", "success", "invalid_action"}
+    assert (info["features"].dtype, info["features"].shape) == (np.int64, (18 if task == "tomato-salad" else 26,))
+    assert info["features"][-7:].tolist() == [int(n == TASKS[task].index) for n in range(7)]
+    assert info["primitive_steps"] == 0
+    *_, info = env.step_text("pick up the tomato")
+    assert info["primitive_steps"] == 2
+    *_, info = env.step_text("chop nothing")
+    assert info["primitive_steps"] == 1
+    _, info = env.reset()
+    assert info["primitive_steps"] == 0
+
+
+def test_reward_folds_the_primitives_of_a_macro_action() -> None:
+    reward = KitchenReward(chop=8.0, deliver=16.0, misdeliver=-4.0, step=-1.0, discount=0.5)
+    assert reward.of_run((Event.NONE,)) == -1.0
+    assert reward.of_run((Event.NONE, Event.NONE, Event.CHOPPED)) == -1.0 - 0.5 + 0.25 * 7.0
+    assert reward.of_run((Event.NONE, Event.MISDELIVERED)) == -1.0 + 0.5 * -5.0
+    assert reward.of_run((Event.DELIVERED,)) == 15.0
+
+
+@pytest.mark.parametrize("value", ["a", None, True, float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="Expected finite numbers for a KitchenReward"):
+        KitchenReward(step=value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"invalid_action_reward": float("nan")}, ValueError, "Expected invalid_action_reward to be a finite number"),
+        ({"oracle_info": 1}, TypeError, "Expected oracle_info to be True or False; got 1"),
+        ({"shuffle_actions": "no"}, TypeError, "Expected shuffle_actions to be True or False; got 'no'"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_every_family(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        OvercookedEnv(**arguments)
+
+
+@pytest.mark.parametrize("key", [None, b"x", b"x" * 100, "x" * 16], ids=str)
+def test_a_damaged_order_is_refused(key: Any) -> None:
+    env = OvercookedEnv(shuffle_actions=True)
+    env.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(LangEnvsError, match="order_key"):
+        env.set_state(before | {"order_key": key})
+    assert env.get_state() == before
+
+
+def test_reward_is_an_argument() -> None:
+    env = OvercookedEnv(reward=KitchenReward(step=-1.0, discount=1.0))
+    env.reset()
+    assert env.step_text("pick up the tomato")[1] == -2.0
+    assert env.step_text("nonsense")[1] == -1.0
+    assert OvercookedEnv(reward={"step": -1.0, "discount": 1.0}).reward == env.reward
+
+
+def test_a_reward_given_as_a_mapping_is_part_of_the_spec() -> None:
+    env = gym.make("Overcooked-TomatoSalad-v0", reward={"chop": 0.0})
+    rebuilt = gym.make(EnvSpec.from_json(env.spec.to_json())).unwrapped
+    assert rebuilt.reward == KitchenReward(chop=0.0)
+
+
+CHOP = ("pick up the tomato", "put the tomato on the cutting board", "chop the tomato")
+SPOIL = ("pick up the tomato", "serve the dish")
+
+
+@pytest.mark.parametrize(("once", "paid"), [(False, [0.193, 0.193, 0.193]), (True, [0.193, -0.003, -0.003])])
+def test_chopping_can_be_paid_once(once: bool, paid: list[float]) -> None:
+    env = OvercookedEnv(once_only_chop_reward=once)
+    for _ in range(2):  # a reset forgets what was paid
+        env.reset()
+        earned = []
+        for _ in paid:
+            earned.append([env.step_text(text)[1] for text in CHOP][-1])
+            assert [env.step_text(text)[1] for text in SPOIL][-1] < -0.09
+        assert earned == pytest.approx(paid, abs=1e-3)
+
+
+def test_what_was_paid_is_part_of_the_state() -> None:
+    env, other = (OvercookedEnv(once_only_chop_reward=True) for _ in range(2))
+    env.reset()
+    for text in (*CHOP, *SPOIL, *CHOP[:2]):
+        env.step_text(text)
+    other.set_state(env.get_state())
+    assert other.step_text("chop the tomato")[1] == env.step_text("chop the tomato")[1] < 0
+
+
+def test_view_radius_decides_what_is_told() -> None:
+    told = {radius: OvercookedEnv(view_radius=radius).reset() for radius in (0, 2, 6)}
+    assert [("tomato is" in text, "bowl are" in text) for text, _ in told.values()] == [
+        (False, False),
+        (True, False),
+        (False, True),  # "a tomato and a bowl are on separate tables"
+    ]
+    assert np.count_nonzero(told[0][1]["features"]) == 3  # the cook and the task
+
+
+def test_the_limit_is_an_argument() -> None:
+    env = OvercookedEnv(max_primitives=3)
+    env.reset()
+    assert env.step_text("pick up the tomato")[2:4] == (False, False)
+    *_, terminated, truncated, info = env.step_text("put the tomato on the cutting board")
+    assert (terminated, truncated, info["success"]) == (False, True, False)
+    assert env.elapsed_primitives == 7  # never cut
+    env.reset()
+    assert env.elapsed_primitives == 0
+
+
+def test_each_reset_starts_alike_whatever_the_seed() -> None:
+    env = OvercookedEnv()
+    starts = [env.reset(seed=seed)[0] for seed in (None, 0, 1)]
+    assert len(set(starts)) == 1
+
+
+def test_the_state_of_another_kitchen_is_refused() -> None:
+    small, large = OvercookedEnv("tomato-salad"), OvercookedEnv("tomato-lettuce-salad")
+    small.reset()
+    large.reset()
+    before = small.get_state()
+    with pytest.raises(LangEnvsError, match=r"Expected a state of .*tomato salad.*; got one of .*lettuce-tomato salad"):
+        small.set_state(large.get_state())
+    assert small.get_state() == before
+
+
+def test_shuffled_actions_are_the_same_in_another_order() -> None:
+    plain, shuffled, twin = OvercookedEnv(), OvercookedEnv(shuffle_actions=True), OvercookedEnv(shuffle_actions=True)
+    orders = set()
+    for seed in range(20):
+        (_, info), (_, mixed), (_, again) = (env.reset(seed=seed) for env in (plain, shuffled, twin))
+        assert sorted(mixed["admissible_actions"]) == sorted(info["admissible_actions"])
+        assert mixed["admissible_actions"] == again["admissible_actions"] == shuffled.admissible_actions()
+        orders.add(tuple(mixed["admissible_actions"]))
+    assert len(orders) > 10
+    twin.reset(seed=99)
+    twin.set_state(shuffled.get_state())
+    assert twin.admissible_actions() == shuffled.admissible_actions()
+    with pytest.raises(LangEnvsError, match="shuffle_actions"):
+        plain.set_state(shuffled.get_state())
+
+
+START = OvercookedEnv().kitchen_state
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": None},
+        {"state": ((1, 4), (), (6, 5))},
+        {"state": START._replace(foods=None)},
+        {"state": START._replace(foods=list(START.foods))},
+        {"state": START._replace(foods=(START.foods[0]._replace(chops=99),))},
+        {"state": START._replace(agent=Cell(0, 0))},
+        {"state": START._replace(agent=Cell(99, "a"))},
+        {"state": START._replace(bowl=Cell(3, 3))},
+        {"state": START._replace(bowl=Cell(99, 3))},
+        {"primitives": None},
+        {"paid": {0}},
+        {"paid": frozenset({7})},
+    ],
+    ids=str,
+)
+def test_a_broken_world_is_refused(change: dict[str, Any]) -> None:
+    env = OvercookedEnv()
+    env.reset()
+    before = env.get_state()
+    with pytest.raises(LangEnvsError, match="Expected"):
+        env.set_state(before | {"world": before["world"]._replace(**change)})
+    assert env.get_state() == before
+
+
+def test_last_action_and_return_are_kept_for_rendering() -> None:
+    env = OvercookedEnv()
+    env.reset()
+    assert (env.last_action, env.episode_return) == (None, 0.0)
+    rewards = [env.step_text(text)[1] for text in ("pick up the tomato", "nonsense")]
+    assert (env.last_action, env.episode_return) == ("nonsense", sum(rewards))
+    env.step_text(None)
+    assert env.last_action is None
+
+
+def test_without_render_mode_nothing_is_drawn() -> None:
+    env = OvercookedEnv()
+    env.reset()
+    assert env.render() is None

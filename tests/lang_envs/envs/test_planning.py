@@ -1,0 +1,171 @@
+"""Shortest ways by search, and the oracles that the environments make of them."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from walk import random_policy
+
+import lang_envs
+from lang_envs import LangEnvsError
+from lang_envs.envs.planning import PlanTable
+from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
+
+Cost = tuple[int, ...]
+Graph = dict[int, list[tuple[Cost, int | None]]]
+"""From state to (cost, state after) of each action; None is the goal."""
+
+
+def table_of(graph: Graph) -> PlanTable[int]:
+    return PlanTable(graph.__getitem__)
+
+
+# ---------------------------------------------------------------------- small graphs
+
+
+def test_one_action_to_the_goal() -> None:
+    table = table_of({0: [((3,), None)]})
+    assert (table.best(0), table.cost(0)) == (0, (3,))
+
+
+def test_equal_plans_are_decided_by_the_lowest_index() -> None:
+    table = table_of({0: [((1,), 3), ((1,), 2), ((1,), 1)], 1: [((1,), None)], 2: [((1,), None)], 3: [((2,), None)]})
+    assert (table.best(0), table.cost(0)) == (1, (2,))
+
+
+@pytest.mark.parametrize(("detour", "best", "cost"), [(9, 1, (2, 18)), (3, 1, (2, 6)), (0, 1, (2, 0))])
+def test_costs_are_compared_from_the_left(detour: int, best: int, cost: Cost) -> None:
+    """Three short moves are worse than two long ones."""
+    graph: Graph = {
+        0: [((1, 1), 1), ((1, detour), 3)],
+        1: [((1, 1), 2)],
+        2: [((1, 1), None)],
+        3: [((1, detour), None)],
+    }
+    assert (table_of(graph).best(0), table_of(graph).cost(0)) == (best, cost)
+
+
+def test_second_places_decide_between_equal_first_ones() -> None:
+    table = table_of({0: [((1, 5), 1), ((1, 2), 2)], 1: [((1, 0), None)], 2: [((1, 2), None)]})
+    assert (table.best(0), table.cost(0)) == (1, (2, 4))
+
+
+def test_the_longer_way_may_be_the_cheaper_one() -> None:
+    table = table_of({0: [((9,), None), ((1,), 1)], 1: [((1,), 2)], 2: [((1,), None)]})
+    assert [table.best(state) for state in range(3)] == [1, 0, 0]
+    assert [table.cost(state) for state in range(3)] == [(3,), (2,), (1,)]
+
+
+def test_a_dead_end_has_no_plan() -> None:
+    table = table_of({0: [((1,), 1), ((1,), 2)], 1: [((1,), 1)], 2: [((1,), 0), ((1,), None)], 3: []})
+    assert (table.best(0), table.cost(0)) == (1, (2,))
+    assert (table.best(1), table.cost(1)) == (None, None)
+    assert (table.best(3), table.cost(3)) == (None, None)
+
+
+def test_states_that_the_first_did_not_reach_may_be_asked_about_later() -> None:
+    graph: Graph = {
+        0: [((1,), 0)],
+        1: [((1,), 0), ((1,), 2)],
+        2: [((1,), None), ((1,), 1)],
+        3: [((1,), 1), ((5,), None)],
+    }
+    table = table_of(graph)
+    assert table.best(0) is None
+    assert (table.best(2), table.cost(1)) == (0, (2,))
+    assert (table.best(3), table.cost(3)) == (0, (3,))
+    assert table.best(0) is None
+
+
+def test_each_state_is_expanded_once() -> None:
+    graph: Graph = {0: [((1,), 1), ((1,), 2)], 1: [((1,), 2)], 2: [((1,), 0), ((1,), None)], 3: [((1,), 0)]}
+    expanded = []
+    table: PlanTable[int] = PlanTable(lambda state: [*graph[state], *(expanded.append(state) or [])])
+    assert [table.best(state) for state in (0, 1, 2, 3, 0, 3)] == [1, 0, 1, 0, 1, 0]
+    assert sorted(expanded) == [0, 1, 2, 3]
+
+
+# ---------------------------------------------------------------------- against brute force
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    n_states = draw(st.integers(1, 7))
+    places = draw(st.integers(1, 2))
+    cost = st.tuples(st.integers(1, 3), *[st.integers(0, 3)] * (places - 1))
+    action = st.tuples(cost, st.one_of(st.none(), st.integers(0, n_states - 1)))
+    likely_stuck = st.tuples(cost, st.integers(0, n_states - 1))
+    return {n: draw(st.lists(draw(st.sampled_from([action, likely_stuck])), max_size=3)) for n in range(n_states)}
+
+
+def cheapest(graph: Graph, state: int | None, visited: frozenset[int] = frozenset()) -> tuple[Cost, int] | None:
+    """Cost and first action of the cheapest of all ways without a circle; the first of equals."""
+    ways = []
+    for index, (cost, after) in enumerate(graph[state]):
+        rest = (
+            None if after in visited | {state} else () if after is None else cheapest(graph, after, visited | {state})
+        )
+        if rest is not None:
+            behind = rest[0] if rest else (0,) * len(cost)
+            ways.append((tuple(map(sum, zip(cost, behind, strict=True))), index))
+    return min(ways, default=None)
+
+
+@settings(deadline=None)
+@given(graph=graphs(), data=st.data())
+def test_plans_are_those_of_brute_force(graph: Graph, data: st.DataObject) -> None:
+    table = table_of(graph)
+    for state in data.draw(st.permutations(range(len(graph)))):  # whatever is asked about first
+        expected = cheapest(graph, state)
+        assert (table.cost(state), table.best(state)) == (expected or (None, None))
+
+
+# ---------------------------------------------------------------------- oracles
+
+
+def test_oracle_looks_through_wrappers(env_id: str) -> None:
+    bare, wrapped = gym.make(env_id), TextAction(AdmissibleObservation(gym.make(env_id)))
+    bytes_ = ByteObservation(gym.make(env_id))
+    over = False
+    for env in (bare, wrapped, bytes_):
+        env.reset(seed=0)
+    while not over:
+        said = lang_envs.oracle(bare)
+        assert said == lang_envs.oracle(wrapped) == lang_envs.oracle(bytes_) == bare.unwrapped.oracle_action()
+        for env in (bare, bytes_):
+            *_, over, _, info = env.step(env.action_space.encode(said))
+        wrapped.step(said)
+    assert info["success"]
+
+
+def test_oracle_of_a_foreign_environment_is_refused() -> None:
+    with pytest.raises(
+        LangEnvsError, match=r"Expected an environment with an oracle_action\(\) .*CartPole.* Fix: use an id"
+    ):
+        lang_envs.oracle(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("speaker", ["oracle", "random", "nobody"])
+def test_oracle_info(env_id: str, speaker: str) -> None:
+    env, at_random = gym.make(env_id, oracle_info=True), random_policy(1)
+    _, info = env.reset(seed=0)
+    terminated = truncated = False
+    told = []
+    while not (terminated or truncated):
+        assert info["oracle_action"] == lang_envs.oracle(env)
+        told.append(info["oracle_action"])
+        said = {"oracle": info["oracle_action"], "random": at_random(env, info), "nobody": ""}[speaker]
+        *_, terminated, truncated, info = env.step(env.action_space.encode(said))
+    assert info["oracle_action"] is None
+    assert terminated or speaker != "oracle"
+    assert truncated or speaker != "nobody"
+    says_one_thing = info["admissible_actions"] is None  # the same code for a table, whatever was tried
+    assert (len(set(told)) == 1) is (speaker == "nobody" or says_one_thing)
+
+
+def test_without_oracle_info_there_is_none(env_id: str) -> None:
+    env = gym.make(env_id)
+    assert "oracle_action" not in env.reset(seed=0)[1]
+    assert "oracle_action" not in env.step(env.action_space.unfinished())[-1]

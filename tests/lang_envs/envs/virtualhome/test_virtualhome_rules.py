@@ -1,0 +1,532 @@
+"""The homes against their published figures: reachable states, values, optimal plans, lists, refusals and quirks.
+
+The numbers are those measured on the original environments (docs/environments/virtualhome.md).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from home_graph import HomeGraph, home_graph
+
+from lang_envs.envs.virtualhome.oracle import best_command
+from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, HomeState, Rules
+from lang_envs.envs.virtualhome.tasks import TASKS
+
+HEAT, WATCH = "food-preparation", "entertainment"
+BOTH = pytest.mark.parametrize("name", [HEAT, WATCH])
+
+# Command indices of the original.
+TO_LIVING_ROOM, TO_KITCHEN, TO_BATHROOM, TO_BEDROOM = range(4)
+TO_PANCAKE, TO_BOX, GRAB_PANCAKE, PUT_PANCAKE, OPEN, CLOSE = range(4, 10)
+TO_CHIPS, TO_MILK, TO_TABLE, TO_TV, TO_SOFA, GRAB_CHIPS, GRAB_MILK, PUT_CHIPS, PUT_MILK, ON, OFF, SIT, STAND = range(
+    4, 17
+)
+
+
+# ---------------------------------------------------------------------- states and values
+
+
+@pytest.mark.parametrize(
+    ("name", "n_states", "n_goals", "n_commands", "n_vectors"), [(HEAT, 52, 1, 10, 19), (WATCH, 576, 4, 17, 213)]
+)
+def test_reachable_states(name: str, n_states: int, n_goals: int, n_commands: int, n_vectors: int) -> None:
+    graph = home_graph(name)
+    assert graph.after.shape == (n_states, n_commands)
+    assert graph.goal.sum() == n_goals
+    assert len(set(graph.features)) == n_vectors
+
+
+@pytest.mark.parametrize(
+    ("name", "n_states", "n_transitions", "n_vectors"), [(HEAT, 46, 177, 19), (WATCH, 222, 933, 100)]
+)
+def test_reachable_states_by_listed_commands(name: str, n_states: int, n_transitions: int, n_vectors: int) -> None:
+    graph = home_graph(name)
+    reached = graph.reachable(graph.listed)
+    assert len(reached) == n_states
+    assert graph.listed[reached].sum() == n_transitions
+    assert len({graph.features[state] for state in reached}) == n_vectors
+
+
+@BOTH
+def test_no_two_states_behave_alike(name: str) -> None:
+    """A partition by what is shown, refined by where each command leads and whether it succeeds."""
+    graph = home_graph(name)
+    label, n_classes = list(zip(graph.features, graph.goal.tolist(), strict=True)), 0
+    while len(set(label)) > n_classes:
+        n_classes, names = len(set(label)), {}
+        told = zip(label, graph.after, graph.succeeds, graph.goal, strict=True)
+        traits = [(own, *((tuple(label[n] for n in to), tuple(done)) * (not goal))) for own, to, done, goal in told]
+        label = [names.setdefault(trait, len(names)) for trait in traits]
+    assert n_classes == len(graph.states)
+
+
+@pytest.mark.parametrize(("name", "n_hiding", "n_vectors"), [(HEAT, 8, 18), (WATCH, 57, 209)])
+def test_the_features_are_not_markov(name: str, n_hiding: int, n_vectors: int) -> None:
+    graph, states = home_graph(name), defaultdict(set)
+    for state in graph.going_on:
+        states[graph.features[state]].add(state)
+    assert len(states) == n_vectors
+    assert sum(len(alike) > 1 for alike in states.values()) == n_hiding
+
+
+@BOTH
+def test_no_dead_ends_over_all_commands(name: str) -> None:
+    graph = home_graph(name)
+    assert np.isfinite(graph.distance()).all()
+
+
+@pytest.mark.parametrize(("name", "n_sitting", "n_divided"), [(HEAT, 0, 0), (WATCH, 5, 32)])
+def test_dead_ends_of_the_lists(name: str, n_sitting: int, n_divided: int) -> None:
+    """Sitting without the goal, and one thing on the coffee table while the other was left in the kitchen."""
+    graph = home_graph(name)
+    hopeless = np.isinf(graph.distance(graph.listed))
+    dead = [graph.states[number] for number in graph.reachable(graph.listed) if hopeless[number]]
+    standing = [state for state in dead if not state.sitting]
+    assert (len(dead) - len(standing), len(standing)) == (n_sitting, n_divided)
+    assert all({item.place for item in state.items} == {"coffee table", AT_START} for state in standing)
+
+
+def test_the_lists_never_bring_both_things_to_the_table() -> None:
+    graph = home_graph(WATCH)
+    served = [n for n, state in enumerate(graph.states) if {item.place for item in state.items} == {"coffee table"}]
+    assert len(served) > 0
+    assert not set(served) & set(graph.reachable(graph.listed).tolist())
+
+
+@pytest.mark.parametrize(
+    ("name", "success", "return_95", "return_99", "length"),
+    [
+        (HEAT, "0.0150036", "0.00287771", "0.0105794", "49.795"),
+        (WATCH, "0.00304368", "0.000432234", "0.00204832", "49.972"),
+    ],
+)
+def test_exact_values_of_random_play(name: str, success: str, return_95: str, return_99: str, length: str) -> None:
+    graph = home_graph(name)
+    assert f"{graph.expect(graph.listed):.6g}" == success
+    assert f"{graph.expect(graph.listed, discount=0.95):.6g}" == return_95
+    assert f"{graph.expect(graph.listed, discount=0.99):.6g}" == return_99
+    assert f"{graph.expect(graph.listed, length=True):.3f}" == length
+
+
+@pytest.mark.parametrize(("name", "success"), [(HEAT, 0.000993681), (WATCH, 2.6022e-06)])
+def test_exact_success_of_random_play_over_all_commands(name: str, success: float) -> None:
+    graph = home_graph(name)
+    assert graph.expect(np.ones_like(graph.listed)) == pytest.approx(success, rel=1e-5)
+
+
+# ---------------------------------------------------------------------- optimal plans
+
+PLANS = {
+    HEAT: {(4, 6, 5, 8, 7, 9)},
+    WATCH: {
+        (0, 7, 13, 1, 4, 9, 5, 10, 0, 8, 15),
+        (0, 7, 13, 1, 5, 10, 4, 9, 0, 8, 15),
+        (4, 9, 0, 7, 13, 1, 5, 10, 0, 8, 15),
+        (5, 10, 0, 7, 13, 1, 4, 9, 0, 8, 15),
+        (4, 9, 5, 10, 0, 6, 11, 7, 13, 8, 15),
+        (4, 9, 5, 10, 0, 6, 12, 7, 13, 8, 15),
+        (5, 10, 4, 9, 0, 6, 11, 7, 13, 8, 15),
+        (5, 10, 4, 9, 0, 6, 12, 7, 13, 8, 15),
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "length", "farthest"), [(HEAT, 6, 7), (WATCH, 11, 11)])
+def test_optimal_plans(name: str, length: int, farthest: int) -> None:
+    graph = home_graph(name)
+    assert set(graph.plans()) == set(graph.plans(graph.listed)) == PLANS[name]
+    assert graph.distance()[0] == length
+    assert graph.distance().max() == farthest
+
+
+@pytest.mark.parametrize("name_and_distractors", [(HEAT,), (WATCH,), (HEAT, "candle"), (WATCH, "candle")])
+def test_oracle_is_shortest_from_every_state_and_prefers_listed_commands(name_and_distractors: tuple[str, ...]) -> None:
+    graph = home_graph(*name_and_distractors)
+    distance, unlisted = graph.distance(), unlisted_on_the_way(graph)
+    assert len(graph.going_on) == len(graph.states) - graph.goal.sum() > 50
+    for number in graph.going_on:
+        after = graph.after[number]
+        best = distance[after] == distance[number] - 1
+        best &= unlisted[after] + ~graph.listed[number] == unlisted[number]
+        command = best_command(graph.task, graph.states[number])
+        assert graph.task.commands.index(command) == np.flatnonzero(best)[0]  # of equals, the first of the set
+
+
+def unlisted_on_the_way(graph: HomeGraph) -> np.ndarray:
+    """Fewest commands outside the lists among the shortest ways from each state."""
+    distance, fewest = graph.distance(), np.zeros(len(graph.states))
+    for number in sorted(graph.going_on, key=lambda state: distance[state]):
+        nearer = np.flatnonzero(distance[graph.after[number]] == distance[number] - 1)
+        fewest[number] = min(fewest[graph.after[number, n]] + (not graph.listed[number, n]) for n in nearer)
+    return fewest
+
+
+def test_oracle_leaves_the_lists_only_where_it_must() -> None:
+    graph = home_graph(WATCH)
+    unlisted, reached = unlisted_on_the_way(graph), graph.reachable(graph.listed)
+    assert unlisted[0] == 0
+    assert unlisted[reached].max() > 0  # what makes a dead end of the lists no dead end
+
+
+@BOTH
+def test_oracle_of_a_goal_state_is_the_first_command(name: str) -> None:
+    graph = home_graph(name)
+    for number in np.flatnonzero(graph.goal):
+        assert best_command(graph.task, graph.states[number]) == graph.task.commands[0]
+
+
+# ---------------------------------------------------------------------- what each command asks, facts sections 2 and 3
+
+
+class Situation(NamedTuple):
+    """A state with the questions that the published tables ask."""
+
+    state: HomeState
+    names: tuple[str, ...]
+
+    def at(self, name: str) -> str:
+        return self.state.items[self.names.index(name)].place
+
+    def held(self, name: str) -> bool:
+        return self.at(name) == IN_HAND
+
+    def near(self, name: str) -> bool:
+        return name in self.state.near
+
+    def visible(self, name: str) -> bool:
+        room = {AT_START: "kitchen", "microwave": "kitchen", "coffee table": "living room"}
+        hidden = self.at(name) == "microwave" and "microwave" not in self.state.opened
+        return self.held(name) or (room[self.at(name)] == self.state.room and not hidden)
+
+    @property
+    def n_held(self) -> int:
+        return sum(map(self.held, self.names))
+
+    @property
+    def living(self) -> bool:
+        return self.state.room == "living room"
+
+
+def grabbable(s: Situation, item: str) -> bool:
+    reach = s.near(item) or (s.at(item) == "coffee table" and s.near("coffee table"))
+    return s.visible(item) and not s.held(item) and reach
+
+
+def puttable(s: Situation, item: str) -> bool:
+    return s.living and s.held(item) and s.near("coffee table")
+
+
+def switchable(s: Situation) -> bool:
+    return s.living and s.near("TV") and s.n_held < 2
+
+
+Condition = Callable[[Situation], bool]
+SUCCEEDS_IFF: dict[str, list[Condition]] = {
+    HEAT: [
+        *[lambda s: True] * 4,
+        lambda s: s.visible("pancake"),
+        lambda s: s.state.room == "kitchen",
+        lambda s: grabbable(s, "pancake"),
+        lambda s: s.state.room == "kitchen" and s.held("pancake") and s.near("microwave") and bool(s.state.opened),
+        lambda s: s.state.room == "kitchen" and s.near("microwave") and not s.state.opened,
+        lambda s: s.state.room == "kitchen" and s.near("microwave") and bool(s.state.opened),
+    ],
+    WATCH: [
+        *[lambda s: not s.state.sitting] * 4,
+        lambda s: s.visible("chips") and not s.state.sitting,
+        lambda s: s.visible("milk") and not s.state.sitting,
+        *[lambda s: s.living and not s.state.sitting] * 3,
+        lambda s: grabbable(s, "chips"),
+        lambda s: grabbable(s, "milk"),
+        lambda s: puttable(s, "chips"),
+        lambda s: puttable(s, "milk"),
+        lambda s: switchable(s) and not s.state.lit,
+        lambda s: switchable(s) and bool(s.state.lit),
+        lambda s: s.living and s.near("sofa") and not s.state.sitting,
+        lambda s: s.state.sitting,
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, n) for name in SUCCEEDS_IFF for n in range(len(SUCCEEDS_IFF[name]))]
+)
+def test_a_command_succeeds_iff(name: str, number: int) -> None:
+    graph = home_graph(name)
+    names = tuple(graph.task.scene.item_index)
+    expected = [SUCCEEDS_IFF[name][number](Situation(graph.states[state], names)) for state in graph.going_on]
+    assert graph.succeeds[graph.going_on, number].tolist() == expected
+    assert any(expected)
+
+
+# ---------------------------------------------------------------------- the features, facts sections 1.1, 1.2, 2, 3
+
+ROOM_ORDER = ("kitchen", "bathroom", "bedroom", "living room")
+
+
+def published_features(s: Situation) -> list[bool]:
+    in_room = [s.state.room == room for room in ROOM_ORDER]
+    food = [part for name in s.names for part in (s.visible(name), s.visible(name) and s.near(name), s.held(name))]
+    if s.names == ("pancake",):
+        in_kitchen, is_open = s.state.room == "kitchen", bool(s.state.opened)
+        in_box = in_kitchen and is_open and s.at("pancake") == "microwave"
+        return [*in_room, *food, in_kitchen, in_kitchen and s.near("microwave"), in_kitchen and is_open, in_box]
+    on_table = [s.living and s.at(name) == "coffee table" for name in s.names]
+    television = [True, s.near("TV"), s.state.facing, bool(s.state.lit)]
+    rest = [*television, True, s.near("sofa"), bool(s.state.seats_taken), True, s.near("coffee table")]
+    return [*in_room, *food[:3], on_table[0], *food[3:], on_table[1], *(s.living and part for part in rest)]
+
+
+@BOTH
+def test_features(name: str) -> None:
+    graph = home_graph(name)
+    names = tuple(graph.task.scene.item_index)
+    expected = [tuple(map(int, published_features(Situation(state, names)))) for state in graph.states]
+    assert graph.features == expected
+
+
+# ---------------------------------------------------------------------- the lists, facts section 4
+
+
+def published_list_of_food_preparation(f: tuple[int, ...]) -> list[int]:
+    _, bathroom, bedroom, living_room, see, near, hold, _, near_box, is_open, _ = f
+    if bathroom:
+        return [0, 1, 3]
+    if bedroom:
+        return [0, 1, 2]
+    if living_room:
+        return [1, 2, 3]
+    if not see:
+        return [0, 2, 3]
+    if hold:
+        return [0, 2, 3, 4, 7, 8, 9] if near_box else [0, 2, 3, 4, 5]
+    if near and near_box:
+        return [0, 2, 3, 8, 9] if is_open else [0, 2, 3, 9]
+    if near:
+        return [0, 2, 3, 5, 6]
+    return [0, 2, 3, 4, 8, 9] if near_box else [0, 2, 3, 4, 5]
+
+
+def published_list_of_entertainment(f: tuple[int, ...]) -> list[int]:
+    if f[1]:
+        return [0, 1, 3]
+    if f[2]:
+        return [0, 1, 2]
+    return published_list_of_the_kitchen(f) if f[0] else published_list_of_the_living_room(f)
+
+
+def published_list_of_the_kitchen(f: tuple[int, ...]) -> list[int]:
+    (see_c, near_c, hold_c), (see_m, near_m, hold_m) = f[4:7], f[8:11]
+    own: list[int] = []
+    if see_c and see_m:
+        if hold_c and hold_m:
+            own = []
+        elif hold_c:
+            own = [10 if near_m else 5]
+        elif hold_m:
+            own = [9 if near_c else 4]
+        else:
+            own = {(1, 1): [9, 10], (1, 0): [5, 9], (0, 1): [4, 10], (0, 0): [4, 5]}[near_c, near_m]
+    elif see_c:
+        own = [] if hold_c else [9] if near_c else [5]
+    elif see_m:
+        own = [] if hold_m else [10] if near_m else [4]
+    return [0, 2, 3, *own]
+
+
+def published_list_of_the_living_room(f: tuple[int, ...]) -> list[int]:
+    hold_c, on_table_c, hold_m, on_table_m = f[6], f[7], f[10], f[11]
+    if f[20]:
+        if hold_c and hold_m:
+            return [1, 2, 3, 7, 8, 11, 12]
+        if hold_m:
+            return [1, 2, 3, 7, 8] if on_table_c else [1, 2, 3, 7, 8, 12]
+        if hold_c:
+            return [1, 2, 3, 7, 8] if on_table_m else [1, 2, 3, 7, 8, 11]
+        return [1, 2, 3]
+    if f[13]:
+        return [1, 2, 3, 6, 8] if f[15] else [1, 2, 3, 6, 8, 13, 14]
+    if f[17]:
+        if f[18]:
+            return [1, 2, 3]
+        return [1, 2, 3, 6, 7, 15, 16] if f[15] else [1, 2, 3, 6, 7]
+    return [1, 2, 3, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [(HEAT, published_list_of_food_preparation), (WATCH, published_list_of_entertainment)]
+)
+def test_lists(name: str, published: Callable[[tuple[int, ...]], list[int]]) -> None:
+    graph = home_graph(name)
+    listed = {number: list(graph.lists[number]) for number in graph.going_on}
+    assert listed == {number: published(graph.features[number]) for number in graph.going_on}
+    assert min(map(len, listed.values())) == 3
+
+
+def test_at_most_one_piece_of_furniture_is_near() -> None:
+    near = [f[13] + f[17] + f[20] for f in home_graph(WATCH).features]
+    assert (min(near), max(near)) == (0, 1)
+
+
+def test_near_both_pancake_and_microwave_the_door_is_open() -> None:
+    doors = {f[9] for f in home_graph(HEAT).features if f[5] and f[8] and not f[6]}
+    assert doors == {1}
+
+
+def test_near_the_tv_while_it_is_off_the_list_does_not_ask_for_hands() -> None:
+    """Ten vectors, with both hands empty or both full, where another published list differs."""
+    graph = home_graph(WATCH)
+    off = {f: graph.lists[n] for n, f in enumerate(graph.features) if f[13] and not f[15]}
+    assert sum(f[6] == f[10] for f in off) == 10
+    assert set(off.values()) == {(1, 2, 3, 6, 8, 13, 14)}
+
+
+# ---------------------------------------------------------------------- admissible is not executable, facts section 4.1
+
+WHY_REFUSED: dict[str, dict[int, Condition]] = {
+    HEAT: {
+        PUT_PANCAKE: lambda s: not s.state.opened,
+        OPEN: lambda s: bool(s.state.opened),
+        CLOSE: lambda s: not s.state.opened,
+    },
+    WATCH: {
+        TO_KITCHEN: lambda s: s.state.sitting,
+        TO_BATHROOM: lambda s: s.state.sitting,
+        TO_BEDROOM: lambda s: s.state.sitting,
+        TO_CHIPS: lambda s: s.state.room == "kitchen" and s.at("chips") == "coffee table",
+        TO_MILK: lambda s: s.state.room == "kitchen" and s.at("milk") == "coffee table",
+        ON: lambda s: s.n_held == 2,
+        OFF: lambda s: not s.state.lit,
+        STAND: lambda s: not s.state.sitting,
+    },
+}
+
+
+@BOTH
+def test_listed_but_refused(name: str) -> None:
+    graph = home_graph(name)
+    names = tuple(graph.task.scene.item_index)
+    refused = np.argwhere(graph.listed & ~graph.succeeds)
+    assert set(refused[:, 1]) == set(WHY_REFUSED[name])
+    for state, command in refused:
+        assert WHY_REFUSED[name][command](Situation(graph.states[state], names)), (graph.states[state], command)
+
+
+@pytest.mark.parametrize("command", [OFF, STAND])
+def test_by_the_lists_nobody_turns_off_or_stands_up(command: int) -> None:
+    graph = home_graph(WATCH)
+    assert graph.listed[:, command].any()
+    assert graph.succeeds[:, command].any()
+    assert not (graph.listed & graph.succeeds)[:, command].any()
+
+
+def test_while_sitting_the_lists_offer_only_what_is_refused() -> None:
+    graph = home_graph(WATCH)
+    sitting = [number for number in graph.going_on if graph.states[number].sitting]
+    assert {graph.lists[number] for number in sitting} == {(TO_KITCHEN, TO_BATHROOM, TO_BEDROOM)}
+    assert not graph.succeeds[sitting][:, TO_LIVING_ROOM : TO_SOFA + 1].any()
+
+
+def test_walking_to_the_pancake_in_hand_leads_back() -> None:
+    """In the kitchen again after another room: listed, and it leads to that other room."""
+    graph, rooms = home_graph(HEAT), defaultdict(int)
+    for number in graph.going_on:
+        state, then = graph.states[number], graph.states[graph.after[number, TO_PANCAKE]]
+        if graph.listed[number, TO_PANCAKE] and then.room != state.room:
+            assert (state.room, state.items[0]) == ("kitchen", (IN_HAND, then.room))
+            assert then.items[0] == (IN_HAND, "kitchen")
+            rooms[then.room] += 1
+    assert rooms == {"living room": 2, "bathroom": 2, "bedroom": 2}
+
+
+# ---------------------------------------------------------------------- what commands do
+
+# name: (task, commands from the start, what then holds of the state)
+EFFECTS: dict[str, tuple[str, tuple[int, ...], dict[str, object]]] = {
+    "walking to a thing brings it near": (HEAT, (TO_PANCAKE,), {"near": {"pancake"}}),
+    "walking elsewhere forgets it": (HEAT, (TO_PANCAKE, TO_BOX), {"near": {"microwave"}}),
+    "walking to the same room forgets it too": (HEAT, (TO_PANCAKE, TO_KITCHEN), {"near": set(), "room": "kitchen"}),
+    "being in a room brings nothing near": (WATCH, (TO_LIVING_ROOM,), {"near": set(), "room": "living room"}),
+    "what is held comes along": (WATCH, (4, 9, 5, 10, 0, 6), {"near": {"chips", "milk", "coffee table"}}),
+    "grabbing records the room": (HEAT, (4, 6), {"items": ((IN_HAND, "kitchen"),)}),
+    "the record lags one walk behind": (HEAT, (4, 6, 0), {"items": ((IN_HAND, "kitchen"),), "room": "living room"}),
+    "one more walk repairs it": (HEAT, (4, 6, 0, 0), {"items": ((IN_HAND, "living room"),), "room": "living room"}),
+    "a walk to furniture repairs it": (
+        HEAT,
+        (4, 6, 0, 1, 5),
+        {"items": ((IN_HAND, "kitchen"),), "near": {"pancake", "microwave"}},
+    ),
+    "a stale record leads back": (HEAT, (4, 6, 0, 4), {"items": ((IN_HAND, "living room"),), "room": "kitchen"}),
+    "and back again": (HEAT, (4, 6, 0, 4, 4), {"items": ((IN_HAND, "kitchen"),), "room": "living room"}),
+    "each thing has its record": (
+        WATCH,
+        (4, 9, 0, 1, 5, 10, 2),
+        {"items": ((IN_HAND, "kitchen"), (IN_HAND, "kitchen")), "room": "bathroom"},
+    ),
+    "putting inside keeps both near": (
+        HEAT,
+        (4, 6, 5, 8, 7),
+        {"near": {"pancake", "microwave"}, "items": (("microwave", None),)},
+    ),
+    "walking to the box is walking to what is inside": (
+        HEAT,
+        (4, 6, 5, 8, 7, 1, 5),
+        {"near": {"pancake", "microwave"}},
+    ),
+    "walking to what is inside is walking to the box": (
+        HEAT,
+        (4, 6, 5, 8, 7, 1, 4),
+        {"near": {"pancake", "microwave"}},
+    ),
+    "taking it out again": (
+        HEAT,
+        (4, 6, 5, 8, 7, 6),
+        {"items": ((IN_HAND, "kitchen"),), "near": {"pancake", "microwave"}},
+    ),
+    "an open door stays open": (HEAT, (5, 8, 0), {"opened": {"microwave"}, "near": set()}),
+    "putting on the table keeps both near": (WATCH, (4, 9, 0, 6, 11), {"near": {"chips", "coffee table"}}),
+    "walking to the table is not walking to what lies on it": (
+        WATCH,
+        (4, 9, 0, 6, 11, 0, 6),
+        {"near": {"coffee table"}},
+    ),
+    "walking to what lies on the table is walking to the table": (
+        WATCH,
+        (4, 9, 0, 6, 11, 0, 4),
+        {"near": {"chips", "coffee table"}},
+    ),
+    "near the table is near enough to grab": (
+        WATCH,
+        (4, 9, 0, 6, 11, 0, 6, 9),
+        {"near": {"chips", "coffee table"}, "items": ((IN_HAND, "living room"), (AT_START, None))},
+    ),
+    "the TV stays on": (WATCH, (0, 7, 13, 1), {"lit": {"TV"}}),
+    "until it is turned off": (WATCH, (0, 7, 13, 1, 0, 7, 14), {"lit": set()}),
+    "sitting": (WATCH, (0, 8, 15), {"sitting": True, "seats_taken": {"sofa"}, "facing": True}),
+    "standing up leaves two marks": (
+        WATCH,
+        (0, 8, 15, 16),
+        {"sitting": False, "seats_taken": {"sofa"}, "facing": True},
+    ),
+    "a walk clears one of them": (
+        WATCH,
+        (0, 8, 15, 16, 8),
+        {"seats_taken": {"sofa"}, "facing": False, "near": {"sofa"}},
+    ),
+    "sitting down once more": (WATCH, (0, 8, 15, 16, 15), {"sitting": True, "facing": True}),
+}
+
+
+@pytest.mark.parametrize(("name", "commands", "expected"), EFFECTS.values(), ids=EFFECTS)
+def test_effect(name: str, commands: tuple[int, ...], expected: dict[str, object]) -> None:
+    rules = Rules(TASKS[name].scene)
+    state = rules.start()
+    for number in commands:
+        state = rules.execute(state, TASKS[name].commands[number])
+        assert state is not None, TASKS[name].commands[number]
+    assert {attribute: getattr(state, attribute) for attribute in expected} == expected

@@ -1,0 +1,352 @@
+"""The words of the homes, exact over all reachable states: what they tell, what they hide, and what they rename."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import combinations, permutations
+
+import gymnasium as gym
+import pytest
+from home_graph import HomeGraph, home_graph
+from walk import IDS
+
+from lang_envs.envs.virtualhome import describe
+from lang_envs.envs.virtualhome.describe import Description
+from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, HomeState
+from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS, with_distractors
+from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
+
+HEAT, WATCH = "food-preparation", "entertainment"
+BOTH = pytest.mark.parametrize("name", [HEAT, WATCH])
+EVERY_PHRASING = pytest.mark.parametrize("phrasing", range(len(PHRASINGS)))
+HOMES = [env_id for env_id in IDS if env_id.startswith("VirtualHome-")]
+
+
+def texts_of(graph: HomeGraph, wording: Wording, description: Description = "published") -> list[str]:
+    return [describe.observation(graph.task, facts, wording, description) for facts in graph.facts]
+
+
+def assert_bijection(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
+    """That each left side has one right side and the other way round; how many there are."""
+    forth, back = defaultdict(set), defaultdict(set)
+    for left, right in pairs:
+        forth[left].add(right)
+        back[right].add(left)
+    assert {left: rights for left, rights in forth.items() if len(rights) > 1} == {}
+    assert {right: lefts for right, lefts in back.items() if len(lefts) > 1} == {}
+    return len(forth)
+
+
+# ---------------------------------------------------------------------- what the published text tells, facts section 5
+
+EMPTY, USELESS = "Your hands are empty.", "There is nothing of use here."
+
+
+def joined(names: Sequence[str], conjunction: str = "and") -> str:
+    """In words: `the TV`, `the TV and the sofa`, `the coffee table, the TV and the sofa`."""
+    *first, last = (f"the {name}" for name in names)
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def in_hands(state: HomeState, names: Sequence[str]) -> str:
+    held = [name for name, item in zip(names, state.items, strict=True) if item.place == IN_HAND]
+    return f"You hold {joined(held)}." if held else EMPTY
+
+
+def told_of_food_preparation(state: HomeState) -> tuple[str, ...]:
+    place, is_open, hands = state.items[0].place, bool(state.opened), in_hands(state, ["pancake"])
+    if state.room != "kitchen":
+        return (USELESS, hands)
+    if place == "microwave" and not is_open:
+        near = "close" if "microwave" in state.near else "not close"
+        inside, door = "You remember the pancake inside the microwave.", "You find the microwave closed."
+        return (inside, hands, f"You are {near} to the microwave.", door)
+    noticed = "You notice the pancake and the microwave."
+    door = f"You find the microwave {'open' if is_open else 'closed'}."
+    if place == IN_HAND:
+        return (noticed, hands, f"You are {'' if 'microwave' in state.near else 'not '}close to the microwave.", door)
+    near = state.near & {"pancake", "microwave"}
+    if len(near) == 2:
+        return (noticed, door)
+    reach = f"close to {joined([*near])}" if near else "not close to the pancake or the microwave"
+    return (noticed, hands, f"You are {reach}.", door)
+
+
+def told_of_entertainment(state: HomeState) -> tuple[str, ...]:
+    if state.room == "kitchen":
+        return told_of_the_kitchen(state)
+    if state.room == "living room":
+        return ("You notice the coffee table, the TV and the sofa.", *told_of_the_living_room(state))
+    return (USELESS, in_hands(state, FOOD))
+
+
+FOOD = ("chips", "milk")
+
+
+def told_of_the_kitchen(state: HomeState) -> tuple[str, ...]:
+    places = dict(zip(FOOD, (item.place for item in state.items), strict=True))
+    visible = [name for name, place in places.items() if place != "coffee table"]
+    lying = [name for name in visible if places[name] == AT_START]
+    near = [name for name in lying if name in state.near]
+    if not visible:
+        return (USELESS,)
+    noticed, hands = f"You notice {joined(visible)}.", in_hands(state, FOOD)
+    reach = f"close to {joined(near)}, still to be grabbed" if near else f"not close to {joined(lying or FOOD, 'or')}"
+    if not lying:
+        return (noticed, hands)
+    if len(visible) == 1:
+        return (noticed, f"You are {reach}.")
+    return (noticed, f"You are {reach}.", hands)
+
+
+def told_of_the_living_room(state: HomeState) -> tuple[str, ...]:
+    places = [item.place for item in state.items]
+    near, hands = state.near & {"coffee table", "TV", "sofa"}, in_hands(state, FOOD)
+    if not near:
+        return ("You are not close to the coffee table, the TV or the sofa.", hands)
+    carrying = (hands,) if IN_HAND in places else ()
+    served = [name for name, place in zip(FOOD, places, strict=True) if place == "coffee table"]
+    divided = IN_HAND in places and bool(served)
+    on_table = (f"You see {joined(served)} on the coffee table.",) if divided else ()
+    if near == {"coffee table"}:
+        where = "You are not close to the TV." if divided else "You are close to the coffee table."
+        return (where, *on_table, hands)
+    television = ("You find the TV turned on.",) if state.lit and carrying else ()
+    if near == {"TV"}:
+        where = "You are not close to the sofa." if state.lit else "You are close to the TV."
+    else:
+        where = "You have sat down on the sofa." if state.seats_taken else "You are close to the sofa."
+    return (where, *television, *on_table, *carrying)
+
+
+TOLD: dict[str, Callable[[HomeState], tuple[str, ...]]] = {HEAT: told_of_food_preparation, WATCH: told_of_entertainment}
+GOALS = {
+    HEAT: "Your task is to heat up the pancake in the microwave.",
+    WATCH: "Your task is to enjoy the chips and the milk while watching the TV.",
+}
+
+
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<=\.) ", text)
+
+
+def frame(name: str, state: HomeState) -> list[str]:
+    """What every text says: where one is, the task, and a cue for the command."""
+    rooms = "The home has a kitchen, a bathroom, a bedroom and a living room, and you are in"
+    return [f"{rooms} the {state.room}.", GOALS[name], "For that, you"]
+
+
+@BOTH
+def test_published_text(name: str) -> None:
+    graph = home_graph(name)
+    for state, text in zip(graph.states, texts_of(graph, Wording({}, 0)), strict=True):
+        assert sorted(sentences(text)) == sorted([*frame(name, state), *TOLD[name](state)]), state
+        assert sentences(text)[0] == frame(name, state)[0]
+        assert sentences(text)[-2:] == frame(name, state)[1:]
+
+
+@EVERY_PHRASING
+@pytest.mark.parametrize(("name", "n_texts", "n_by_lists"), [(HEAT, 18, 18), (WATCH, 67, 59)])
+def test_published_text_and_what_it_has_to_tell_determine_each_other(
+    name: str, n_texts: int, n_by_lists: int, phrasing: int
+) -> None:
+    graph = home_graph(name)
+    texts, told = texts_of(graph, Wording({}, phrasing)), [(state.room, TOLD[name](state)) for state in graph.states]
+    assert assert_bijection(zip(told, texts, strict=True)) == n_texts
+    assert len({texts[state] for state in graph.reachable(graph.listed)}) == n_by_lists
+
+
+# ---------------------------------------------------------------------- what the full text tells
+
+
+def all_that_is_visible(name: str, state: HomeState) -> list[str]:
+    """The state in words, but for what is out of sight."""
+    spots = {"pancake": "kitchen table", "chips": "kitchen counter", "milk": "kitchen table"}
+    names = ["pancake"] if name == HEAT else [*FOOD]
+    told, near = [in_hands(state, names)], []
+    for item, (place, _) in zip(names, state.items, strict=True):
+        if place == AT_START and state.room == "kitchen":
+            told.append(f"You see the {item} on the {spots[item]}.")
+        elif place == "coffee table" and state.room == "living room":
+            told.append(f"You see the {item} on the coffee table.")
+        elif place == "microwave" and state.room == "kitchen" and state.opened:
+            told.append(f"You see the {item} in the microwave.")
+        else:
+            continue
+        near += [item] * (item in state.near)
+    if name == HEAT and state.room == "kitchen":
+        told.append(f"You find the microwave {'open' if state.opened else 'closed'}.")
+    if name == WATCH and state.room == "living room":
+        told += ["You notice the coffee table.", f"You find the TV turned {'on' if state.lit else 'off'}."]
+        told += ["You face the TV."] * state.facing
+        told += ["You notice the sofa."] + ["You have sat down on the sofa."] * bool(state.seats_taken)
+    near += [furniture for furniture in ("microwave", "coffee table", "TV", "sofa") if furniture in state.near]
+    return [*told, f"You are close to {joined(near)}."] if near else told
+
+
+@BOTH
+def test_full_text(name: str) -> None:
+    graph = home_graph(name)
+    for state, text in zip(graph.states, texts_of(graph, Wording({}, 0), "full"), strict=True):
+        assert sorted(sentences(text)) == sorted([*frame(name, state), *all_that_is_visible(name, state)]), state
+
+
+@EVERY_PHRASING
+@pytest.mark.parametrize(("name", "n_vectors"), [(HEAT, 19), (WATCH, 213)])
+def test_full_text_and_features_determine_each_other(name: str, n_vectors: int, phrasing: int) -> None:
+    graph = home_graph(name)
+    texts = texts_of(graph, Wording({}, phrasing), "full")
+    assert assert_bijection(zip(graph.features, texts, strict=True)) == n_vectors
+
+
+# ---------------------------------------------------------------------- texts and lists
+
+
+def test_of_full_text_the_list_follows_and_of_published_text_but_once() -> None:
+    graph, wording = home_graph(WATCH), Wording({}, 0)
+    full, published = defaultdict(set), defaultdict(set)
+    for texts, lists in ((texts_of(graph, wording, "full"), full), (texts_of(graph, wording), published)):
+        for number in graph.going_on:
+            lists[texts[number]].add(graph.lists[number])
+    assert {text for text, lists in full.items() if len(lists) > 1} == set()
+    ((text, lists),) = [(text, lists) for text, lists in published.items() if len(lists) > 1]
+    assert "You are close to the sofa." in text
+    assert lists == {(1, 2, 3, 6, 7), (1, 2, 3, 6, 7, 15, 16)}  # with empty hands the TV goes unmentioned
+
+
+def test_of_published_food_preparation_the_list_follows() -> None:
+    graph, lists = home_graph(HEAT), defaultdict(set)
+    for text, number in zip(texts_of(graph, Wording({}, 0)), range(len(graph.states)), strict=True):
+        if not graph.goal[number]:
+            lists[text].add(graph.lists[number])
+    assert max(map(len, lists.values())) == 1
+
+
+# ---------------------------------------------------------------------- phrases
+
+PUBLISHED_PHRASES = {
+    HEAT: [
+        "walk to the living room",
+        "walk to the kitchen",
+        "walk to the bathroom",
+        "walk to the bedroom",
+        "walk to the pancake",
+        "walk to the microwave",
+        "grab the pancake",
+        "put the pancake in the microwave",
+        "open the microwave",
+        "close the microwave",
+    ],
+    WATCH: [
+        "walk to the living room",
+        "walk to the kitchen",
+        "walk to the bathroom",
+        "walk to the bedroom",
+        "walk to the chips",
+        "walk to the milk",
+        "walk to the coffee table",
+        "walk to the TV",
+        "walk to the sofa",
+        "grab the chips",
+        "grab the milk",
+        "put the chips on the coffee table",
+        "put the milk on the coffee table",
+        "turn on the TV",
+        "turn off the TV",
+        "sit on the sofa",
+        "stand up from the sofa",
+    ],
+}
+
+
+@BOTH
+def test_published_phrases(name: str) -> None:
+    assert list(describe.phrases(TASKS[name], Wording({}, 0))) == PUBLISHED_PHRASES[name]
+
+
+@BOTH
+@EVERY_PHRASING
+def test_phrases_are_distinct_also_with_every_distractor(name: str, phrasing: int) -> None:
+    said = describe.phrases(with_distractors(TASKS[name], tuple(DISTRACTORS)), Wording({}, phrasing))
+    assert len(set(said)) == len(said) == len(TASKS[name].commands) + 3 * len(DISTRACTORS)
+
+
+@BOTH
+def test_phrasings_share_no_text_and_no_phrase(name: str) -> None:
+    graph, wordings = home_graph(name), [Wording({}, phrasing) for phrasing in range(len(PHRASINGS))]
+    for one, other in combinations(wordings, 2):
+        for description in ("published", "full"):
+            assert not set(texts_of(graph, one, description)) & set(texts_of(graph, other, description))
+        assert not set(describe.phrases(graph.task, one)) & set(describe.phrases(graph.task, other))
+
+
+# ---------------------------------------------------------------------- other nouns
+
+NOUNS = [
+    (HEAT, {"pancake": "cheese"}),
+    (HEAT, {"pancake": "hamburger"}),
+    (HEAT, {"pancake": "apple pie"}),
+    (HEAT, {"pancake": "pizza"}),
+    (HEAT, {"pancake": "dishes", "microwave": "dishwasher"}),
+    (HEAT, {"pancake": "clothes", "microwave": "washing machine"}),
+    (HEAT, {"pancake": "lasagna", "microwave": "oven"}),
+    (WATCH, {"chips": "popcorn", "milk": "lemonade"}),
+    (WATCH, {"chips": "a", "milk": "b", "coffee table": "c", "TV": "d", "sofa": "e"}),
+]
+
+
+@EVERY_PHRASING
+@pytest.mark.parametrize("description", ["published", "full"])
+@pytest.mark.parametrize(("name", "nouns"), NOUNS, ids=str)
+def test_other_nouns_are_an_exact_substitution(
+    name: str, nouns: dict[str, str], description: Description, phrasing: int
+) -> None:
+    graph, plain, renamed = home_graph(name), Wording({}, phrasing), Wording(nouns, phrasing)
+
+    def substituted(text: str) -> str:
+        for role, noun in nouns.items():
+            text = text.replace(f"the {role}", f"the {noun}")
+        return text
+
+    texts = texts_of(graph, renamed, description)
+    assert texts == [substituted(text) for text in texts_of(graph, plain, description)]
+    assert not any(role in text for text in texts for role in nouns)
+    phrases = describe.phrases(graph.task, renamed)
+    assert phrases == tuple(map(substituted, describe.phrases(graph.task, plain)))
+    assert len(set(phrases)) == len(phrases)
+
+
+# ---------------------------------------------------------------------- through the environments
+
+
+def shown_by(env_id: str) -> list[str]:
+    """The text that an id shows in each reachable state, through its public interface."""
+    env = gym.make(env_id).unwrapped
+    env.reset()
+    state = env.get_state()
+    texts = []
+    for home in home_graph(env.task.name).states:
+        env.set_state(state | {"world": state["world"]._replace(state=home)})
+        texts.append(env.step_text("")[0])  # costs a step and changes nothing
+        assert env.home_state == home
+    return texts
+
+
+def test_no_text_of_an_id_is_a_text_of_another() -> None:
+    shown = {env_id: set(shown_by(env_id)) for env_id in HOMES}
+    assert len(shown) == 10
+    assert {len(texts) for texts in shown.values()} == {18, 67}
+    for one, other in permutations(shown, 2):
+        assert shown[one].isdisjoint(shown[other]), (one, other)
+
+
+@pytest.mark.parametrize("env_id", HOMES)
+def test_texts_fit_the_space_and_phrases_the_action_space(env_id: str) -> None:
+    for phrasing in range(len(PHRASINGS)):
+        env = gym.make(env_id, phrasing=phrasing, describe="full", distractors=3)
+        env.reset(seed=phrasing)
+        for phrase in env.unwrapped.command_set:
+            assert env.action_space.decode(env.action_space.encode(phrase)) == phrase
+        assert all(text in env.observation_space for text in shown_by(env_id))

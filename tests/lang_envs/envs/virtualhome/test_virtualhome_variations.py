@@ -1,0 +1,534 @@
+"""The generalisation kit of the homes: other nouns, phrasings, distractors, orders; drawn at a reset and kept."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from home_graph import HomeGraph, home_graph
+from walk import same
+
+from lang_envs import LangEnvsError
+from lang_envs.envs.virtualhome import describe
+from lang_envs.envs.virtualhome.env import VirtualHomeEnv
+from lang_envs.envs.virtualhome.rules import IN_HAND, HomeState, Verb
+from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS
+from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
+
+HEAT, WATCH = "food-preparation", "entertainment"
+BOTH = pytest.mark.parametrize("name", [HEAT, WATCH])
+
+NOUNS = {
+    HEAT: {"pancake": ["pizza", "cheese", "soup"], "microwave": "oven"},
+    WATCH: {"chips": "popcorn", "milk": ["juice", "lemonade"], "TV": ["projector", "laptop", "radio"]},
+}
+# What is left open to the reset, and how many ways there are.
+OPEN: dict[str, tuple[str, dict[str, Any], int]] = {
+    "one noun": (HEAT, {"nouns": NOUNS[HEAT]}, 3),
+    "two nouns": (WATCH, {"nouns": NOUNS[WATCH]}, 6),
+    "phrasing": (HEAT, {"phrasing": "any"}, len(PHRASINGS)),
+    "one distractor": (WATCH, {"distractors": 1}, 6),
+    "two distractors": (HEAT, {"distractors": 2}, 6 * 5 // 2),
+    "nouns and phrasing": (HEAT, {"nouns": NOUNS[HEAT], "phrasing": "any"}, 3 * len(PHRASINGS)),
+}
+EACH_OPEN = pytest.mark.parametrize(("name", "arguments", "n_ways"), OPEN.values(), ids=OPEN)
+
+KITS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{key: (name, arguments) for key, (name, arguments, _) in OPEN.items()},
+    "order": (WATCH, {"shuffle_actions": True}),
+    "everything": (
+        WATCH,
+        {"nouns": NOUNS[WATCH], "phrasing": "any", "distractors": 1, "describe": "full", "shuffle_actions": True},
+    ),
+}
+EACH_KIT = pytest.mark.parametrize(("name", "arguments"), KITS.values(), ids=KITS)
+
+
+def fixed(env: VirtualHomeEnv) -> tuple[Any, ...]:
+    """What an episode has to keep."""
+    return env.command_set, env.home_task, env.wording.phrasing, dict(env.wording.nouns)
+
+
+def random_walk(env: VirtualHomeEnv, n_steps: int, seed: int) -> list[tuple[Any, ...]]:
+    """Steps by commands of the set, listed or not; across the ends of episodes."""
+    rng, steps = np.random.default_rng(seed), []
+    for _ in range(n_steps):
+        said = env.command_set[rng.integers(len(env.command_set))]
+        text, reward, terminated, truncated, info = env.step_text(said)
+        steps.append((said, text, reward, terminated, truncated, info["admissible_actions"], fixed(env)))
+        if terminated or truncated:
+            env.reset()
+    return steps
+
+
+def solve(env: VirtualHomeEnv) -> int:
+    """Steps that the oracle takes to the goal."""
+    for taken in range(1, 40):
+        _, reward, terminated, truncated, info = env.step_text(env.oracle_action())
+        assert info["command_succeeded"]
+        assert not truncated
+        if terminated:
+            assert (reward, info["success"]) == (1.0, True)
+            return taken
+    raise AssertionError("the oracle does not reach the goal")
+
+
+# ---------------------------------------------------------------------- what is drawn
+
+
+@EACH_KIT
+def test_a_draw_follows_from_the_seed(name: str, arguments: dict[str, Any]) -> None:
+    env, other = (VirtualHomeEnv(name, **arguments) for _ in range(2))
+    other.reset(seed=99)
+    for seed in range(10):
+        starts = [env.reset(seed=seed), other.reset(seed=seed)]
+        assert same(starts[0], starts[1])
+        assert fixed(env) == fixed(other)
+        assert same(random_walk(env, 60, seed), random_walk(other, 60, seed))  # into a second episode
+
+
+@EACH_OPEN
+def test_every_draw_comes_up(name: str, arguments: dict[str, Any], n_ways: int) -> None:
+    env = VirtualHomeEnv(name, **arguments)
+    assert len({(env.reset(seed=seed)[0], env.command_set) for seed in range(10 * n_ways)}) == n_ways
+    env.reset(seed=0)
+    assert len({(env.reset()[0], env.command_set) for _ in range(10 * n_ways)}) == n_ways
+
+
+def test_orders_differ_between_episodes_and_are_kept_in_one() -> None:
+    plain, env = VirtualHomeEnv(WATCH), VirtualHomeEnv(WATCH, shuffle_actions=True)
+    starts = set()
+    for seed in range(20):
+        _, info = env.reset(seed=seed)
+        plain.reset(seed=seed)
+        starts.add(tuple(info["admissible_actions"]))
+        rank: dict[tuple[str, str], int] = {}
+        for _ in range(15):
+            said = env.oracle_action()
+            listed = env.admissible_actions()
+            assert listed == env.admissible_actions()
+            assert sorted(listed) == sorted(plain.admissible_actions())
+            for place, text in enumerate(listed):
+                for other in listed[place + 1 :]:
+                    assert rank.setdefault((text, other), 1) == 1
+                    assert rank.setdefault((other, text), -1) == -1
+            if env.step_text(said)[2]:
+                break
+            plain.step_text(said)
+    assert len(starts) > 15
+
+
+@EACH_KIT
+def test_an_episode_keeps_its_draw(name: str, arguments: dict[str, Any]) -> None:
+    env = VirtualHomeEnv(name, **arguments)
+    for seed in range(5):
+        env.reset(seed=seed)
+        kept, rng = fixed(env), np.random.default_rng(seed)
+        for _ in range(49):
+            _, _, terminated, _, info = env.step_text(env.command_set[rng.integers(len(env.command_set))])
+            assert fixed(env) == kept
+            assert env.admissible_actions() == env.admissible_actions() == info["admissible_actions"]
+            assert set(info["admissible_actions"]) <= set(env.command_set)
+            if terminated:
+                break
+
+
+@EACH_KIT
+def test_a_state_in_mid_episode_holds_the_draw(name: str, arguments: dict[str, Any]) -> None:
+    env, other = (VirtualHomeEnv(name, **arguments) for _ in range(2))
+    for seed in range(10):
+        env.reset(seed=seed)
+        random_walk(env, 20, seed)
+        other.reset(seed=1000 + seed)
+        other.set_state(env.get_state())
+        assert fixed(other) == fixed(env)
+        assert other.admissible_actions() == env.admissible_actions()
+        # 60 more steps: the next draw is the same too
+        assert same(random_walk(other, 60, seed), random_walk(env, 60, seed))
+        assert same(other.get_state(), env.get_state())
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_state_before_the_first_reset_with_distractors_to_draw(n: int) -> None:
+    fresh, other = (VirtualHomeEnv(HEAT, distractors=n) for _ in range(2))
+    other.reset(seed=0)
+    other.set_state(fresh.get_state())
+
+
+@pytest.mark.parametrize("key", [key for key in KITS if "distractor" not in key and key != "everything"])
+def test_a_state_before_the_first_reset(key: str) -> None:
+    name, arguments = KITS[key]
+    fresh, other = (VirtualHomeEnv(name, **arguments) for _ in range(2))
+    other.reset(seed=0)
+    other.set_state(fresh.get_state())
+    assert fixed(other) == fixed(fresh)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"nouns": {"pancake": "pizza"}}, {"phrasing": 2}, {"distractors": ["candle", "spoon"]}, {"describe": "full"}],
+    ids=str,
+)
+def test_where_nothing_is_open_nothing_is_drawn(arguments: dict[str, Any]) -> None:
+    env = VirtualHomeEnv(HEAT, **arguments)
+    env.reset(seed=0)
+    before, start = env.np_random.bit_generator.state, fixed(env)
+    env.reset()
+    assert (env.np_random.bit_generator.state, fixed(env)) == (before, start)
+
+
+def test_many_draws_do_not_change_an_episode() -> None:
+    """More draws than an environment keeps in memory."""
+    env = VirtualHomeEnv(HEAT, nouns={"pancake": [f"dish {n}" for n in range(200)]})
+    texts = [[env.reset(seed=seed)[0] for seed in range(200)] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others"),
+    [
+        ({"nouns": {"pancake": ["pizza", "cheese"]}}, {"nouns": {"pancake": ["pizza", "soup"]}}),
+        ({"phrasing": "any"}, {"phrasing": 1}),
+        ({"distractors": 1}, {"distractors": 2}),
+        ({"distractors": 1}, {"distractors": ["candle"]}),
+        ({"describe": "full"}, {}),
+        ({"shuffle_actions": True}, {}),
+        ({"max_steps": 51}, {}),
+    ],
+    ids=str,
+)
+def test_a_state_fits_only_where_the_same_is_left_open(arguments: dict[str, Any], others: dict[str, Any]) -> None:
+    env, other = VirtualHomeEnv(HEAT, **arguments), VirtualHomeEnv(HEAT, **others)
+    env.reset(seed=0)
+    other.reset(seed=0)
+    for one, two in ((env, other), (other, env)):
+        with pytest.raises(LangEnvsError, match="Expected a state of"):
+            one.set_state(two.get_state())
+
+
+# ---------------------------------------------------------------------- nouns and phrasings
+
+
+@BOTH
+def test_nouns_are_in_every_text_and_phrase(name: str) -> None:
+    env = VirtualHomeEnv(name, nouns=NOUNS[name])
+    for seed in range(10):
+        env.reset(seed=seed)
+        chosen = dict(env.wording.nouns)
+        assert list(chosen) == list(NOUNS[name])
+        unspoken = {noun for names in NOUNS[name].values() if isinstance(names, list) for noun in names}
+        unspoken = (unspoken | set(chosen)) - set(chosen.values())
+        steps = random_walk(env, 49, seed)
+        for _, text, *_, listed, _ in steps:
+            for said in (text, *listed, *env.command_set):
+                assert not any(f"the {noun}" in said for noun in unspoken)
+        assert all(any(f"the {noun}" in said for said in env.command_set) for noun in chosen.values())
+
+
+@BOTH
+@pytest.mark.parametrize("phrasing", range(len(PHRASINGS)))
+def test_a_phrasing_changes_words_only(name: str, phrasing: int) -> None:
+    plain, env = VirtualHomeEnv(name), VirtualHomeEnv(name, phrasing=phrasing)
+    plain.reset()
+    env.reset()
+    rng = np.random.default_rng(phrasing)
+    for _ in range(45):
+        number = rng.integers(len(plain.command_set))
+        one, two = plain.step_text(plain.command_set[number]), env.step_text(env.command_set[number])
+        assert one[1:4] == two[1:4]
+        assert same(one[4]["features"], two[4]["features"])
+        listed = [[e.command_set.index(text) for text in e.admissible_actions()] for e in (plain, env)]
+        assert listed[0] == listed[1]
+        assert (one[0] == two[0]) is (phrasing == 0)
+
+
+# ---------------------------------------------------------------------- distractors
+
+
+def say(env: VirtualHomeEnv, *texts: str) -> list[bool]:
+    """Which of some phrases, all of the set, the home carries out."""
+    infos = [env.step_text(text)[-1] for text in texts]
+    assert not any(info["invalid_action"] for info in infos)
+    return [info["command_succeeded"] for info in infos]
+
+
+@BOTH
+def test_distractors_are_walked_to_grabbed_and_put_back(name: str) -> None:
+    env = VirtualHomeEnv(name, distractors=["candle", "teapot"])
+    text, _ = env.reset()
+    assert env.command_set[-6:] == tuple(
+        f"{verb} the {thing}" for thing in ("candle", "teapot") for verb in ("walk to", "grab", "put back")
+    )
+    assert "You also notice the candle and the teapot." in text
+    start = env.home_state
+    assert env.admissible_actions()[-2:] == ["walk to the candle", "walk to the teapot"]
+    assert say(env, "grab the candle", "put back the candle") == [False, False]
+    assert env.home_state == start
+    assert say(env, "walk to the candle") == [True]
+    assert env.admissible_actions()[-2:] == ["grab the candle", "walk to the teapot"]
+    assert say(env, "grab the candle", "grab the candle") == [True, False]
+    assert env.admissible_actions()[-2:] == ["put back the candle", "walk to the teapot"]
+    assert say(env, "walk to the bedroom", "put back the candle") == [True, False]
+    assert not any("candle" in listed or "teapot" in listed for listed in env.admissible_actions())
+    assert say(env, "walk to the teapot", "walk to the kitchen", "put back the candle") == [False, True, True]
+    assert say(env, "put back the candle", "grab the candle", "put back the candle") == [False, True, True]
+    assert say(env, "walk to the bathroom", "walk to the kitchen") == [True, True]
+    assert env.home_state == start
+
+
+def test_a_distractor_in_hand_leads_back_as_well() -> None:
+    env = VirtualHomeEnv(HEAT, distractors=["spoon"])
+    env.reset()
+    assert all(say(env, "walk to the spoon", "grab the spoon", "walk to the bathroom", "walk to the spoon"))
+    assert env.home_state.room == "kitchen"
+
+
+TWO_IN_HAND = ("walk to the candle", "grab the candle", "walk to the teapot", "grab the teapot")
+
+
+@pytest.mark.parametrize(
+    ("name", "commands", "freed"),
+    [
+        (HEAT, ("walk to the pancake", "grab the pancake"), "candle"),
+        (HEAT, ("walk to the microwave", "open the microwave"), "teapot"),
+        (WATCH, ("walk to the milk", "grab the milk"), "teapot"),
+    ],
+)
+def test_two_hands_full_of_distractors_refuse(name: str, commands: tuple[str, str], freed: str) -> None:
+    env = VirtualHomeEnv(name, distractors=["candle", "teapot"])
+    env.reset()
+    assert all(say(env, *TWO_IN_HAND))
+    assert say(env, *commands) == [True, False]
+    assert all(say(env, f"put back the {freed}", *commands))
+
+
+def test_two_hands_full_of_distractors_refuse_the_tv_and_a_third_thing() -> None:
+    env = VirtualHomeEnv(WATCH, distractors=["candle", "teapot", "spoon"])
+    env.reset()
+    assert all(say(env, *TWO_IN_HAND))
+    assert say(env, "walk to the spoon", "grab the spoon") == [True, False]
+    assert say(env, "walk to the living room", "walk to the TV", "turn on the TV") == [True, True, False]
+    assert say(env, "walk to the sofa", "sit on the sofa") == [True, True]  # needs no hand
+
+
+def without_distractors(state: HomeState, graph: HomeGraph) -> HomeState:
+    own = len(graph.task.scene.items) - len(graph.task.distractors)
+    return state._replace(items=state.items[:own], near=state.near - set(graph.task.distractors))
+
+
+BESIDES = [(HEAT, ("candle", "teapot")), (WATCH, ("candle",)), (WATCH, ("candle", "teapot"))]
+
+
+@pytest.mark.parametrize(("name", "lying"), BESIDES)
+def test_distractors_change_nothing_but_the_hands(name: str, lying: tuple[str, ...]) -> None:
+    """Seen without its distractors every state is one of the plain home, with the same features, goal and list."""
+    plain, graph = home_graph(name), home_graph(name, *lying)
+    index = {state: number for number, state in enumerate(plain.states)}
+    seen_as = np.array([index[without_distractors(state, graph)] for state in graph.states])
+    n_own = len(plain.task.commands)
+    assert set(seen_as) == set(index.values())
+    assert graph.features == [plain.features[number] for number in seen_as]
+    assert graph.goal.tolist() == plain.goal[seen_as].tolist()
+    assert graph.listed[:, :n_own].tolist() == plain.listed[seen_as].tolist()
+    short_of_hands = plain.succeeds[seen_as] & ~graph.succeeds[:, :n_own]
+    assert not (graph.succeeds[:, :n_own] & ~plain.succeeds[seen_as]).any()
+    for number, command in np.argwhere(short_of_hands):
+        assert sum(item.place == IN_HAND for item in graph.states[number].items) == 2
+        assert graph.task.commands[command].verb in (Verb.GRAB, Verb.OPEN, Verb.TURN_ON, Verb.TURN_OFF)
+    then = seen_as[graph.after[:, :n_own]]
+    assert (then == plain.after[seen_as])[~short_of_hands].all()
+    for command, verb in enumerate(command.verb for command in graph.task.commands[n_own:]):
+        if verb in (Verb.GRAB, Verb.PUT_BACK):
+            assert (seen_as[graph.after[:, n_own + command]] == seen_as).all()
+
+
+@pytest.mark.parametrize(("name", "lying"), BESIDES)
+def test_with_distractors_the_goal_stays_as_near_and_never_gets_lost(name: str, lying: tuple[str, ...]) -> None:
+    plain, graph = home_graph(name), home_graph(name, *lying)
+    assert graph.distance()[0] == plain.distance()[0]
+    assert np.isfinite(graph.distance()).all()
+
+
+@pytest.mark.parametrize(("name", "lying"), BESIDES)
+def test_oracle_solves_from_random_states(name: str, lying: tuple[str, ...]) -> None:
+    env, graph = VirtualHomeEnv(name, distractors=lying, max_steps=10_000), home_graph(name, *lying)
+    distance = dict(zip(graph.states, graph.distance(), strict=True))
+    rng, n_in_hand = np.random.default_rng(0), []
+    for _ in range(200):
+        env.reset()
+        for text in TWO_IN_HAND[: 2 * rng.integers(len(lying) + 1)]:
+            env.step_text(text)
+        for _ in range(rng.integers(30)):
+            before = env.get_state()
+            if env.step_text(env.command_set[rng.integers(len(env.command_set))])[2]:
+                env.set_state(before)  # not into the goal
+        n_in_hand.append(sum(item.place == IN_HAND for item in env.home_state.items[-len(lying) :]))
+        expected = distance[env.home_state]
+        assert solve(env) == expected
+    assert n_in_hand.count(len(lying)) > 20
+
+
+@BOTH
+def test_hands_that_hold_a_distractor_are_not_called_empty(name: str) -> None:
+    env = VirtualHomeEnv(name, distractors=["candle"])
+    env.reset()
+    assert all(say(env, "walk to the candle"))
+    text, *_ = env.step_text("grab the candle")
+    assert "You hold the candle." in text
+    assert "Your hands are empty." not in text
+
+
+@BOTH
+@pytest.mark.parametrize("described", ["published", "full"])
+def test_what_is_told_of_distractors(name: str, described: Any) -> None:
+    """All that is seen of them beside all that is told of the plain home, and nothing else."""
+    graph, told = home_graph(name, "candle"), {}
+    wording = Wording({}, 0)
+    for state, facts in zip(graph.states, graph.facts, strict=True):
+        plain = frozenset(fact for fact in facts if "candle" not in fact)
+        shown = describe.observation(TASKS[name], plain, wording, described)
+        candle = "".join(sorted(fact[0] for fact in facts if fact[1] == "candle"))
+        text = describe.observation(graph.task, facts, wording, described)
+        assert told.setdefault(text, (shown, candle)) == (shown, candle), state
+        assert ("candle" in text) is bool(candle)
+    assert len(set(told.values())) == len(told)
+    assert len({candle for _, candle in told.values()}) == 4  # unseen, seen, near, in hand
+
+
+@BOTH
+@pytest.mark.parametrize("phrasing", range(len(PHRASINGS)))
+@pytest.mark.parametrize("described", ["published", "full"])
+def test_the_longest_nouns_fit_the_spaces(name: str, phrasing: int, described: Any) -> None:
+    plain = VirtualHomeEnv(name)
+    roles = (*plain.home_task.scene.item_index, *plain.home_task.scene.fixture)
+    nouns = {role: f"{role:x<32}".replace(" ", "x") for role in roles}
+    env = VirtualHomeEnv(name, nouns=nouns, phrasing=phrasing, distractors=3, describe=described)
+    text, _ = env.reset(seed=0)
+    assert all(len(said) < env.action_space.max_length for said in env.command_set)
+    longest = max(len(step[1]) for step in random_walk(env, 1000, seed=0))
+    assert len(text) <= longest <= env.observation_space.max_length
+
+
+# ---------------------------------------------------------------------- everything together
+
+NOUN_CHOICES = {HEAT: [None, NOUNS[HEAT]], WATCH: [None, NOUNS[WATCH]]}
+COMBINATIONS = [
+    (
+        name,
+        {"nouns": nouns, "phrasing": phrasing, "distractors": lying, "describe": described, "shuffle_actions": mixed},
+    )
+    for name in (HEAT, WATCH)
+    for nouns, phrasing, lying, described, mixed in product(
+        NOUN_CHOICES[name], (0, 2, "any"), (0, 1, ["teapot"]), ("published", "full"), (False, True)
+    )
+]
+
+
+@pytest.mark.parametrize("name", [HEAT, WATCH])
+def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
+    kits = [arguments for task, arguments in COMBINATIONS if task == name]
+    assert len(kits) == 72
+    for arguments in kits:
+        env = VirtualHomeEnv(name, **arguments)
+        for seed in range(3):
+            env.reset(seed=seed)
+            assert solve(env) == home_graph(name).distance()[0], (arguments, seed)
+
+
+@BOTH
+def test_three_distractors_are_solved_by_the_oracle(name: str) -> None:
+    env = VirtualHomeEnv(name, distractors=3)
+    env.reset(seed=0)
+    assert len(env.home_task.distractors) == 3
+    assert solve(env) == home_graph(name).distance()[0]
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"task": "laundry"},
+            r"Expected task to be one of \['food-preparation', 'entertainment'\]; got 'laundry'. Fix: ",
+        ),
+        ({"describe": "brief"}, r"Expected describe to be one of \['published', 'full'\]; got 'brief'"),
+        ({"describe": None}, r"Expected describe to be one of .*; got None"),
+        ({"phrasing": len(PHRASINGS)}, r"Expected phrasing to be one of \[0, 1, 2, 'any'\]; got 3"),
+        ({"phrasing": -1}, "Expected phrasing to be one of .*; got -1"),
+        ({"phrasing": True}, "Expected phrasing to be one of .*; got True"),
+        ({"phrasing": 1.0}, "Expected phrasing to be one of .*; got 1.0"),
+        ({"max_steps": "50"}, "Expected max_steps to be a positive integer; got '50'"),
+        ({"max_steps": True}, "Expected max_steps to be a positive integer; got True"),
+        ({"nouns": {"pancake": 3}}, r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got 3"),
+        ({"nouns": {"pancake": "\u0436" * 17}}, "of 1 to 32 bytes of UTF-8"),
+        ({"nouns": {"pancake": "\ud800"}}, "printable"),
+        ({"distractors": 2.0}, "Expected 0 to 3 different distractors; got 2.0"),
+        ({"distractors": None}, "Expected 0 to 3 different distractors; got None"),
+        ({"phrasing": "all"}, "Expected phrasing to be one of .*; got 'all'"),
+        ({"max_steps": 0}, "Expected max_steps to be a positive integer; got 0"),
+        ({"max_steps": -5}, "Expected max_steps to be a positive integer; got -5"),
+        (
+            {"nouns": {"milk": "juice"}},
+            r"Expected every role in nouns to be one of \['pancake', 'microwave'\]; got 'milk'",
+        ),
+        (
+            {"nouns": {"pancake": []}},
+            r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got \[\]",
+        ),
+        (
+            {"nouns": {"pancake": " "}},
+            r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got ' '",
+        ),
+        (
+            {"nouns": {"pancake": ["pizza", 3]}},
+            r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got .*3",
+        ),
+        (
+            {"nouns": {"pancake": "cheese "}},
+            r"Expected nouns\['pancake'\] to be .* without spaces around; got 'cheese '",
+        ),
+        ({"nouns": {"pancake": "pan\ncake"}}, r"Expected nouns\['pancake'\] to be .* printable, .*; got 'pan\\ncake'"),
+        ({"nouns": {"pancake": "x" * 33}}, r"Expected nouns\['pancake'\] to be .* 1 to 32 .*; got 'x{33}'"),
+        ({"nouns": {"pancake": ["pizza", "pizza"]}}, r"Expected every noun to mean one thing.*\['pizza'\]"),
+        ({"nouns": {"pancake": "microwave"}}, r"Expected every noun to mean one thing.*\['microwave'\]"),
+        ({"nouns": {"pancake": "x", "microwave": ["y", "x"]}}, r"Expected every noun to mean one thing.*\['x'\]"),
+        ({"nouns": {"pancake": "living room"}}, r"Expected every noun to mean one thing.*\['living room'\]"),
+        ({"nouns": {"microwave": "candle"}}, r"Expected every noun to mean one thing.*\['candle'\].* Fix: choose"),
+        ({"distractors": 4}, "Expected 0 to 3 different distractors; got 4"),
+        ({"distractors": -1}, "Expected 0 to 3 different distractors; got -1"),
+        ({"distractors": True}, "Expected 0 to 3 different distractors; got True"),
+        ({"distractors": ["candle", "candle"]}, r"Expected 0 to 3 different distractors; got \['candle', 'candle'\]"),
+        ({"distractors": list(DISTRACTORS)[:4]}, "Expected 0 to 3 different distractors; got .*'spoon'"),
+        ({"distractors": ["sofa"]}, r"Expected every distractor to be one of \['candle', .*\]; got 'sofa'"),
+        ({"distractors": "sofa"}, "Expected every distractor to be one of .*; got 'sofa'"),
+        ({"render_mode": "hologram"}, "Expected render_mode to be None or one of .*; got 'hologram'"),
+        ({"max_action_length": 1}, "Expected max_length to be an integer of at least 2"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VirtualHomeEnv(**arguments)
+
+
+@pytest.mark.parametrize(
+    "nouns",
+    [{"chips": "milk", "milk": "chips"}, {"TV": "TV"}, {"chips": ("crisps",)}, {"sofa": "{couch}"}],
+    ids=str,
+)
+def test_unusual_nouns(nouns: dict[str, Any]) -> None:
+    env = VirtualHomeEnv(WATCH, nouns=nouns, describe="full")
+    env.reset()
+    assert len(set(env.command_set)) == 17
+    assert solve(env) == 11
+
+
+def test_one_distractor_may_be_given_by_its_name() -> None:
+    env = VirtualHomeEnv(HEAT, distractors="candle")
+    env.reset()
+    assert env.home_task.distractors == ("candle",)

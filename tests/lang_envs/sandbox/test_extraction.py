@@ -1,0 +1,437 @@
+"""What is found in the text of an action, and that no text harms the process that looks."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+import traceback
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lang_envs.sandbox.extraction import AgentCode, CodeSyntaxError, banned_use, extract
+
+BODY = "model = make(x_train, y_train)\nif model:\n    model.fit(1)"
+WITH_RETURN = BODY + "\nreturn [model]"
+FUNCTION = f"def build_model(x_train, y_train):\n{textwrap.indent(WITH_RETURN, '    ')}"
+
+
+class Model(list):
+    def __init__(self, *arguments):
+        super().__init__(arguments)
+
+    def fit(self, number):
+        self.append(number)
+
+
+def run(code: AgentCode):
+    """What `build_model(1, 2)` of the code returns."""
+    module = {"make": Model, "__name__": "agent"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(code.tree, "<agent>", "exec", dont_inherit=True), module)
+    assert module["np"].__name__ == "numpy"
+    return module["build_model"](1, 2)
+
+
+def indented(text: str, indent: str = "    ") -> str:
+    return textwrap.indent(text, indent)
+
+
+def infilled(text: str, indent: str = "    ") -> str:
+    return textwrap.indent(text, indent).removeprefix(indent)
+
+
+@pytest.mark.parametrize(
+    "lay_out",
+    [
+        str,
+        indented,
+        lambda text: indented(text, "\t"),
+        lambda text: indented(text, "  "),
+        infilled,
+        lambda text: infilled(text, "\t"),
+        lambda text: " " + text,
+        lambda text: " " + infilled(text),
+        lambda text: indented(text) + "\n    return",
+        lambda text: infilled(text) + "\n    return\n",
+        lambda text: f"# a comment\n{text}",
+        lambda text: f"# a comment\n{indented(text)}",
+        lambda text: f"{indented(text)}\n# a comment\n\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "fence",
+    [
+        str,
+        lambda text: f"```python\n{text}\n```",
+        lambda text: f"```\n{text}\n```",
+        lambda text: f"~~~py\n{text}\n~~~\n",
+        lambda text: f"```python\n{text}",
+        lambda text: f"```python\n{text}```",
+        lambda text: f"{text}\n```",
+        lambda text: f"{text}\n```\nThis code trains it, doesn't it?",
+        lambda text: f"Here's the code (see `fit`):\n\n```python\n{text}\n```\nIt isn't slow.",
+        lambda text: f"First:\n```bash\npip install it\n```\nthen\n```python\n{text}\n```\n```\n1 / 0\n```",
+        lambda text: f"   ```python\n{indented(text, '   ')}\n   ```",
+        lambda text: f"````python\n{text}\n````",
+    ],
+)
+@pytest.mark.parametrize(
+    "ending", [str, lambda text: "\ufeff" + text.replace("\n", "\r\n"), lambda text: f"\n \n{text}"]
+)
+def test_a_body_is_found_in_every_layout(lay_out, fence, ending):
+    code = extract(ending(fence(lay_out(BODY))))
+    assert run(code) == [1, 2, 1]
+    assert "```" not in code.source
+    assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
+
+
+@pytest.mark.parametrize("fence", [str, lambda text: f"Sure!\n```python\n{text}\n```", lambda text: f"{text}\n```"])
+@pytest.mark.parametrize("lay_out", [str, indented, lambda text: indented(text, "\t")])
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (FUNCTION, [[1, 2, 1]]),
+        ("import math\nclass A(list):\n    pass\n" + FUNCTION + "\n\ndef other():\n    pass", [[1, 2, 1]]),
+        ("def build_model(a: int, b=3, *c, **d) -> list:\n    return [b, a]", [2, 1]),
+        ("def helper(a):\n    return a + 5\ndef build_model(x, y):\n    model = helper(y)", 7),
+        ("def build_model(x, y):\n    model = x\n    return", 1),
+        ("def build_model(x, y):\n    return x\ndef build_model(x, y):\n    return y", 2),
+        ('"""Doc."""\nfrom __future__ import annotations\ndef build_model(x: nowhere, y):\n    return np.int64(y)', 2),
+    ],
+)
+def test_a_function_is_found_with_what_stands_around_it(text, result, lay_out, fence):
+    code = extract(fence(lay_out(text)))
+    assert run(code) == result
+    assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("return x_train", 1),
+        ("model = 5\nreturn", 5),
+        ("model = 5\nreturn None", None),
+        ("model = 5\nif x_train:\n    return 6\nelse:\n    return 7", 6),
+        ("'''\n```\n'''\nmodel = 5", 5),
+        ("x = '''\n  a\nb'''\nreturn x", "\n  a\nb"),
+        ("    x = '''\n  a\nb'''\n    return x", "\n  a\nb"),
+        ("x = '''\n  a\nb'''\n    return x", "\n  a\nb"),
+        ("    x = f'''\n  a{1}\nb'''\n    return x", "\n  a1\nb"),
+        ("```\nx = '''\n~~~\n'''\nreturn x\n```", "\n~~~\n"),
+        ("    x = ('a'\n'b')\n    return x", "ab"),
+        ("    x = [\n1,\n]\n    return x", [1]),
+        ("return '\\d'", "\\d"),
+        ("\f\nmodel = 1\n\f", 1),
+        ("    return 'a\tb'\r\n", "a\tb"),
+        ("x=1\rreturn x", 1),
+        ("# c\n   return 5", 5),
+        ("  # c\n     return 5", 5),
+        ("# c\n   @staticmethod\n   def model(): 5\n   return 6", 6),
+    ],
+)
+def test_code_means_what_was_written(text, result):
+    code = extract(text)
+    assert run(code) == result
+    assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
+
+
+def test_text_cannot_end_the_function_and_run_in_the_module():
+    with pytest.raises(CodeSyntaxError, match="unindent"):
+        extract("    model = 1\n    return model\n\nleaked = 5")
+    statements = extract("model = 1\nreturn model\n\nimport os").tree.body
+    assert [type(node) for node in statements] == [ast.Import, ast.FunctionDef]
+    assert statements[0].names[0].name == "numpy"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = 1\nb = nowhere", 2),
+        ("    a = 1\n    b = nowhere", 2),
+        ("a = 1\n    b = nowhere", 2),
+        ("Text.\n\n```python\n\na = 1\nb = nowhere\n```", 2),
+        ("def build_model(x, y):\n    return nowhere", 2),
+        ("    def build_model(x, y):\n        return nowhere", 2),
+        ("import math\na = 1", 2),  # no model: the end is to blame
+    ],
+)
+def test_lines_are_counted_in_the_source(text, line):
+    code = extract(text)
+    with pytest.raises(NameError) as caught:
+        run(code)
+    assert [frame.lineno for frame in traceback.extract_tb(caught.tb)][-1] == line
+    assert code.line(line) == code.source.split("\n")[line - 1].strip() != ""
+    assert code.line(0) == code.line(99) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", None, "no code"),
+        (" \n\t\n", None, "no code"),
+        ("# only\n# comments", None, "no code"),
+        ("    # only a comment", None, "no code"),
+        ("```python\n```", 1, "invalid syntax"),
+        ("a = 1\nb = (2", 2, r"'\(' was never closed"),
+        ("    a = 1\n    b = (2", 2, r"'\(' was never closed"),
+        ("a = 1\n    b = )", 2, "unmatched '\\)'"),
+        ("It is:\n\n```python\na = 1\nb = = 2\n```", 2, "invalid syntax"),
+        ("def build_model(x, y):", 1, "expected an indented block"),
+        ("a = 1\n\0b", 2, "null byte"),
+        ("a = 1\n\nb = '\udc80'", 3, "surrogate"),
+        ("a = '\u200b'\nb = 1\u200b2", 2, "invalid non-printable character"),
+        ("a = 'é'\n" * 1000, None, "9000 bytes of code, more than 8192"),
+        ("9" * 5000, 1, "4300 digits"),
+        ("-" * 8000 + "1", 1, "nested too deeply"),
+        ("a = 1\n" + "(" * 8000, 2, "nested too deeply"),
+        ("[" * 4000 + "]" * 4000, 1, "nested too deeply"),
+        ("a." * 4000 + "b", 1, "nested too deeply"),
+        ("1." + ".a" * 4000, 1, "nested too deeply"),
+        ("not " * 2000 + "1", 1, "nested too deeply"),
+        ("lambda a, b: " * 600 + "1", 1, "nested too deeply"),
+        (("-" * 290 + "lambda a, b:") * 20 + "1", 1, "nested too deeply"),
+        ("f'{" + "(" * 4000 + "}'", 1, "nested too deeply"),
+        ("f'''{" * 300, 1, "nested too deeply"),
+        ("if a: b\n" + "elif a: b\n" * 800, 202, "nested too deeply"),
+        ("\n".join(" " * i + "if a:" for i in range(110)) + " b", 101, "too many levels of indentation"),
+        ("word " * 1600, 1, "nested too deeply"),
+        ("{\n" + "word\n" * 1500, 302, "nested too deeply"),
+    ],
+)
+def test_what_does_not_parse_is_one_typed_error(text, line, message):
+    with pytest.raises(CodeSyntaxError, match=message) as caught:
+        extract(text)
+    error = caught.value
+    assert error.line == line
+    assert len(error.message) <= 200
+    assert "\n" not in error.message
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.line, copy.message, copy.source, str(copy)) == (error.line, error.message, error.source, str(error))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "global x_train",
+        "nonlocal model",
+        "await x_train",
+        "yield 1",
+        "async with a: pass",
+        "from os import *",
+        "from __future__ import annotations",
+        "break",
+        "class A:\n    return 1",
+        "async def build_model(x, y):\n    yield 1",
+        "model = 1\ndel model\nyield",
+        "return\nyield from x_train",
+        "a: int = 1\nglobal a",
+    ],
+)
+def test_what_python_refuses_later_is_refused_by_compile_alone(text):
+    code = extract(text)
+    with contextlib.suppress(SyntaxError, NameError):
+        run(code)
+
+
+def test_realistic_size_is_not_taken_for_nesting():
+    rows = ",\n    ".join(f"[{i}.5, -1e-3, +{i}, not {i}, 'a.b(c']" for i in range(120))
+    call = "model.fit(np.log1p(x_train[:, [0, 1]] ** 2 - 1.5), y_train.astype(int).ravel())  # (((((\n"
+    text = f"table = [{rows}]\n" + call * 15 + "names = " + " + ".join(f"a{i}" for i in range(100))
+    assert len(extract(text).tree.body[1].body) == 18
+
+
+@given(st.text(st.sampled_from("ab1 \n\t(){}[]'\"\\#:,.=-`~\r\f\0é") | st.characters(), max_size=60))
+def test_any_text_is_code_or_a_typed_error(text):
+    try:
+        code = extract(text)
+    except CodeSyntaxError:
+        return
+    assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
+    with contextlib.suppress(SyntaxError, SyntaxWarning):  # warnings are errors here
+        compile(code.tree, "<agent>", "exec")
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["a = 1", "if a:", " ", "  ", "    ", "\t", "'''", "\n", "\n", "return", "# c", "```", "(", ")"]
+        )
+    )
+)
+def test_the_source_of_any_layout_is_the_same_code(parts):
+    try:
+        code = extract("".join(parts))
+    except CodeSyntaxError:
+        return
+    assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
+
+
+HOSTILE = r"""
+import itertools, sys, threading, time
+from lang_envs.sandbox.extraction import CodeSyntaxError, extract
+
+units = ["-", "not ", "(", "[", "{", "{a:", "lambda:", "lambda a=(", "a.", "a(", "a[", "f(a=", "a if b else ", "a,",
+         "(a for a in ", "a ", "print ", "match ", "'", '"', "'''\n", "f'{", "f'''{", "```\n", "~~~\n", "@a\n", "{**",
+         "if a:b\nel", "elif a:b\n", "\\\n", "# \n", "\t", "\ta=1\n", "    a=1\n", "case[", "x:(", "(-", "(not ", "*",
+         "await ", "1", "0x1", "\f", "a b("]
+closing = {"(": ")", "[": "]", "{": "}"}
+programs = ["\n".join(" " * i + "if a:" for i in range(97)) + "\n" + " " * 97 + unit * 40 + "1" for unit in units]
+programs += ["{" + "a\n" * 4000, "case {" + "a #\n" * 2000, "(" + "a \\\n" * 2000]
+for unit, length, end in itertools.product(units, (30, 49, 120, 299, 8191), ("", "1", "1=1", "close")):
+    text = unit * min(length, 8191 // len(unit))
+    if end == "close":
+        end = "1" + "".join(closing.get(c, "") for c in reversed(text))
+    programs.append((text + end)[:8191])
+
+def attack():
+    for program in programs:
+        start = time.perf_counter()
+        try:
+            extract(program)
+        except CodeSyntaxError:
+            pass
+        times.append(time.perf_counter() - start)
+
+times = []
+threading.stack_size(256 * 1024)
+thread = threading.Thread(target=attack)
+thread.start(); thread.join()
+times.sort()
+print(len(times), len(programs), times[-5])
+"""
+
+
+def test_no_text_crashes_or_holds_up_the_parent():
+    done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    tried, programs, slow = done.stdout.split()
+    assert tried == programs
+    assert float(slow) < 0.25  # measured 0.02: shared machines
+
+
+def test_extraction_does_not_change_warning_filters():
+    filters = list(warnings.filters)
+    start = time.perf_counter()
+    extract("x = '\\d'\nif x is 'a': pass")
+    assert time.perf_counter() - start < 1
+    assert warnings.filters == filters
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("from sklearn.svm import SVC\nreturn SVC()", "SVC"),
+        ("from sklearn.svm import SVC as M\nreturn M()", "SVC"),
+        ("import sklearn.svm as s\nreturn s.SVC()", "SVC"),
+        ("import sklearn.svm.SVC as s\nreturn s()", "SVC"),
+        ("from sklearn.svm import *\nreturn SVC()", "SVC"),
+        ("from sklearn import svm\nreturn getattr(svm, 'SVC')()", "SVC"),
+        ("return svm.__dict__['SVC']()", "SVC"),
+        ("return getattr(svm, 'S' + 'V' 'C')()", "SVC"),
+        ("return getattr(svm, f'S{\"V\"}C')()", "SVC"),
+        ("return getattr(svm, f'SV{\"C\"!s}')()", "SVC"),
+        ("return pydoc.locate('sklearn.svm.SVC')()", "SVC"),
+        ("return \uff33\uff36\uff23()", "SVC"),
+        ("match model:\n    case svm.SVC(): pass", "SVC"),
+        ("from sklearn.model_selection import GridSearchCV as G, KFold", "GridSearchCV"),
+        ("model = GridSearchCV (SVC(), {})", "GridSearchCV"),
+        ("model = SVC(GridSearchCV)", "SVC"),
+        ("import a\n\n\nmodel = a.GridSearchCV\nSVC", "GridSearchCV"),
+        ("def helper():\n    return SVC()\ndef build_model(x, y):\n    return helper()", "SVC"),
+        ("from sklearn.svm import LinearSVC, NuSVC\nreturn LinearSVC(NuSVC)", None),
+        ("# SVC\nreturn 1", None),
+        ("svc = 1\nreturn svc", None),
+        ("'''SVC is not allowed'''\nprint('no SVC')", None),
+        ("model = make(SVC=1)", None),
+        ("return getattr(svm, 'SVC'[::-1] + 'x')", "SVC"),
+        ("return getattr(svm, 'CVS'[::-1])", None),  # out of reach, and said to be
+        ("return getattr(svm, 'S' + x + 'C', f'S{1}VC' + f'{x} SVC')", None),
+        ("x = b'SVC' + 'SVC '", None),
+        ("x = 0x" + "f" * 4000, None),
+        ("x = 'S' + 0x" + "f" * 4000 + "\nreturn SVC", "SVC"),
+    ],
+)
+def test_banned_names_are_found_by_meaning(text, name):
+    assert banned_use(extract(text), ("GridSearchCV", "SVC")) == name
+    assert banned_use(extract(text), ()) is None
+
+
+def test_looking_for_names_is_fast_on_deep_sums():
+    code = extract("x = " + "\n".join("'S' +" * 290 + "'C'" if i == 0 else f"x = {'a + ' * 290}b" for i in range(5)))
+    start = time.perf_counter()
+    assert banned_use(code, ("SVC",)) is None
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    "line", ["```" + "a" * 8170 + "`", "~" * 4000 + "a" * 4000 + "`", " " * 8000 + "`", "~" * 8190]
+)
+def test_looking_for_fences_is_linear(line):
+    start = time.perf_counter()
+    with pytest.raises(CodeSyntaxError):
+        extract(line)
+    assert time.perf_counter() - start < 0.15  # measured 0.01; with backtracking 0.4 and more
+
+
+FORKS = r"""
+import os, signal, sys, threading, warnings
+from lang_envs.sandbox.extraction import extract
+
+def hammer():
+    while not over.is_set():
+        extract("x = 1\n" * 1000)
+
+over, filters = threading.Event(), list(warnings.filters)
+threads = [threading.Thread(target=hammer) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        extract("x = 1")
+        os._exit(0 if warnings.filters == filters else 3)
+    _, status = os.waitpid(child, 0)
+    if status:
+        break
+over.set()
+for thread in threads:
+    thread.join()
+sys.exit(f"a child ended with {status}" if status else 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_during_a_parse_can_parse():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_thread_parses_at_a_time(monkeypatch):
+    """CPython 3.11 counts the depth of the trees of all threads together, and may end in a SystemError."""
+    parse, inside, most = ast.parse, [], []
+
+    def watched(source, *arguments, **keywords):
+        inside.append(source)
+        most.append(len(inside))
+        time.sleep(0.002)
+        inside.pop()
+        return parse(source, *arguments, **keywords)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(extract, [BODY] * 16))
+    assert len(found) == 16
+    assert len(most) >= 2 * 16  # the body, and what it is put into
+    assert set(most) == {1}

@@ -1,0 +1,788 @@
+"""The sandbox as a service: deadlines, deaths, sharing, and what is left behind. What it stops is in tests/attacks."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lang_envs.sandbox import client, meters, rendezvous
+from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
+from lang_envs.sandbox.protocol import Channel, parse_array, write_array
+from lang_envs.sandbox.rendezvous import Place
+from lang_envs.sandbox.worker import Task
+
+HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+TOLERANCE = 0.2
+"""Seconds that a deadline may be missed by."""
+
+
+def task_of(code: str, n: int = 40, seed: int = 0) -> Task:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(2 * n, 3))
+    return Task(code, seed, x[:n], (x[:n, 0] > 0).astype(np.int64), x[n:])
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """A supervisor of these tests' own, and of this worker's: they kill it."""
+    with tempfile.TemporaryDirectory(prefix="le") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        one = Sandbox(Place(cores=2))
+        yield one
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def expected(sandbox: Sandbox) -> bytes:
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.worked
+    return answer.probabilities.tobytes()
+
+
+@pytest.fixture
+def meeting_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where nobody else meets; the path of a socket has room for some hundred bytes, less than `tmp_path` takes."""
+    with tempfile.TemporaryDirectory(prefix="le") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_for_end(pid: int, seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def test_the_answer_is_what_scikit_learn_says(sandbox: Sandbox) -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    task = task_of(HONEST)
+    (answer,) = sandbox.run([task], Limits())
+    wanted = GaussianNB().fit(task.x_train, task.y_train).predict_proba(task.x_test)
+    np.testing.assert_array_equal(answer.probabilities, wanted)
+    assert (answer.end, answer.code, answer.header) == (End.EXIT, 0, {"stdout": ""})
+    assert 0 < answer.cpu_seconds < 5
+    assert answer.peak_rss > 1 << 20
+
+
+def test_answers_come_in_the_order_of_the_tasks(sandbox: Sandbox) -> None:
+    tasks = [task_of(f"import time\ntime.sleep({0.2 - 0.02 * n})\n{HONEST}", n=10 + n) for n in range(8)]
+    answers = sandbox.run(tasks, Limits())
+    assert [len(answer.probabilities) for answer in answers] == list(range(10, 18))
+
+
+def test_seeds_are_of_the_task(sandbox: Sandbox) -> None:
+    code = """
+import random
+class Random:
+    def predict_proba(self, x):
+        return [[random.random(), np.random.rand()] for _ in x]
+model = Random()"""
+    runs = [sandbox.run([task_of(code, seed=0), task_of(code, seed=1)], Limits()) for _ in range(2)]
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one.probabilities, other.probabilities)
+    assert (runs[0][0].probabilities != runs[0][1].probabilities).all()
+
+
+def test_the_first_failure_is_the_same_whichever_is_faster(sandbox: Sandbox) -> None:
+    slow, quick = task_of("import time\ntime.sleep(0.3)\n1 / 0"), task_of("1 / 0")
+    answers = sandbox.run([task_of(HONEST), slow, quick, task_of("import time\ntime.sleep(60)")], Limits(5.0))
+    assert answers[0].worked
+    assert answers[1].header["error"] == "ZeroDivisionError"
+    assert answers[3].end is End.CANCELLED
+
+
+def test_output_is_kept_up_to_a_bound(sandbox: Sandbox) -> None:
+    (answer,) = sandbox.run([task_of(f"print('x' * 10**7)\n{HONEST}")], Limits())
+    assert answer.worked
+    assert answer.header["stdout"] == "x" * 4096
+
+
+# ---------------------------------------------------------------------- deadlines
+
+BUSY = {
+    "Python loop": "while True:\n    pass",
+    "swallowed exceptions": """
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass""",
+    "C loop": "sum(range(10**13))",
+    "big integers": "10 ** 10 ** 9",
+    "ignored signals": """
+import signal
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+while True:
+    pass""",
+}
+ASLEEP = {
+    "sleep": "import time\ntime.sleep(1000)",
+    "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
+    "pause": "import signal\nsignal.pause()",
+}
+
+
+@pytest.mark.parametrize("code", BUSY.values(), ids=BUSY)
+def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
+    (answer,) = sandbox.run([task_of(code)], Limits(0.5))
+    assert answer.end is End.TIME
+    assert 0.5 <= answer.cpu_seconds < 0.5 + TOLERANCE
+
+
+@pytest.mark.parametrize("code", ASLEEP.values(), ids=ASLEEP)
+def test_a_deadline_of_sleep(code: str, sandbox: Sandbox) -> None:
+    late = []
+    for _ in range(3):  # a loaded machine delays a look at the clock now and then
+        (answer,) = sandbox.run([task_of(code)], Limits(0.5))
+        assert answer.end is End.TIME
+        assert answer.wall_seconds >= 0.5
+        late.append(answer.wall_seconds - 0.5)
+        if late[-1] < TOLERANCE:
+            break
+    assert min(late) < TOLERANCE
+
+
+def test_splits_share_the_budget(sandbox: Sandbox) -> None:
+    answers = sandbox.run([task_of(BUSY["Python loop"])] * 4, Limits(1.0))
+    assert {answer.end for answer in answers} <= {End.TIME, End.CANCELLED}
+    assert sum(answer.cpu_seconds for answer in answers) < 1.0 + 2 * TOLERANCE
+
+
+def test_a_wait_for_a_core_is_not_charged(sandbox: Sandbox) -> None:
+    """Sixteen splits on two cores each take a fifth of a second: more than the limit in all but CPU time."""
+    code = f"import time\nwhile time.process_time() < 0.05:\n    pass\n{HONEST}"
+    answers = sandbox.run([task_of(code)] * 16, Limits(1.5))
+    assert all(answer.worked for answer in answers)
+
+
+def test_memory_has_a_limit(sandbox: Sandbox) -> None:
+    (answer,) = sandbox.run([task_of("data = [np.ones(1 << 20) for _ in range(64)]")], Limits(memory_bytes=256 << 20))
+    assert answer.header["error"] == "MemoryError"
+    (answer,) = sandbox.run([task_of(f"data = np.ones(1 << 20)\n{HONEST}")], Limits(memory_bytes=256 << 20))
+    assert answer.worked
+
+
+# ---------------------------------------------------------------------- many at once
+
+NUMBER = """
+import time
+time.sleep(0.2)
+class Number:
+    def predict_proba(self, x):
+        return np.full((len(x), 2), {number})
+model = Number()"""
+
+
+def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> None:
+    """Run one program for each number, all at once; what becomes of it is decided by the number."""
+    sandbox = Sandbox(place)
+
+    def run(number: int) -> None:
+        code = {0: "1 / 0", 1: ASLEEP["sleep"]}.get(number % 50, NUMBER.format(number=number))
+        (answer,) = sandbox.run([task_of(code)], Limits(1.0))
+        value = None if answer.probabilities is None else answer.probabilities[0, 0]
+        queue.put((number, answer.end, (answer.header or {}).get("error"), value))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sandbox.close()
+
+
+def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits much longer than its limit, and gets what is its own."""
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 2.0)  # shorter than the queue
+    sandbox = Sandbox(Place(cores=8))
+    pid = sandbox.about()["pid"]
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    numbers = [range(first, first + 75) for first in range(0, 300, 75)]
+    clients = [context.Process(target=_outcomes, args=(sandbox.place, some, queue)) for some in numbers]
+    for process in clients:
+        process.start()
+    found = sorted(queue.get(timeout=240) for _ in range(300))
+    for process in clients:
+        process.join()
+    wanted = {0: (End.EXIT, "ZeroDivisionError", None), 1: (End.TIME, None, None)}
+    assert found == [(n, *wanted.get(n % 50, (End.EXIT, None, n))) for n in range(300)]
+    late = Sandbox(sandbox.place)
+    assert late.about()["pid"] == pid
+    late.close()
+    sandbox.close()
+
+
+def test_a_process_with_one_program_does_not_wait_for_one_with_many(sandbox: Sandbox) -> None:
+    done: list[Answer] = []
+    code = NUMBER.format(number=1)
+    threads = [threading.Thread(target=lambda: done.extend(sandbox.run([task_of(code)], Limits()))) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    while not done:
+        time.sleep(0.01)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    other = context.Process(target=_pid_and_answer, args=(sandbox, queue))
+    other.start()
+    queue.get(timeout=60)
+    n_before = len(done)
+    for thread in [*threads, other]:
+        thread.join()
+    assert n_before < 25
+    assert all(answer.worked for answer in done)
+
+
+def test_programs_that_wait_hold_few_files(sandbox: Sandbox) -> None:
+    import resource
+
+    sandbox.about()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    done: list[Answer] = []
+    threads = [
+        threading.Thread(target=lambda: done.extend(sandbox.run([task_of(HONEST)] * 8, Limits()))) for _ in range(30)
+    ]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 128 * 3 + 30 * 2 + 16, limits[1]))
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len([answer for answer in done if answer.worked]) == 240
+
+
+def test_a_wait_is_not_taken_for_a_dead_supervisor(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.4)
+    pid = sandbox.about()["pid"]
+    answers = sandbox.run([task_of(f"import time\ntime.sleep(1.0)\n{HONEST}")] * 4, Limits(1.5))
+    assert all(answer.worked for answer in answers)
+    assert sandbox.about()["pid"] == pid
+
+
+def test_an_evaluation_has_a_bounded_number_of_splits(sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxError, match=r"Expected at most 100 splits .*; got 101. Fix:"):
+        sandbox.run([task_of(HONEST)] * 101, Limits())
+    assert all(answer.worked for answer in sandbox.run([task_of(HONEST, n=4)] * 100, Limits()))
+
+
+# ---------------------------------------------------------------------- labels apart
+
+
+def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) -> None:
+    """Programs of one split follow each other without a gap; one of another split gets its turn."""
+    is_over = threading.Event()
+    done: list[int] = []
+    first = task_of(HONEST)._replace(table="t", labels="first")
+
+    def go_on() -> None:
+        while not is_over.is_set():
+            done.append(len(sandbox.run([first], Limits())))
+
+    threads = [threading.Thread(target=go_on) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 8:
+        time.sleep(0.01)
+    (answer,) = sandbox.run([first._replace(labels="second")], Limits())
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert answer.worked
+
+
+def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
+    """One evaluation opens the second split; another joins there and fails, and is asked for its first all the same."""
+    slow = [task_of(f"import time\ntime.sleep(0.5)\n{HONEST}")._replace(table="t", labels="b")]
+    thread = threading.Thread(target=sandbox.run, args=(slow, Limits()))
+    thread.start()
+    time.sleep(0.2)
+    codes = {"a": "raise KeyError", "b": "1 / 0", "c": HONEST}
+    tasks = [task_of(code)._replace(table="t", labels=labels) for labels, code in codes.items()]
+    answers = sandbox.run(tasks, Limits())
+    thread.join()
+    assert answers[0].header["error"] == "KeyError"
+    assert answers[2].end is End.CANCELLED
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.1, 0.2])
+def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, expected: bytes) -> None:
+    pid = sandbox.about()["pid"]
+    code = f"import time\ntime.sleep(0.15)\n{HONEST}"
+    killer = threading.Timer(delay, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    answers = sandbox.run([task_of(code)] * 3, Limits(5.0))
+    killer.join()
+    assert [answer.probabilities.tobytes() for answer in answers] == [expected] * 3
+    assert wait_for_end(pid)
+    assert sandbox.about()["pid"] != pid or delay > 0.15
+
+
+def test_idle_connections_to_a_dead_supervisor_cost_no_try(sandbox: Sandbox, expected: bytes) -> None:
+    threads = [threading.Thread(target=sandbox.run, args=([task_of(HONEST)], Limits())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.kill(sandbox.about()["pid"], signal.SIGKILL)
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+
+
+def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.5)
+    one, other = Sandbox(), Sandbox()
+    pid = one.about()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert other.run([task_of(HONEST)], Limits())[0].worked
+    assert wait_for_end(pid)
+    assert one.about()["pid"] != pid or one.run([task_of(HONEST)], Limits(0.5))[0].worked
+    one.close()
+    other.close()
+
+
+def test_killing_a_supervisor_that_starts_costs_one_retry(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, n_starts = rendezvous._START, []
+
+    def launch(*args: Any) -> None:
+        monkeypatch.setattr(rendezvous, "_START", start if n_starts else "import os; os.kill(os.getpid(), 9)")
+        n_starts.append(1)
+        original(*args)
+
+    original = rendezvous._launch
+    monkeypatch.setattr(rendezvous, "_launch", launch)
+    one = Sandbox()
+    assert one.run([task_of(HONEST)], Limits())[0].worked
+    assert len(n_starts) == 2
+    one.close()
+
+
+def test_clients_that_leave_at_once_hold_up_nobody(sandbox: Sandbox, expected: bytes) -> None:
+    sandbox.about()
+    for _ in range(5):
+        rendezvous.connect(sandbox.place)[0].close()
+    sandbox.close()
+    for _ in range(3):
+        connection, _ = rendezvous.connect(sandbox.place)
+        connection.close()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+
+
+@pytest.mark.parametrize("data", [b"\0" * 100, b"\xff" * 100, b"\0\0\1\0" + b"[" * 256, b"\0\0\0\2{}"], ids=range(4))
+def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, expected: bytes) -> None:
+    pid = sandbox.about()["pid"]
+    connection, _ = rendezvous.connect(sandbox.place)
+    connection.sendall(data)
+    connection.settimeout(0.3)
+    with contextlib.suppress(TimeoutError, ConnectionResetError):
+        while connection.recv(4096):
+            pass
+    connection.close()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+    assert sandbox.about()["pid"] == pid
+
+
+def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
+    import resource
+
+    sandbox.about()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 8, limits[1]))
+    try:
+        with pytest.raises(SandboxError, match=r"got .*Too many open files.* Fix: .*\(ulimit -n\)"):
+            sandbox.run([task_of(HONEST)] * 20, Limits())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert sandbox.run([task_of(HONEST)], Limits())[0].worked
+
+
+def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
+    sandbox.run([task_of(HONEST)], Limits())
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for delay in (0.2, 0.3, 0.4):
+        sandbox.about()
+        timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the timer must not be early
+            timer.start()
+            sandbox.run([task_of(ASLEEP["sleep"])] * 3, Limits(5.0))
+        timer.join()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
+
+
+def test_another_folder_where_the_first_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")  # nobody can make a folder there
+    assert rendezvous._folder().parent != Path("/proc")
+
+
+def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: object, tasks: object, limits: object) -> list[Answer]:
+        raise EOFError
+
+    monkeypatch.setattr("lang_envs.sandbox.client._Connection.run", run)
+    assert sandbox.run([task_of(HONEST)], Limits()) == [Answer(End.LOST)]
+
+
+def test_killing_children_costs_one_retry(sandbox: Sandbox, expected: bytes) -> None:
+    pid = sandbox.about()["pid"]
+    code = f"import time\ntime.sleep(0.3)\n{HONEST}"
+
+    def kill_children() -> None:
+        for child in children_of(pid):  # waiting ones too
+            os.kill(child, signal.SIGKILL)
+
+    killer = threading.Timer(0.15, kill_children)
+    killer.start()
+    (answer,) = sandbox.run([task_of(code)], Limits(5.0))
+    killer.join()
+    assert answer.probabilities.tobytes() == expected
+
+
+PARENT = """
+import sys; sys.path[:0] = {path!r}
+import numpy as np
+from lang_envs.sandbox.client import Limits, Sandbox
+from lang_envs.sandbox.rendezvous import Place
+from lang_envs.sandbox.worker import Task
+sandbox = Sandbox(Place(cores=3))
+print(sandbox.about()["pid"], flush=True)
+x = np.zeros((4, 1))
+sandbox.run([Task("import time\\ntime.sleep(1000)", 0, x, np.array([0, 1, 0, 1]), x)] * 3, Limits(500.0))
+"""
+
+
+def test_killing_the_parent_leaves_nothing_behind() -> None:
+    code = PARENT.format(path=[str(Path(rendezvous.__file__).parents[2])])
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+        until = time.monotonic() + 10
+        while len(children_of(pid)) < 9 and time.monotonic() < until:  # three at work, six in waiting
+            time.sleep(0.05)
+        children = children_of(pid)
+        assert len(children) >= 3
+        parent.kill()
+        parent.wait()
+    assert wait_for_end(pid)
+    assert [child for child in children if is_alive(child)] == []
+
+
+def test_nothing_is_left_in_the_client(sandbox: Sandbox) -> None:
+    def files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    sandbox.run([task_of(HONEST)], Limits())
+    before = files()
+    for code in (HONEST, "1 / 0", "import os\nos._exit(3)", "import time\ntime.sleep(60)"):
+        sandbox.run([task_of(code)] * 5, Limits(0.3))
+    assert files() == before
+
+
+def test_a_client_that_leaves_frees_the_cores(sandbox: Sandbox, expected: bytes) -> None:
+    leaving = Sandbox(sandbox.place)
+    connection = leaving._connect()
+
+    def ask() -> None:
+        with pytest.raises((OSError, EOFError, ValueError)):
+            connection.run([task_of(ASLEEP["sleep"])] * 4, Limits(30.0))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.3)
+    connection._channel.socket.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    connection.close()
+    started = time.monotonic()
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+    assert time.monotonic() - started < 5
+
+
+# ---------------------------------------------------------------------- sharing
+
+
+def test_threads_share_a_sandbox(sandbox: Sandbox, expected: bytes) -> None:
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.extend(a.probabilities.tobytes() for a in sandbox.run([task_of(HONEST)] * 3, Limits()))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 12
+
+
+def _pid_and_answer(sandbox: Sandbox, queue: multiprocessing.Queue) -> None:
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    queue.put((sandbox.about()["pid"], answer.probabilities.tobytes()))
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: bytes) -> None:
+    if method == "forkserver":  # one that an earlier test has started may have that test's environment variables
+        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    pid = sandbox.about()["pid"]
+    workers = [context.Process(target=_pid_and_answer, args=(sandbox, queue)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    assert [queue.get(timeout=60) for _ in workers] == [(pid, expected)] * 2
+    for worker in workers:
+        worker.join()
+    assert sandbox.about()["pid"] == pid
+    (answer,) = sandbox.run([task_of(HONEST)], Limits())
+    assert answer.probabilities.tobytes() == expected
+
+
+def test_the_supervisor_ends_with_its_last_client(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Sandbox(), Sandbox()
+    pid = first.about()["pid"]
+    assert second.about()["pid"] == pid
+    first.close()
+    time.sleep(0.3)
+    assert is_alive(pid)
+    second.close()
+    assert wait_for_end(pid)
+    assert [path for path in meeting_place.rglob("*") if path.is_file() or path.is_socket()] == []
+
+
+RUN = """
+import multiprocessing, sys
+import lang_envs
+
+def ask(queue, go_on):
+    from lang_envs.sandbox.client import Sandbox
+    sandbox = Sandbox()
+    queue.put(sandbox.about()["pid"])
+    go_on.wait()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    queue, go_on = context.Queue(), context.Event()
+    workers = [context.Process(target=ask, args=(queue, go_on)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    print(queue.get(), queue.get(), flush=True)
+    sys.stdin.read()
+    go_on.set()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@contextlib.contextmanager
+def _run_of_two_workers(folder: Path, packages: Path, run: str | None, method: str) -> Iterator[set[str]]:
+    """The supervisors that two workers of a program meet, while it runs; the program itself meets none."""
+    script = folder / "run.py"
+    script.write_text(RUN)
+    env = {**os.environ, "PYTHONPATH": str(packages)}
+    env.pop("LANG_ENVS_RUN", None)
+    command = [sys.executable, str(script), method]
+    env |= {"LANG_ENVS_RUN": run} if run else {}
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield set(process.stdout.readline().split())
+        process.stdin.close()
+
+
+PACKAGES = Path(rendezvous.__file__).parents[2]
+
+
+def test_runs_and_checkouts_have_supervisors_of_their_own(meeting_place: Path, tmp_path: Path) -> None:
+    other = tmp_path / "checkout"
+    shutil.copytree(PACKAGES / "lang_envs", other / "lang_envs", ignore=shutil.ignore_patterns("__pycache__"))
+    runs = [
+        (PACKAGES, "one run", "fork"),
+        (PACKAGES, "one run", "spawn"),
+        (PACKAGES, "another", "fork"),
+        (PACKAGES, None, "forkserver"),
+        (PACKAGES, None, "spawn"),
+        (other, "one run", "fork"),
+    ]
+    with contextlib.ExitStack() as opened:
+        found = [
+            opened.enter_context(_run_of_two_workers(tmp_path, packages, run, method)) for packages, run, method in runs
+        ]
+    assert [len(pids) for pids in found] == [1] * len(runs)
+    assert found[0] == found[1]
+    assert len(set.union(*found)) == len(runs) - 1
+
+
+def test_a_socket_that_nobody_listens_at_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Sandbox()
+    os.kill(one.about()["pid"], signal.SIGKILL)
+    assert len(list(meeting_place.rglob("*.sock"))) == 1
+    assert one.run([task_of(HONEST)], Limits())[0].worked
+    one.close()
+
+
+def test_a_folder_that_others_can_enter_is_refused(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = meeting_place / f"lang-envs-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o755)
+    with pytest.raises(SandboxError, match=r"Expected .* that only user .* can enter; got mode drwxr-xr-x .* Fix:"):
+        Sandbox().about()
+    folder.rmdir()
+    folder.symlink_to("/tmp")
+    with pytest.raises(SandboxError, match="got mode l"):
+        Sandbox().about()
+
+
+def test_a_supervisor_that_cannot_start_says_why(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "_START", "raise ImportError('no such library')")
+    with pytest.raises(
+        SandboxError, match=r"(?s)Expected the sandbox's supervisor to start; got .*no such library.* Fix: pip"
+    ):
+        Sandbox().about()
+
+
+def test_confinement_can_be_required(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(without=("landlock",))
+    with pytest.raises(SandboxUnavailableError, match=r"got a machine without landlock: .* Fix: Linux"):
+        Sandbox(place, "require").about()
+    relaxed = Sandbox(place)
+    with pytest.warns(SandboxWarning, match="without landlock"):
+        assert "landlock" not in relaxed.about()["layers"]
+    relaxed.close()
+
+
+# ---------------------------------------------------------------------- pieces
+
+
+def test_meters() -> None:
+    started, before = meters.cpu_seconds(os.getpid()), time.process_time()
+    while time.process_time() < before + 0.05:
+        pass
+    assert meters.cpu_seconds(os.getpid()) - started == pytest.approx(0.05, abs=0.03)
+    assert meters.waiting_seconds(os.getpid()) >= 0
+    assert (meters.cpu_seconds(2**22 + 1), meters.waiting_seconds(2**22 + 1)) == (0.0, 0.0)
+
+
+def test_messages_keep_their_files() -> None:
+    left, right = (Channel(end) for end in socket.socketpair())
+    pipes = [os.pipe() for _ in range(3)]
+    left.send({"number": 0}, [pipes[0][1]])
+    left.send({"number": 1})
+    left.send({"number": 2}, [pipes[1][1], pipes[2][1]])
+    got: list[tuple[dict[str, object], list[int]]] = []
+    while len(got) < 3:
+        got += right.receive()
+    assert [(message, len(files)) for message, files in got] == [
+        ({"number": 0}, 1),
+        ({"number": 1}, 0),
+        ({"number": 2}, 2),
+    ]
+    for (read_end, write_end), sent in zip(pipes, [got[0][1][0], *got[2][1]], strict=True):
+        os.write(sent, b"x")
+        assert os.read(read_end, 9) == b"x"
+        for descriptor in (read_end, write_end, sent):
+            os.close(descriptor)
+    left.close()
+    with pytest.raises(EOFError):
+        right.receive()
+    right.close()
+
+
+def npy(array: np.ndarray) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    write_array(file, array)
+    return file.getvalue()
+
+
+@given(st.lists(st.integers(0, 4), max_size=3))
+def test_arrays_survive(shape: list[int]) -> None:
+    array = np.random.default_rng(0).normal(size=shape)
+    np.testing.assert_array_equal(parse_array(npy(array)), array)
+
+
+BAD_ARRAYS = {
+    "empty": b"",
+    "noise": b"\x00" * 100,
+    "pickle": b"\x80\x04K\x01.",
+    "objects": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + b" " * 58 + b"\n",
+    "int64": npy(np.zeros(3, dtype=np.int64)),
+    "float32": npy(np.zeros(3, dtype=np.float32)),
+    "big-endian": npy(np.zeros(3, dtype=">f8")),
+    "too short": npy(np.zeros(3))[:-1],
+    "too long": npy(np.zeros(3)) + b"\0",
+    "claims more": npy(np.zeros(3)).replace(b"(3,)", b"(9,)"),
+    "claims 8 TB": npy(np.zeros(3)).replace(b"(3,), }        ", b"(1" + b"0" * 9 + b",), }"),
+    "negative": npy(np.zeros(3)).replace(b"(3,), } ", b"(-3,), }"),
+}
+
+
+@pytest.mark.parametrize("data", BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_anything_else_is_no_array(data: bytes) -> None:
+    assert data != npy(np.zeros(3))
+    with pytest.raises(ValueError):
+        parse_array(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
+def test_no_bytes_crash_the_parser(data: bytes, place: int, value: int) -> None:
+    from lang_envs.sandbox.client import _parse
+
+    header, array = _parse(data)
+    assert header is None or isinstance(header, dict)
+    good = bytearray(b"\0\0\0\2{}" + npy(np.zeros((2, 2))))
+    good[place % len(good)] = value
+    header, array = _parse(bytes(good))
+    assert array is None or array.dtype == np.float64

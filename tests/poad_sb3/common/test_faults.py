@@ -1,0 +1,344 @@
+"""Faults in mid-training: it stops with a clear error, nothing is learned from garbage, and the checkpoint goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from toy import LampEnv
+
+from lang_envs.core import Outcome
+from poad_sb3 import NTPO, POAD, TWOSOME
+from poad_sb3.common.callbacks import LatestCheckpointCallback
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+
+N, ENVS = 16, 2
+ROLLOUT = N * ENVS
+STEPS = 6 * ROLLOUT
+FAULT = 4 * ROLLOUT + 10
+"""The step of the fault: in the fifth rollout."""
+
+
+NO_FORK = pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks beside threads")
+
+
+class FaultyLamps(LampEnv):
+    """Lamps that do something once, when their `fault_at`-th move is made."""
+
+    def __init__(self, fault: Callable[[], float] | None = None, fault_at: int = FAULT // ENVS) -> None:
+        super().__init__()
+        self.fault, self.moves_to_fault = fault, fault_at
+
+    def _move(self, reward: float) -> Outcome:
+        self.moves_to_fault -= 1
+        outcome = super()._move(reward)
+        if self.moves_to_fault == 0 and self.fault is not None:
+            return outcome._replace(reward=self.fault())
+        return outcome
+
+
+def lose_simulator() -> float:
+    raise ConnectionError("the simulator is gone")
+
+
+def envs(fault: Callable[[], float] | None = None) -> VecEnv:
+    return DummyVecEnv([FaultyLamps, partial(FaultyLamps, fault)])
+
+
+def agent(vector: VecEnv | None = None, kind: type[LLMOnPolicyAlgorithm] = POAD, **more: Any) -> LLMOnPolicyAlgorithm:
+    more = {"n_steps": N, "batch_size": 8, "n_epochs": 2, "policy_kwargs": {"critic_arch": (16,)}, "seed": 1, **more}
+    return kind("LLMPolicy", vector or envs(), **more)
+
+
+def state(model: LLMOnPolicyAlgorithm) -> dict[str, bytes]:
+    """Weights, statistics and optimiser states."""
+    found = {name: tensor.numpy().tobytes() for name, tensor in model.policy.state_dict().items()}
+    for name in ("policy.optimizer", "policy.critic_optimizer"):
+        for key, one in model.get_parameters()[name]["state"].items():
+            found |= {f"{name} {key} {part}": torch.as_tensor(value).numpy().tobytes() for part, value in one.items()}
+    return found
+
+
+def adapter(model: LLMOnPolicyAlgorithm) -> dict[str, bytes]:
+    return {
+        name: value for name, value in state(model).items() if "lora" in name or name.startswith("policy.optimizer")
+    }
+
+
+def every_rollout(folder: Path) -> LatestCheckpointCallback:
+    return LatestCheckpointCallback(folder / "latest.zip", 1)
+
+
+class Do(BaseCallback):
+    """Something, at a step."""
+
+    def __init__(self, step: int, what: Callable[[], None]) -> None:
+        super().__init__()
+        self.step, self.what = step, what
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.what()
+        return True
+
+
+class Note(BaseCallback):
+    """States at the start and at the end of the last rollout."""
+
+    at_start: dict[str, bytes]
+    at_end: dict[str, bytes]
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self.at_start = state(self.model)
+
+    def _on_rollout_end(self) -> None:
+        self.at_end = state(self.model)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, bytes]]:
+    """States of a training without fault: of its checkpoint at each step, and of its end (key -1)."""
+    folder, states = tmp_path_factory.mktemp("good"), {}
+
+    class Read(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            if self.num_timesteps:
+                states[self.num_timesteps] = state(POAD.load(folder / "latest.zip"))
+
+    states[-1] = state(agent().learn(STEPS, [every_rollout(folder), Read()]))
+    states[-2] = state(agent().learn(FAULT // ROLLOUT * ROLLOUT))
+    return states
+
+
+def assert_usable(folder: Path, good: dict[int, dict[str, bytes]], step: int = FAULT // ROLLOUT * ROLLOUT) -> None:
+    """The checkpoint is the known-good one of its step, and from there the training ends as it would have."""
+    assert [path.name for path in folder.iterdir()] == ["latest.zip"]
+    resumed = POAD.load(folder / "latest.zip", envs())
+    assert resumed.num_timesteps == step
+    assert state(resumed) == good[step]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resumed.learn(STEPS - step, reset_num_timesteps=False)
+    assert state(resumed) == good[-1]
+
+
+# ---------------------------------------------------------------------- environments
+
+
+def test_an_environment_that_raises(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
+    model = agent(envs(lose_simulator))
+    with pytest.raises(ConnectionError, match="the simulator is gone"):
+        model.learn(STEPS, every_rollout(tmp_path))
+    assert state(model) == good[-2], "no weight has changed since the last update"
+    assert_usable(tmp_path, good)
+
+
+def test_training_goes_on_after_an_environment_that_raised_once() -> None:
+    model = agent(envs(lose_simulator))
+    with pytest.raises(ConnectionError, match="the simulator is gone"):
+        model.learn(STEPS)
+    before = state(model)
+    model.learn(2 * ROLLOUT, reset_num_timesteps=False)  # from a reset: nobody knows where the environment was
+    assert state(model) != before
+    assert all(np.isfinite(tensor.numpy()).all() for tensor in model.policy.state_dict().values())
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), -float("inf")])
+def test_a_reward_that_is_no_number(tmp_path: Path, good: dict[int, dict[str, bytes]], reward: float) -> None:
+    model = agent(envs(lambda: reward))
+    with pytest.raises(FloatingPointError, match=r"Expected finite rewards; .* nothing was learned from it"):
+        model.learn(STEPS, every_rollout(tmp_path))
+    assert state(model) == good[-2]
+    assert_usable(tmp_path, good)
+
+
+@pytest.mark.parametrize("start", ["forkserver", pytest.param("fork", marks=NO_FORK)])
+def test_a_worker_that_is_killed(tmp_path: Path, start: str) -> None:
+    workers = SubprocVecEnv([FaultyLamps] * ENVS, start_method=start)
+    note = Note()
+    try:
+        model = agent(workers)
+        kill = Do(FAULT, lambda: os.kill(workers.processes[1].pid, signal.SIGKILL))
+        with pytest.raises(
+            RuntimeError, match=r"Expected an answer of every environment; a worker .* Fix: .*checkpoint"
+        ):
+            model.learn(STEPS, [kill, note, every_rollout(tmp_path)])
+    finally:
+        for process in workers.processes:
+            process.kill()
+            process.join()
+        workers.closed = True
+    assert state(model) == note.at_start, "no weight has changed since the last update"
+    resumed = POAD.load(tmp_path / "latest.zip", envs())
+    assert state(resumed) == note.at_end
+    resumed.learn(0, reset_num_timesteps=False)
+    assert state(resumed) == note.at_start, "the update on the last whole rollout follows"
+
+
+# ---------------------------------------------------------------------- models
+
+WAYS: list[tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]] = [
+    (POAD, {}),
+    (POAD, {"action_sampling": "candidates"}),
+    (NTPO, {"action_sampling": "free", "max_new_tokens": 3}),
+    (TWOSOME, {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "way"), WAYS)
+def test_an_adapter_that_is_no_number_when_acting(tmp_path: Path, kind: type[POAD], way: dict[str, Any]) -> None:
+    model = agent(kind=kind, **way)
+
+    @torch.no_grad()
+    def poison() -> None:
+        model.policy.adapter_parameters()[1].fill_(float("nan"))
+
+    with pytest.raises(
+        FloatingPointError, match=r"(?s)Expected finite log-probabilities .* continue from a checkpoint"
+    ):
+        model.learn(STEPS, [Do(ROLLOUT + 10, poison), every_rollout(tmp_path)])
+    resumed = kind.load(tmp_path / "latest.zip", envs())
+    assert resumed.num_timesteps == ROLLOUT
+    resumed.learn(ROLLOUT, reset_num_timesteps=False)
+    straight = agent(kind=kind, **way).learn(2 * ROLLOUT)
+    assert state(resumed) == state(straight)
+
+
+@pytest.mark.parametrize(("kind", "way"), WAYS)
+@pytest.mark.parametrize("target_kl", [0.02, None])
+def test_logits_that_are_no_number_when_learning(
+    monkeypatch: pytest.MonkeyPatch, kind: type[POAD], way: dict[str, Any], target_kl: float | None
+) -> None:
+    model = agent(kind=kind, target_kl=target_kl, **way).learn(2 * ROLLOUT)
+    before = adapter(model)
+    hidden_states = model.policy.lm.hidden_states
+
+    def poisoned(rows: Any, *, frozen: bool = False) -> torch.Tensor:
+        hidden = hidden_states(rows, frozen=frozen)
+        return hidden * float("nan") if not frozen and torch.is_grad_enabled() else hidden
+
+    monkeypatch.setattr(model.policy.lm, "hidden_states", poisoned)
+    warns = pytest.warns(RuntimeWarning, match="first ratio of the update")
+    if target_kl is None:
+        with pytest.raises(FloatingPointError, match=r"Expected a finite gradient of the policy; .* No step was taken"):
+            model.learn(ROLLOUT, reset_num_timesteps=False)
+    else:
+        with warns:  # and the bound on the KL divergence ends the update
+            model.learn(ROLLOUT, reset_num_timesteps=False)
+    assert adapter(model) == before
+    monkeypatch.undo()
+    model.learn(ROLLOUT, reset_num_timesteps=False)
+    assert adapter(model) != before
+    assert all(np.isfinite(tensor.numpy()).all() for tensor in model.policy.state_dict().values())
+
+
+def test_features_that_are_no_number(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
+    model = agent()
+    trunk_features = model.policy.lm.trunk_features
+
+    def poison() -> None:
+        def poisoned(rows: Any) -> list[torch.Tensor]:
+            first, *rest = trunk_features(rows)
+            return [first * float("inf"), *rest]
+
+        model.policy.lm.trunk_features = poisoned  # type: ignore[method-assign]
+
+    with pytest.raises(FloatingPointError, match=r"Expected finite hidden states .* continue from a checkpoint"):
+        model.learn(STEPS, [Do(FAULT, poison), every_rollout(tmp_path)])
+    assert state(model) == good[-2], "the statistics of the critic's input are as they were"
+    assert_usable(tmp_path, good)
+
+
+# ---------------------------------------------------------------------- disks
+
+
+def test_a_disk_that_is_full(
+    tmp_path: Path, good: dict[int, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = agent()
+
+    def fill() -> None:
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr("os.fsync", full)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        model.learn(STEPS, [Do(FAULT, fill), every_rollout(tmp_path)])
+    assert model.num_timesteps == 5 * ROLLOUT
+    monkeypatch.undo()
+    assert_usable(tmp_path, good)
+    model.learn(STEPS - model.num_timesteps, reset_num_timesteps=False)  # there is room again
+    assert state(model) == good[-1], "the rollout that could not be saved was not lost either"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # SB3 leaves closing to the collector
+def test_a_file_that_must_not_grow(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
+    model, limits = agent(), resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit() -> None:
+        size = (tmp_path / "latest.zip").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            model.learn(STEPS, [Do(FAULT, limit), every_rollout(tmp_path)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert_usable(tmp_path, good)
+
+
+KILLED = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+sys.path[:0] = {tests!r}
+from pathlib import Path
+import poad_sb3.common.save_util as checkpoints
+from test_faults import STEPS, agent, every_rollout
+
+add_header, calls = checkpoints.add_header, 0
+
+def kill(target, header):
+    global calls
+    calls += 1
+    if calls == 5:
+        with open(target, "r+b") as file:
+            file.truncate(1000)
+        os.kill(os.getpid(), signal.SIGKILL)
+    add_header(target, header)
+
+checkpoints.add_header = kill
+agent().learn(STEPS, every_rollout(Path({folder!r})))
+"""
+
+
+def test_a_process_that_is_killed_while_it_saves(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
+    here = Path(__file__).parent
+    code = KILLED.format(tests=[str(here), str(here.parents[1] / "support")], folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (scratch,) = tmp_path.glob(".*.tmp")
+    assert scratch.stat().st_size == 1000
+    scratch.unlink()
+    assert_usable(tmp_path, good, step=4 * ROLLOUT)

@@ -1,0 +1,242 @@
+"""Presets: the published numbers, what overrides them, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv
+from toy import LampEnv
+
+import poad_sb3
+from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME
+from poad_sb3.common.hyperparameters import check_arguments, known_arguments, preset, preset_arguments, typed_arguments
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.errors import PresetError
+from poad_sb3.presets import ALGORITHMS, PRESETS
+from poad_sb3.settings.model import DEFAULT_LORA
+
+ROOT = Path(poad_sb3.__file__).parents[1]
+ENV_ID = "Overcooked-TomatoSalad-v0"
+SMALL = {"policy_kwargs": {"critic_arch": (16,)}}
+EVERY = [(name, algorithm) for name, one in PRESETS.items() for algorithm in one.methods]
+
+# critic rate, actor rate, epochs, batch size (of 4 x 32), gamma, entropy coefficient
+PAPER = {
+    ("overcooked", "POAD"): (1e-5, 5e-7, 5, 64, 0.99, 0.01),
+    ("overcooked", "NTPO"): (1e-5, 5e-7, 5, 32, 0.99, 0.01),
+    ("overcooked", "TWOSOME"): (1e-5, 5e-7, 1, 32, 0.99, 0.01),
+    ("virtualhome", "POAD"): (5e-5, 1e-6, 5, 64, 0.95, 0.0001),
+    ("virtualhome", "NTPO"): (5e-5, 1e-6, 5, 64, 0.95, 0.01),
+    ("virtualhome", "TWOSOME"): (5e-5, 1e-6, 1, 32, 0.95, 0.01),
+    ("datascicoding", "POAD"): (5e-5, 1e-6, 1, 32, 0.95, 0.01),
+    ("datascicoding", "NTPO"): (5e-5, 1e-6, 1, 32, 0.95, 0.01),
+}
+COLUMNS = ("critic_learning_rate", "learning_rate", "n_epochs", "batch_size", "gamma", "ent_coef")
+
+
+@pytest.mark.parametrize(("task", "algorithm"), PAPER)
+def test_the_numbers_of_the_paper(task: str, algorithm: str) -> None:
+    arguments = preset(f"paper/{task}", algorithm)
+    assert tuple(arguments[name] for name in COLUMNS) == PAPER[task, algorithm]
+    assert (PRESETS[f"paper/{task}"].n_envs, arguments["n_steps"]) == (4, 32)
+    assert arguments["n_critic_epochs"] == arguments["n_epochs"]
+    shared = ("gae_lambda", "clip_range", "vf_coef", "max_grad_norm", "target_kl")
+    assert tuple(arguments[name] for name in shared) == (0.95, 0.2, 0.5, 0.5, 0.02)
+    assert arguments.get("gae_lambda_token") == (None if algorithm == "TWOSOME" else 0.95)
+    assert arguments.get("max_new_tokens") == (128 if task == "datascicoding" else None)
+    lora = dict(arguments["policy_kwargs"]["lora"])
+    assert lora.pop("target_modules") == ["q_proj", "v_proj"]
+    assert DEFAULT_LORA.items() >= lora.items()
+    assert "fp16" in PRESETS[f"paper/{task}"].note
+
+
+def test_the_tables_are_whole() -> None:
+    assert {(name.partition("/")[2], algorithm) for name, algorithm in EVERY if name.startswith("paper/")} == set(PAPER)
+
+
+def test_what_the_public_code_does_otherwise() -> None:
+    code, paper = (preset(f"{source}/datascicoding", "POAD") for source in ("reference-code", "paper"))
+    assert {name for name in code if code[name] != paper.get(name)} == {"n_steps", "batch_size", "temperature", "top_k"}
+    assert (code["n_steps"], code["batch_size"], code["temperature"], code["top_k"]) == (8, 8, 0.5, 50)
+    assert "as if it had not" in PRESETS["reference-code/datascicoding"].note
+    listed = preset("reference-code/virtualhome", "POAD")
+    assert listed.pop("paper_mode") is True
+    assert listed == preset("paper/virtualhome", "POAD")
+    assert preset("reference-code/virtualhome", "TWOSOME") == preset("paper/virtualhome", "TWOSOME")
+
+
+@pytest.mark.parametrize(("name", "algorithm"), EVERY)
+def test_every_argument_of_every_preset_has_an_effect(name: str, algorithm: str) -> None:
+    check_arguments(getattr(poad_sb3, algorithm), preset(name, algorithm))
+
+
+@pytest.mark.parametrize("task", ["overcooked", "virtualhome"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_pocket_presets_are_the_defaults_written_down(task: str, algorithm: str) -> None:
+    defaults = known_arguments(getattr(poad_sb3, algorithm))
+    arguments = preset(f"pocket/{task}", algorithm)
+    assert arguments.pop("policy_kwargs") == {"model": "pocket"}
+    assert arguments == {name: defaults[name] for name in arguments}
+
+
+def test_a_preset_is_a_copy() -> None:
+    mine = preset("paper/virtualhome", "POAD")
+    mine["policy_kwargs"]["lora"]["r"] = mine["gamma"] = 1
+    assert preset("paper/virtualhome", "POAD")["policy_kwargs"]["lora"]["r"] == 8
+    assert preset("paper/virtualhome", "POAD")["gamma"] == 0.95
+
+
+# ---------------------------------------------------------------------- from_preset
+
+
+@pytest.mark.parametrize("kind", [POAD, NTPO, TWOSOME])
+def test_from_preset_makes_what_the_preset_says(kind: type[LLMOnPolicyAlgorithm]) -> None:
+    model = kind.from_preset("paper/virtualhome", "VirtualHome-FoodPreparation-v0", seed=3, **SMALL)
+    assert type(model) is kind
+    assert model.n_envs == 4
+    assert model.seed == 3
+    for name, value in preset("paper/virtualhome", kind.__name__).items():
+        if name != "policy_kwargs":
+            assert getattr(model, name) == value, name
+    assert model.policy_kwargs["critic_arch"] == (16,)
+    assert model.policy_kwargs["lora"]["r"] == 8, "what is given is laid over the preset's"
+
+
+def test_overrides_win_and_the_number_of_minibatches_stays() -> None:
+    envs = DummyVecEnv([LampEnv] * 4)
+    model = POAD.from_preset("paper/overcooked", envs, n_steps=4, learning_rate=1e-4, gamma=0.5, **SMALL)
+    assert (model.n_steps, model.batch_size, model.learning_rate, model.gamma) == (4, 8, 1e-4, 0.5)
+    model.learn(16)
+    assert model.num_timesteps == 16
+
+
+def test_another_number_of_environments_is_said() -> None:
+    with pytest.warns(UserWarning, match=r"Preset paper/overcooked is for 4 environments; got 1, .* Fix: make_vec_env"):
+        model = POAD.from_preset("paper/overcooked", gym.make(ENV_ID), **SMALL)
+    assert model.batch_size == 16
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert POAD.from_preset("pocket/overcooked", ENV_ID, **SMALL).n_envs == 1
+
+
+def test_a_subclass_has_the_presets_of_its_algorithm() -> None:
+    class Mine(NTPO):
+        """Of a user."""
+
+    assert preset_arguments(Mine, "paper/virtualhome", 4, {}) == preset("paper/virtualhome", "NTPO")
+
+
+REFUSED = [
+    (POAD, "paper/virtualhom", {}, r"There is no preset 'paper/virtualhom'. Did you mean paper/virtualhome"),
+    (POAD, "zzz", {}, r"There is no preset 'zzz'. Known: paper/datascicoding, "),
+    (ARCHER, "paper/overcooked", {}, r"is for POAD, NTPO, TWOSOME; got ARCHER"),
+    (GLAM, "paper/overcooked", {}, r"is for POAD, NTPO, TWOSOME; got GLAM"),
+    (TWOSOME, "paper/datascicoding", {}, r"is for POAD, NTPO; got TWOSOME"),
+    (POAD, "paper/overcooked", {"gama": 0.9}, r"Expected arguments of POAD; got 'gama'. Did you mean gamma"),
+    (POAD, "paper/overcooked", {"use_sde": True}, r"Expected arguments of POAD; got 'use_sde'"),
+    (POAD, "paper/overcooked", {"dtype": "x"}, r"dtype is one of its policy. Fix: policy_kwargs.dtype"),
+    (POAD, "paper/overcooked", {"policy_kwargs": {"modle": "x"}}, r"Expected policy_kwargs .* Did you mean model"),
+    (POAD, "paper/overcooked", {"policy_kwargs": {"paper_mode": True}}, r"Expected policy_kwargs of POAD"),
+    (POAD, "paper/overcooked", {"max_new_tokens": 9}, r"max_new_tokens has none: action_sampling is 'candidates'"),
+    (
+        POAD,
+        "pocket/overcooked",
+        {"candidate_normalization": "sum"},
+        r"candidate_normalization has none: .*not 'can",
+    ),
+    (TWOSOME, "paper/overcooked", {"gamma_token": 0.9}, r"gamma_token has none: credit is of whole actions"),
+    (TWOSOME, "paper/overcooked", {"bootstrap": "action"}, r"bootstrap has none: credit is of whole actions"),
+    (POAD, "paper/overcooked", {"normalize_advantage": False, "min_advantage_std": 1.0}, r"are not normalised"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "overrides", "match"), REFUSED)
+def test_what_is_unknown_or_unused_is_refused(kind, name, overrides, match) -> None:
+    with pytest.raises(PresetError, match=match):
+        kind.from_preset(name, ENV_ID, **overrides)
+
+
+def test_numbers_out_of_range_are_refused_before_a_model_is_loaded() -> None:
+    with pytest.raises(ValueError, match="Expected gamma between 0 and 1"):
+        POAD.from_preset("paper/overcooked", ENV_ID, gamma=2, policy_kwargs={"model": "no/such-model"})
+    with pytest.raises(ValueError, match="Expected n_steps to be a positive integer"):
+        POAD.from_preset("paper/overcooked", ENV_ID, n_steps="many")
+
+
+def test_known_arguments_are_those_of_the_constructors() -> None:
+    signature = inspect.signature(LLMOnPolicyAlgorithm)
+    apart = {"policy", "env", "_init_setup_model"}
+    for algorithm in ALGORITHMS:
+        assert set(known_arguments(getattr(poad_sb3, algorithm))) == set(signature.parameters) - apart
+    assert known_arguments(NTPO)["gamma_token"] is None
+
+
+# ---------------------------------------------------------------------- beside the code
+
+
+def test_presets_are_there_without_torch() -> None:
+    code = "import sys, poad_sb3.presets, poad_sb3.cli.app, poad_sb3.cli.show; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_table_of_the_guide() -> None:
+    page = (ROOT / "docs/guide/training.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `([a-z-]+/[a-z]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
+    keys = ("learning_rate", "critic_learning_rate", "n_epochs", "batch_size", "gamma", "ent_coef")
+    told = {}
+    for name, algorithm in EVERY:
+        arguments = preset(name, algorithm)
+        envs = f"{PRESETS[name].n_envs} x {arguments['n_steps']}"
+        shown_as = [str(arguments[key]) if key.endswith("rate") else f"{arguments[key]:g}" for key in keys]
+        told[name, algorithm] = " | ".join([envs, *shown_as])
+    assert {(name, algorithm): cells for name, algorithm, cells in shown} == told
+
+
+# ---------------------------------------------------------------------- text from a command line
+
+
+@pytest.mark.parametrize(
+    ("word", "meaning"), [("False", False), ("no", False), ("OFF", False), ("yes", True), (True, True)]
+)
+def test_words_for_booleans(word: object, meaning: bool) -> None:
+    assert typed_arguments(POAD, {"paper_mode": word})["paper_mode"] is meaning
+
+
+def test_other_values_keep_their_type() -> None:
+    given = {
+        "gamma": 1,
+        "target_kl": "None",
+        "credit_level": "token",
+        "learning_rate": "lin_3e-3",
+        "policy_kwargs": {"model": "off", "lora": {"r": 4}},
+    }
+    assert typed_arguments(POAD, given) == {**given, "target_kl": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"paper_mode": "maybe"}, "Expected paper_mode to be true or false; got 'maybe'"),
+        ({"paper_mode": 2}, "Expected paper_mode to be true or false; got 2"),
+        ({"n_steps": "many"}, "Expected n_steps to be a number; got 'many'"),
+        (
+            {"learning_rate": "lin_fast"},
+            r"learning_rate to be a number, or one that falls to 0 \('lin_3e-3'\); got 'lin_f",
+        ),
+        ({"gamma": "lin_1"}, "Expected gamma to be a number; got 'lin_1'"),
+        ({"learning_rate": False}, "Expected learning_rate to be a number, or .*; got False"),
+        ({"policy_kwargs": 5}, "Expected policy_kwargs to be a mapping; got 5"),
+        ({"policy_kwargs": {"max_tokens_per_forward": "x"}}, r"policy_kwargs\.max_tokens_per_forward to be a number"),
+    ],
+)
+def test_text_where_a_boolean_or_a_number_belongs_is_refused(given: dict[str, object], match: str) -> None:
+    with pytest.raises(PresetError, match=match):
+        typed_arguments(POAD, given)

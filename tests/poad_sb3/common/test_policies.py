@@ -1,0 +1,451 @@
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from stable_baselines3.common.callbacks import BaseCallback
+from toy import batch_of, make_agent, randomise
+
+from lang_envs.wrappers.admissible import admissible_observation
+from poad_sb3 import POAD, LLMPolicy, ObservationError
+from poad_sb3.distributions.base import TokenPath
+from poad_sb3.language_model.critic import FeatureWhitening
+
+Question = tuple[str, tuple[str, ...]]
+
+RED: Question = (
+    "The lamp is red.",
+    ("press the red button", "press the red lever", "press it", "wait", "prepare the tomato", "wait here"),
+)
+GREEN: Question = (
+    "The lamp in the other room is green. You have 3 moves left.",
+    ("wait", "walk on", "walk around the room", "pick the lamp"),
+)
+FORCED: Question = ("The lamp is broken.", ("wait",))
+STRANGE: Question = (
+    'It says:\n"a, b", \t{c}',
+    (
+        "a, b",
+        "a",
+        "b",
+        'say "a, b"',
+        "say\nit",
+        "say\r\nit",
+        "[1, 2]",
+        "naïve café 東京 🍅",
+        "  spaced ",
+        "\\n",
+        "null",
+    ),
+)
+QUESTIONS = (RED, GREEN, FORCED, STRANGE)
+
+
+@pytest.fixture(scope="module")
+def agent() -> POAD:
+    """Leave its weights as they are. Its critic has seen something, so that it whitens what it reads."""
+    agent = make_agent()
+    randomise(agent.policy)
+    seen = [TokenPath(agent.policy.lm.prompt_ids(text), (5, 6, 7), ()) for text, _ in QUESTIONS]
+    agent.policy.token_values(seen, observe=True)
+    return agent
+
+
+@pytest.fixture(scope="module")
+def policy(agent: POAD) -> LLMPolicy:
+    return agent.policy
+
+
+@pytest.fixture
+def own_policy() -> LLMPolicy:
+    """A policy whose weights the test may change."""
+    policy = make_agent().policy
+    randomise(policy)
+    return policy
+
+
+@torch.no_grad()
+def brute_force(policy: LLMPolicy, question: Question) -> dict[str, float]:
+    """The softmax over the whole vocabulary after every prefix, restricted to what continues an admissible text."""
+    text, actions = question
+    prompt, sequences = policy.lm.prompt_ids(text), [policy.lm.action_ids(action) for action in actions]
+    probabilities = []
+    for sequence in sequences:
+        logits = policy.lm.network(input_ids=torch.tensor([[*prompt, *sequence]])).logits[0].double()
+        probability = 1.0
+        for j, token in enumerate(sequence):
+            p = torch.softmax(logits[len(prompt) - 1 + j], 0)
+            children = {other[j] for other in sequences if other[:j] == sequence[:j]}
+            probability *= float(p[token] / sum(p[child] for child in children))
+        probabilities.append(probability)
+    return dict(zip(actions, probabilities, strict=True))
+
+
+def assert_frequencies(counts: Sequence[int], probabilities: Sequence[float]) -> None:
+    """Chi-square; what is expected fewer than five times is taken together."""
+    observed, expected = np.array(counts, dtype=float), sum(counts) * np.array(probabilities) / sum(probabilities)
+    rare = expected < 5
+    if expected[rare].sum() < 1e-3:  # as good as impossible: chisquare would divide by it
+        assert observed[rare].sum() == 0
+        observed, expected = observed[~rare], expected[~rare] * observed.sum() / expected[~rare].sum()
+    else:
+        observed, expected = (np.append(some[~rare], some[rare].sum()) for some in (observed, expected))
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+def probabilities_of(policy: LLMPolicy, question: Question) -> dict[str, float]:
+    return policy.action_probabilities(question[0], question[1])
+
+
+def stored_log_prob(policy: LLMPolicy, questions: Sequence[Question]) -> list[float]:
+    """What a rollout stores for the most probable actions, computed afresh."""
+    policy.clear_caches()
+    return [float(step.log_probs.sum()) for step in policy.act(batch_of(questions), deterministic=True)]
+
+
+# ------------------------------------------------------------------ one distribution: scored, sampled, stored
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_action_probabilities_are_the_restricted_softmax(policy: LLMPolicy, question: Question) -> None:
+    probabilities, expected = probabilities_of(policy, question), brute_force(policy, question)
+    assert list(probabilities) == list(question[1])
+    np.testing.assert_allclose(list(probabilities.values()), list(expected.values()), rtol=1e-3, atol=1e-6)
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("question", [RED, STRANGE])
+def test_sampled_frequencies_match_the_stored_log_probs(policy: LLMPolicy, question: Question) -> None:
+    n = 4000
+    policy.seed(0)
+    steps = policy.act(batch_of([question] * n))
+    stored, counts = {}, Counter()
+    for step in steps:
+        text = policy.action_space.decode(step.env_action)
+        assert policy.lm.action_ids(text) == step.path.action, "what was sampled is what the environment gets"
+        stored[text] = float(np.exp(step.log_probs.sum()))
+        counts[text] += 1
+    assert len(stored) > 3
+    missing = 1 - sum(stored.values())
+    assert missing > -1e-6
+    assert_frequencies([*(counts[text] for text in stored), 0], [*stored.values(), max(0.0, missing)])
+
+
+def test_predict_samples_with_the_same_probabilities(policy: LLMPolicy) -> None:
+    n, probabilities = 3000, probabilities_of(policy, GREEN)
+    policy.seed(1)
+    actions, _ = policy.predict(batch_of([GREEN] * n))
+    counts = Counter(map(policy.action_space.decode, actions))
+    assert_frequencies([counts[text] for text in GREEN[1]], [probabilities[text] for text in GREEN[1]])
+
+
+def test_deterministic_is_the_most_probable_action(policy: LLMPolicy) -> None:
+    best = [max(question[1], key=brute_force(policy, question).__getitem__) for question in QUESTIONS]
+    actions, _ = policy.predict(batch_of(QUESTIONS), deterministic=True)
+    assert [policy.action_space.decode(action) for action in actions] == best
+    steps = policy.act(batch_of(QUESTIONS), deterministic=True)
+    assert [policy.action_space.decode(step.env_action) for step in steps] == best
+
+
+def test_a_forced_action_is_certain(policy: LLMPolicy) -> None:
+    (step,) = policy.act(batch_of([FORCED]))
+    assert policy.action_space.decode(step.env_action) == "wait"
+    assert step.path.decisions == ()
+    assert step.log_probs.tolist() == [0.0] * len(step.path.action)
+
+
+def test_forward_agrees_with_its_parts(policy: LLMPolicy) -> None:
+    observation = batch_of(QUESTIONS)
+    actions, values, log_probs = policy.forward(observation, deterministic=True)
+    texts = [policy.action_space.decode(action.numpy()) for action in actions]
+    expected = [
+        np.log(probabilities_of(policy, question)[text]) for question, text in zip(QUESTIONS, texts, strict=True)
+    ]
+    np.testing.assert_allclose(log_probs, expected, atol=1e-4)
+    torch.testing.assert_close(values, policy.predict_values(observation))
+
+
+# ------------------------------------------------------------------ batches
+
+
+def test_a_batch_equals_one_at_a_time(policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = stored_log_prob(policy, QUESTIONS)
+    alone = [stored_log_prob(policy, [question])[0] for question in QUESTIONS]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    backwards = stored_log_prob(policy, QUESTIONS[::-1])
+    np.testing.assert_allclose(together, backwards[::-1], atol=1e-5)
+    monkeypatch.setattr(policy.lm, "max_tokens_per_forward", 80)
+    np.testing.assert_allclose(together, stored_log_prob(policy, QUESTIONS), atol=1e-5)
+
+
+def test_the_value_of_a_prompt_does_not_know_its_neighbours(policy: LLMPolicy) -> None:
+    """And it is read at the last token of the prompt, of the base model, adapter or not."""
+    values = policy.predict_values(batch_of(QUESTIONS))
+    for number, question in enumerate(QUESTIONS):
+        alone = policy.predict_values(batch_of([question]))
+        torch.testing.assert_close(values[number : number + 1], alone, rtol=0, atol=1e-4)
+        prompt = torch.tensor([policy.lm.prompt_ids(question[0])])
+        with torch.no_grad(), policy.lm.network.disable_adapter():
+            states = policy.lm.network(input_ids=prompt, output_hidden_states=True).hidden_states[-1]
+        torch.testing.assert_close(policy.critic(states[0, -1:]), alone, rtol=0, atol=1e-4)
+    assert values.diff().abs().min() > 1e-3
+
+
+def test_token_values_are_those_of_the_prefixes(policy: LLMPolicy) -> None:
+    """The value before token j is that of the prompt with the first j tokens; equal paths share one computation."""
+    prompt, action = policy.lm.prompt_ids(RED[0]), policy.lm.action_ids("press the red button")
+    other = TokenPath(policy.lm.prompt_ids(GREEN[0]), policy.lm.action_ids("wait"), ())
+    known = policy.token_values([TokenPath(prompt, action, ()), other, TokenPath(prompt, action, ())])
+    assert known.starts.tolist() == [0, len(action), 0]
+    assert len(known.values) == len(known.features) == len(action) + len(other.action)
+    prefixes = [TokenPath((*prompt, *action[:j]), (0,), ()) for j in range(len(action))]
+    alone = torch.cat([policy.token_values([prefix]).values for prefix in prefixes])
+    torch.testing.assert_close(known.values[: len(action)], alone, rtol=0, atol=1e-4)
+
+
+# ------------------------------------------------------------------ what predict accepts
+
+
+def decoded(policy: LLMPolicy, actions: np.ndarray) -> list[str]:
+    assert actions.dtype == np.int64
+    return [policy.action_space.decode(action) for action in np.atleast_2d(actions)]
+
+
+def test_predict_takes_every_form_of_a_question(agent: POAD) -> None:
+    policy = agent.policy
+    best = [max(question[1], key=probabilities_of(policy, question).__getitem__) for question in QUESTIONS]
+    single = admissible_observation(RED[0], RED[1])
+    state = (np.zeros(1),)
+    action, after = agent.predict(single, state=state, deterministic=True)
+    assert action.shape == policy.action_space.shape
+    assert after is state
+    assert decoded(policy, action) == best[:1]
+    zero_dimensional = {key: np.array(value, dtype=object) for key, value in single.items()}
+    assert agent.predict(zero_dimensional, deterministic=True)[0].shape == policy.action_space.shape
+    batch, _ = agent.predict(batch_of(QUESTIONS), deterministic=True)
+    assert batch.shape == (len(QUESTIONS), *policy.action_space.shape)
+    assert decoded(policy, batch) == best
+    assert agent.predict(batch_of([RED]), deterministic=True)[0].shape == (1, *policy.action_space.shape)
+    text, _ = agent.predict(RED[0], admissible_actions=list(RED[1]), deterministic=True)
+    assert text.shape == policy.action_space.shape
+    assert decoded(policy, text) == best[:1]
+    texts, lists = zip(*QUESTIONS, strict=True)
+    several, _ = agent.predict(list(texts), admissible_actions=lists, deterministic=True)
+    assert decoded(policy, several) == best
+
+
+@pytest.mark.parametrize(
+    ("observation", "admissible_actions", "message"),
+    [
+        (RED[0], None, r"got str\. Fix: .*AdmissibleObservation"),
+        ({"text": RED[0]}, None, r"got \['text'\]\. Fix: .*AdmissibleObservation"),
+        ({"text": RED[0], "admissible_actions": "null"}, None, "open action space"),
+        ({"text": RED[0], "admissible_actions": "press it, wait"}, None, "JSON list of strings; got 'press it, wait'"),
+        ({"text": RED[0], "admissible_actions": '"wait"'}, None, "JSON list of strings"),
+        ({"text": RED[0], "admissible_actions": "[1, 2]"}, None, "JSON list of strings"),
+        ({"text": np.array(["a", "b"]), "admissible_actions": np.array(['["wait"]'])}, None, "as many lists as texts"),
+        ([RED[0], GREEN[0]], [["wait"]], "as many texts as lists; got list with 1 lists"),
+        (RED[0], "wait", "Expected .*list"),
+    ],
+)
+def test_observations_without_actions_are_refused(
+    agent: POAD, observation: Any, admissible_actions: Any, message: str
+) -> None:
+    with pytest.raises(ObservationError, match=message):
+        agent.predict(observation, admissible_actions=admissible_actions)
+
+
+def test_an_empty_list_is_refused(policy: LLMPolicy) -> None:
+    with pytest.raises(ObservationError, match=r"Admissible actions \[\]: Expected at least one admissible action"):
+        policy.action_probabilities(RED[0], [])
+
+
+def test_an_action_listed_twice_is_one_action(policy: LLMPolicy) -> None:
+    once, twice = (policy.action_probabilities(RED[0], actions) for actions in (["a", "b"], ["a", "b", "a"]))
+    assert twice == once
+
+
+@pytest.mark.parametrize(
+    ("observation", "actions"),
+    [(["x", "y"], ["ab", "cd"]), (None, ["a"]), ({"text": None, "admissible_actions": "[]"}, None)],
+)
+def test_what_is_no_text_is_refused(policy: LLMPolicy, observation: Any, actions: Any) -> None:
+    with pytest.raises(ObservationError, match="Expected"):
+        policy.predict(observation, admissible_actions=actions)
+
+
+def test_a_policy_can_be_pickled(own_policy: LLMPolicy) -> None:
+    again = pickle.loads(pickle.dumps(own_policy))
+    probabilities = again.action_probabilities(RED[0], ["a", "b"])
+    assert probabilities == pytest.approx(own_policy.action_probabilities(RED[0], ["a", "b"]), abs=1e-6)
+
+
+# ------------------------------------------------------------------ evaluation apart from training
+
+
+class Meddler(BaseCallback):
+    """Evaluates in the middle of a rollout, on the rollout's own prompts and others, in other batches."""
+
+    def _on_step(self) -> bool:
+        current = [(str(text), ("press it", "wait")) for text in self.locals["new_obs"]["text"]]
+        self.model.predict(self.locals["new_obs"])
+        self.model.predict(batch_of([*current, *QUESTIONS]))
+        self.model.predict(
+            {key: np.concatenate([self.locals["new_obs"][key], batch_of([STRANGE])[key]]) for key in batch_of([RED])}
+        )
+        self.model.policy.action_probabilities(*current[0])
+        self.model.policy.predict_values(self.locals["new_obs"])
+        return True
+
+
+def test_evaluation_does_not_alter_training() -> None:
+    quiet, watched = (make_agent(n_epochs=1, batch_size=8) for _ in range(2))
+    quiet.learn(32)
+    watched.learn(32, Meddler())
+    drawn_by = [[rng.bit_generator.state for rng in one.policy.rollout_rngs] for one in (watched, quiet)]
+    assert drawn_by[0] == drawn_by[1] != []
+    expected = quiet.policy.state_dict()
+    for name, tensor in watched.policy.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_rollouts_and_evaluation_draw_and_remember_apart(policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = batch_of([RED] * 20)
+    policy.clear_caches()
+    policy.seed(5)
+    expected, _ = policy.predict(many)
+    policy.seed(5)
+    passes = []
+    evaluate = policy.distribution.edges
+    monkeypatch.setattr(policy.distribution, "edges", lambda rows: passes.append(rows) or evaluate(rows))
+    acted = np.stack([step.env_action for step in policy.act(many)])
+    assert len(passes) == 1, "a rollout takes no score from an evaluation, and its own only once"
+    predicted, _ = policy.predict(many)
+    np.testing.assert_array_equal(predicted, expected)
+    assert (acted != predicted).any(), "the two generators are not in step"
+
+
+# ------------------------------------------------------------------ weights
+
+
+def change_in_place(policy: LLMPolicy) -> None:
+    with torch.no_grad():
+        policy.adapter_parameters()[1].add_(0.3)
+
+
+def change_by_optimiser(policy: LLMPolicy) -> None:
+    for parameter in policy.adapter_parameters():
+        parameter.grad = torch.ones_like(parameter)
+    policy.optimizer.param_groups[0]["lr"] = 0.1
+    policy.optimizer.step()
+
+
+def change_by_loading(policy: LLMPolicy) -> None:
+    generator = torch.Generator().manual_seed(9)
+    policy.load_state_dict(
+        {
+            name: tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
+            for name, tensor in policy.state_dict().items()
+        }
+    )
+
+
+@pytest.mark.parametrize("change", [change_in_place, change_by_optimiser, change_by_loading])
+def test_scores_follow_the_weights(own_policy: LLMPolicy, change: Any) -> None:
+    """Scores are cached; they are forgotten when the weights change, and only right when recomputed."""
+    before = probabilities_of(own_policy, RED)
+    (stored,) = own_policy.act(batch_of([RED]), deterministic=True)
+    change(own_policy)
+    after, expected = probabilities_of(own_policy, RED), brute_force(own_policy, RED)
+    np.testing.assert_allclose(list(after.values()), list(expected.values()), rtol=1e-3, atol=1e-6)
+    assert abs(after["wait"] - before["wait"]) > 1e-3, "the change was large enough to be seen"
+    (fresh,) = own_policy.act(batch_of([RED]), deterministic=True)
+    assert float(fresh.log_probs.sum()) == pytest.approx(np.log(max(after.values())), abs=1e-4)
+    assert float(fresh.log_probs.sum()) != pytest.approx(float(stored.log_probs.sum()), abs=1e-4)
+
+
+def test_state_dict_holds_adapter_and_critic_only(own_policy: LLMPolicy) -> None:
+    state = own_policy.state_dict()
+    assert all("lora_" in name or name.startswith("critic.") for name in state)
+    adapters = [name for name in state if "lora_" in name]
+    assert len(adapters) == 4 * 2 * 2, "A and B of q and v in each of the pocket model's four layers"
+    assert {name for name in state if name.startswith("critic.")} == {
+        f"critic.{name}" for name in own_policy.critic.state_dict()
+    }
+
+
+def test_a_loaded_policy_is_the_saved_one(own_policy: LLMPolicy) -> None:
+    own_policy.token_values(
+        [TokenPath(own_policy.lm.prompt_ids(text), (5, 6), ()) for text, _ in QUESTIONS], observe=True
+    )
+    other = make_agent(seed=7).policy
+    other.load_state_dict(own_policy.state_dict())
+    assert probabilities_of(other, RED) == probabilities_of(own_policy, RED)
+    observation = batch_of(QUESTIONS)
+    assert torch.equal(other.predict_values(observation), own_policy.predict_values(observation))
+
+
+@pytest.mark.parametrize(
+    ("damage", "strict"), [("shape", True), ("shape", False), ("missing", True), ("unknown", True)]
+)
+def test_a_state_dict_that_does_not_fit_changes_nothing(own_policy: LLMPolicy, damage: str, strict: bool) -> None:
+    before = {name: tensor.clone() for name, tensor in own_policy.state_dict().items()}
+    wrong = {name: tensor + 1 for name, tensor in before.items()}
+    name = next(name for name, tensor in reversed(wrong.items()) if tensor.ndim == 2)
+    if damage == "shape":
+        wrong[name] = wrong[name][:, :-1]
+    elif damage == "missing":
+        del wrong[name]
+    else:
+        wrong[name + ".more"] = torch.zeros(1)
+    message = r"Expected the trainable tensors of this policy; 1 differ, first .*Fix:"
+    with pytest.raises(RuntimeError, match=message):
+        own_policy.load_state_dict(wrong, strict=strict)
+    assert not [name for name, tensor in own_policy.state_dict().items() if not torch.equal(tensor, before[name])]
+
+
+def test_state_dependent_noise_is_refused(policy: LLMPolicy) -> None:
+    with pytest.raises(ValueError, match="Expected use_sde=False"):
+        LLMPolicy(policy.observation_space, policy.action_space, lambda _: 1e-3, use_sde=True)
+
+
+def correlated_features(n: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    mixing = torch.randn(6, 6, generator=torch.Generator().manual_seed(99)) + 2 * torch.eye(6)
+    return 3 + torch.randn(n, 6, generator=generator) @ mixing
+
+
+def test_the_critic_whitens_by_all_it_was_shown() -> None:
+    shown = [correlated_features(n, seed) for seed, n in enumerate((1, 40, 7, 300))]
+    whitening, everything = FeatureWhitening(6), torch.cat(shown)
+    for features in shown:
+        whitening.observe(features)
+    torch.testing.assert_close(whitening.mean, everything.mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(whitening.covariance, everything.T.cov(correction=0), rtol=1e-4, atol=1e-4)
+    white = whitening(everything)
+    torch.testing.assert_close(white.mean(0), torch.zeros(6), rtol=0, atol=1e-3)
+    torch.testing.assert_close(white.T.cov(correction=0), torch.eye(6), rtol=0, atol=0.05)
+    assert ((everything * white).sum(0) > 0).all(), "axes stay where they were"
+    assert whitening(torch.full((1, 6), 1e6)).abs().max() == 10, "an outlier is clipped"
+
+
+def test_the_whitening_holds_still_until_it_has_seen_twice_as_much() -> None:
+    whitening, probe = FeatureWhitening(6), correlated_features(5, seed=1)
+    whitening.observe(correlated_features(100, seed=2))
+    before = whitening(probe)
+    whitening.observe(5 * correlated_features(99, seed=3))
+    assert torch.equal(whitening(probe), before)
+    whitening.observe(correlated_features(1, seed=4))
+    assert not torch.allclose(whitening(probe), before)
+
+
+def test_features_without_variance_do_no_harm() -> None:
+    whitening = FeatureWhitening(6)
+    whitening.observe(torch.ones(3, 6))
+    assert torch.isfinite(whitening(correlated_features(5, seed=1))).all()

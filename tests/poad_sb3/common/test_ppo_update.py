@@ -1,0 +1,416 @@
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from toy import COLOURS, Collector, make_agent, randomise
+
+from poad_sb3 import POAD, LLMPolicy
+from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.ppo_update import update
+from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.credit.estimators import TokenGAE
+from poad_sb3.distributions.base import SampledAction, TokenPath, decision_row
+from poad_sb3.settings import PPOSettings
+
+ALL = 10**6
+ONE_STEP = PPOSettings(
+    n_epochs=1,
+    n_critic_epochs=1,
+    batch_size=ALL,
+    clip_range=0.2,
+    clip_range_vf=0.2,
+    ent_coef=0.05,
+    vf_coef=0.5,
+    max_grad_norm=1e9,  # gradients stay as they are, to be compared
+    target_kl=None,
+    normalize_advantage=True,
+    min_advantage_std=1e-6,
+)
+
+
+def rollout(**kwargs: Any) -> POAD:
+    """An agent with a full buffer, of actions its adapter had a say in."""
+    agent = make_agent(Collector, **kwargs)
+    randomise(agent.policy)
+    agent.learn(agent.n_steps * agent.n_envs)
+    return agent
+
+
+def run(agent: POAD, settings: PPOSettings = ONE_STEP) -> dict[str, float]:
+    return update(agent.policy, agent.rollout_buffer, settings, np.random.default_rng(0))
+
+
+def weights(policy: LLMPolicy) -> dict[str, torch.Tensor]:
+    """Everything, the frozen base model included."""
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def changed(policy: LLMPolicy, before: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name, parameter in policy.named_parameters() if not torch.equal(parameter, before[name])}
+
+
+def gradient(parameters: Any) -> torch.Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in parameters])
+
+
+def assert_same_gradient(ours: torch.Tensor, expected: torch.Tensor) -> None:
+    """To float32's accuracy, summed in another order."""
+    assert expected.abs().max() > 1e-3
+    assert (ours - expected).abs().max() < 1e-5
+    assert (ours - expected).norm() / expected.norm() < 1e-4
+
+
+# ------------------------------------------------------------------ the gradient, the slow way
+
+
+def naive_policy_loss(policy: LLMPolicy, state: dict[str, Any], settings: PPOSettings) -> torch.Tensor:
+    """Every sample by itself through the whole network, every token of it in a loop, nothing shared or packed."""
+    logged, advantages = [], []
+    for path, start in zip(state["paths"], state["offsets"], strict=False):
+        ids = torch.tensor([[*path.prompt, *path.action]])
+        logits = policy.lm.network(input_ids=ids).logits[0]
+        for position, children, choice in path.decisions:
+            assert children[choice] == path.action[position]
+            log_probs = torch.log_softmax(logits[len(path.prompt) - 1 + position][list(children)], 0)
+            logged.append((log_probs, choice, float(state["old_log_prob"][start + position])))
+            advantages.append(float(state["advantages"][start + position]))
+    mean, deviation = statistics.mean(advantages), statistics.stdev(advantages)
+    total = torch.zeros(())
+    for (log_probs, choice, old), advantage in zip(logged, advantages, strict=True):
+        normal = (advantage - mean) / deviation
+        ratio = torch.exp(log_probs[choice] - old)
+        surrogate = torch.min(
+            ratio * normal, torch.clamp(ratio, 1 - settings.clip_range, 1 + settings.clip_range) * normal
+        )
+        entropy = -(log_probs.exp() * log_probs).sum()
+        total = total - surrogate - settings.ent_coef * entropy
+    return total / len(advantages)
+
+
+def naive_value_loss(policy: LLMPolicy, state: dict[str, Any], settings: PPOSettings) -> torch.Tensor:
+    """Every token of every action, forced ones too, its features from a pass of the base model of its own."""
+    losses = []
+    for path, start in zip(state["paths"], state["offsets"], strict=False):
+        ids = torch.tensor([[*path.prompt, *path.action]])
+        with torch.no_grad(), policy.lm.network.disable_adapter():
+            states = policy.lm.network(input_ids=ids, output_hidden_states=True).hidden_states[-1][0]
+        for j in range(len(path.action)):
+            before = len(path.prompt) + j - 1
+            value = policy.critic(states[before : before + 1])[0]
+            target, old = float(state["returns"][start + j]), float(state["old_values"][start + j])
+            clipped = old + torch.clamp(value - old, -settings.clip_range_vf, settings.clip_range_vf)
+            losses.append(torch.max((value - target) ** 2, (clipped - target) ** 2))
+    return settings.vf_coef * torch.stack(losses).mean()
+
+
+@pytest.fixture(scope="module")
+def stale() -> POAD:
+    """A rollout whose weights have since moved on, so that ratios are not 1 and some are clipped.
+
+    Its learning rates are 0: an update leaves gradients to compare, and the weights as they are.
+    """
+    agent = rollout(n_envs=2)
+    generator = torch.Generator().manual_seed(1)
+    policy = agent.policy
+    with torch.no_grad():
+        for parameters, scale in ((policy.adapter_parameters(), 0.1), (policy.critic.parameters(), 0.02)):
+            for parameter in parameters:
+                parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+    for optimizer in (policy.optimizer, policy.critic_optimizer):
+        optimizer.param_groups[0]["lr"] = 0.0
+    return agent
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_the_policy_gradient_is_that_of_each_sample_by_itself(stale: POAD, zeros: bool) -> None:
+    """With rows shared between samples and a flat softmax; an advantage of exactly 0 counts in mean and deviation."""
+    policy, buffer = stale.policy, stale.rollout_buffer
+    kept, state = buffer.get_state(), buffer.get_state()
+    if zeros:
+        state["advantages"] = np.where(np.arange(len(state["advantages"])) % 3, state["advantages"], np.float32(0))
+    rows = [decision_row(path) for path in state["paths"]]
+    assert len(set(rows)) < len(rows), "some samples share a row"
+    loss = naive_policy_loss(policy, state, ONE_STEP)
+    expected = torch.autograd.grad(loss, policy.adapter_parameters())
+    buffer.set_state(state)
+    logged = run(stale)
+    buffer.set_state(kept)
+    assert_same_gradient(gradient(policy.adapter_parameters()), torch.cat([part.flatten() for part in expected]))
+    assert logged["policy_gradient_loss"] - ONE_STEP.ent_coef * logged["entropy"] == pytest.approx(
+        loss.item(), rel=1e-4
+    )
+    assert 0 < logged["clip_fraction"] < 1
+
+
+def test_the_critic_is_trained_on_every_token(stale: POAD) -> None:
+    policy, state = stale.policy, stale.rollout_buffer.get_state()
+    assert not state["is_decision"].all()
+    loss = naive_value_loss(policy, state, ONE_STEP)
+    expected = torch.autograd.grad(loss, list(policy.critic.parameters()))
+    logged = run(stale)
+    assert logged["value_loss"] * ONE_STEP.vf_coef == pytest.approx(loss.item(), rel=1e-5)
+    assert_same_gradient(gradient(policy.critic.parameters()), torch.cat([part.flatten() for part in expected]))
+
+
+@pytest.mark.parametrize("bound", [1, 60])
+def test_many_chunks_give_the_gradient_of_one(stale: POAD, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    together = run(stale)
+    expected = gradient(stale.policy.adapter_parameters())
+    monkeypatch.setattr(stale.policy.lm, "max_tokens_per_forward", bound)
+    apart = run(stale)
+    assert_same_gradient(gradient(stale.policy.adapter_parameters()), expected)
+    assert apart == pytest.approx(together, rel=1e-4, abs=1e-5)
+
+
+# ------------------------------------------------------------------ on policy
+
+
+def test_every_update_starts_with_ratio_one() -> None:
+    agent = make_agent(Collector, n_envs=2)
+    randomise(agent.policy)
+    settings = replace(ONE_STEP, n_epochs=2, batch_size=8)
+    for _ in range(3):
+        agent.learn(32, reset_num_timesteps=False)
+        logged = run(agent, settings)
+        assert logged["first_ratio_error"] < 1e-4
+        assert logged["approx_kl"] > 1e-5, "updates do change the policy"
+
+
+def test_both_adapter_matrices_and_the_critic_move_and_nothing_frozen() -> None:
+    """B is 0 at first, so A has a gradient from the second update on."""
+    agent = make_agent(Collector)
+    before = weights(agent.policy)
+    for _ in range(2):
+        agent.learn(16, reset_num_timesteps=False)
+        run(agent)
+    trainable = {name for name, parameter in agent.policy.named_parameters() if parameter.requires_grad}
+    assert {name for name in trainable if "lora_A" in name}
+    assert {name for name in trainable if "lora_B" in name}
+    assert changed(agent.policy, before) == trainable
+
+
+# ------------------------------------------------------------------ the KL bound
+
+
+def steps_taken(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {int(state["step"]) for state in optimizer.state.values()}
+
+
+@pytest.mark.parametrize(("target_kl", "steps"), [(1e-7, 1), (None, 3)])
+def test_the_kl_bound_ends_the_epochs_of_the_policy_and_not_of_the_critic(target_kl: float | None, steps: int) -> None:
+    agent = rollout()
+    logged = run(agent, replace(ONE_STEP, n_epochs=3, n_critic_epochs=2, target_kl=target_kl))
+    assert steps_taken(agent.policy.optimizer) == {steps}
+    assert steps_taken(agent.policy.critic_optimizer) == {2}
+    assert logged["early_stop"] == (target_kl is not None)
+
+
+def test_one_minibatch_beyond_the_bound_ends_all_later_ones_too() -> None:
+    agent = rollout()
+    state = agent.rollout_buffer.get_state()
+    state["old_log_prob"][state["offsets"][7] : state["offsets"][8]] -= 20.0
+    agent.rollout_buffer.set_state(state)
+    agent.policy.optimizer.param_groups[0]["lr"] = 0.0  # the others stay at a divergence of 0
+    logged = run(agent, replace(ONE_STEP, n_epochs=2, batch_size=1, target_kl=0.02))
+    assert logged["early_stop"] == 1
+    assert max(steps_taken(agent.policy.optimizer), default=0) < len(state["paths"])
+
+
+def test_what_an_update_did_is_logged() -> None:
+    agent = make_agent(target_kl=1e-7, n_epochs=3, batch_size=ALL)
+    agent.learn(16)
+    logged = {name: agent.logger.name_to_value[f"train/{name}"] for name in ("early_stop", "approx_kl", "value_loss")}
+    assert logged["early_stop"] == 1
+    assert logged["approx_kl"] > 1e-7 / 2
+    assert logged["value_loss"] > 0
+    assert steps_taken(agent.policy.optimizer) == {1}
+
+
+def spoil(agent: POAD) -> None:
+    with torch.no_grad():
+        agent.policy.adapter_parameters()[0].view(-1)[0] = torch.nan
+
+
+def test_a_kl_that_is_no_number_ends_the_update_before_any_step_of_the_policy() -> None:
+    agent = rollout()
+    spoil(agent)
+    before = {name: tensor.nan_to_num(123.0) for name, tensor in weights(agent.policy).items()}
+    logged = run(agent, replace(ONE_STEP, n_epochs=3, target_kl=0.02))
+    assert logged["early_stop"] == 1
+    for name, tensor in weights(agent.policy).items():
+        assert name.startswith("critic.") or torch.equal(tensor.nan_to_num(123.0), before[name]), name
+    assert steps_taken(agent.policy.optimizer) == set()
+
+
+def test_without_a_bound_a_gradient_that_is_no_number_raises() -> None:
+    agent = rollout()
+    spoil(agent)
+    with pytest.raises(FloatingPointError, match=r"Expected a finite gradient of the policy; got norm nan\. No step"):
+        run(agent)
+    assert steps_taken(agent.policy.optimizer) == set()
+
+
+# ------------------------------------------------------------------ edge cases of a minibatch
+
+
+def test_without_decisions_only_the_critic_learns() -> None:
+    agent = rollout(env={"forced": COLOURS})
+    before = weights(agent.policy)
+    logged = run(agent, replace(ONE_STEP, n_epochs=2, batch_size=4, target_kl=0.02))
+    assert steps_taken(agent.policy.optimizer) == set()
+    assert changed(agent.policy, before) == {name for name in before if name.startswith("critic.")}
+    assert np.isfinite(list(logged.values())).all()
+    assert logged["early_stop"] == 0
+
+
+def test_single_actions_as_minibatches() -> None:
+    """Some hold no decision, and some a single one, whose advantage has no deviation."""
+    agent = rollout(env={"forced": ["green"]})
+    counts = {len(path.decisions) for path in agent.rollout_buffer.get_state()["paths"]}
+    assert {0, 1} <= counts
+    before = weights(agent.policy)
+    logged = run(agent, replace(ONE_STEP, batch_size=1))
+    assert np.isfinite(list(logged.values())).all()
+    assert all(torch.isfinite(tensor).all() for tensor in weights(agent.policy).values())
+    assert any("lora_B" in name for name in changed(agent.policy, before))
+
+
+def test_advantages_that_are_all_zero_are_no_error() -> None:
+    agent = rollout()
+    state = agent.rollout_buffer.get_state()
+    state["advantages"][:] = 0.0
+    agent.rollout_buffer.set_state(state)
+    before = weights(agent.policy)
+    logged = run(agent, replace(ONE_STEP, ent_coef=0.0))
+    assert logged["policy_gradient_loss"] == logged["policy_grad_norm"] == 0
+    assert not {name for name in changed(agent.policy, before) if "lora" in name}
+
+
+# ------------------------------------------------------------------ the buffer
+
+
+def hand_made_steps(rng: np.random.Generator, *, n_envs: int, tokens: int) -> list[SampledAction]:
+    steps = []
+    for _ in range(n_envs):
+        n = int(rng.integers(1, tokens + 1))
+        path = TokenPath((1, int(rng.integers(9))), tuple(rng.integers(9, size=n).tolist()), ())
+        steps.append(SampledAction("", path, rng.normal(size=n).astype(np.float32)))
+    return steps
+
+
+def table_of_values(paths: list[TokenPath]) -> TokenValues:
+    """Some value for every prefix: a function of its tokens alone."""
+    starts, values = [], []
+    for path in paths:
+        starts.append(len(values))
+        for j in range(len(path.action)):
+            values.append(np.random.default_rng([*path.prompt, 99, *path.action[:j]]).normal())
+    return TokenValues(torch.zeros(len(values), 2), torch.tensor(values, dtype=torch.float32), np.array(starts))
+
+
+def fill(buffer: TokenRolloutBuffer, seed: int, *, tokens: int, cut: bool) -> None:
+    rng = np.random.default_rng(seed)
+    buffer.reset()
+    for _ in range(buffer.buffer_size):
+        steps = hand_made_steps(rng, n_envs=buffer.n_envs, tokens=tokens)
+        ends = rng.random(buffer.n_envs) < 0.4
+        finals = {int(env): (2, 3) for env in np.flatnonzero(ends)} if cut else {}
+        buffer.add(steps, rng.normal(size=buffer.n_envs), ends, finals)
+    buffer.compute_returns_and_advantage(table_of_values, [(7,)] * buffer.n_envs)
+
+
+def make_buffer() -> TokenRolloutBuffer:
+    space = cast(Any, None)
+    return TokenRolloutBuffer(6, space, space, "cpu", n_envs=3, estimator=TokenGAE(0.9, 0.95, gae_lambda_token=0.5))
+
+
+def test_nothing_of_an_earlier_rollout_is_left() -> None:
+    used, fresh = make_buffer(), make_buffer()
+    fill(used, seed=0, tokens=9, cut=True)
+    fill(used, seed=1, tokens=3, cut=False)
+    fill(fresh, seed=1, tokens=3, cut=False)
+    state, expected = used.get_state(), fresh.get_state()
+    assert state["paths"] == expected["paths"]
+    for name in set(state) - {"paths"}:
+        np.testing.assert_array_equal(state[name], expected[name])
+
+
+def test_minibatches_hold_every_action_once_with_its_own_tokens() -> None:
+    buffer = make_buffer()
+    fill(buffer, seed=2, tokens=5, cut=True)
+    state = buffer.get_state()
+    # Rewards and values are continuous random numbers: a token's return names it.
+    expected = {
+        tuple(state["returns"][start:end]): (path, tuple(state["old_log_prob"][start:end]))
+        for path, start, end in zip(state["paths"], state["offsets"][:-1], state["offsets"][1:], strict=True)
+    }
+    seen = {}
+    sizes = []
+    for batch in buffer.get(4, np.random.default_rng(0)):
+        sizes.append(len(batch.paths))
+        ends = np.cumsum([len(path.action) for path in batch.paths])
+        assert len(batch.returns) == len(batch.feature_of) == ends[-1]
+        for path, end in zip(batch.paths, ends, strict=True):
+            span = slice(end - len(path.action), end)
+            seen[tuple(batch.returns[span].numpy())] = (path, tuple(batch.old_log_prob[span].numpy()))
+    assert sizes == [4, 4, 4, 4, 2]
+    assert seen == expected
+
+
+@pytest.mark.parametrize(("truncates", "n_envs"), [(True, 1), (True, 2), (False, 2)])
+def test_a_time_limit_bootstraps_from_the_observation_it_cut_off(truncates: bool, n_envs: int) -> None:
+    """Not from that of the next episode; and the end of a task from nothing."""
+    agent = rollout(n_envs=n_envs, env={"truncates": truncates}, gae_lambda=1.0, gamma=0.9, gamma_token=0.7)
+    buffer, policy = agent.rollout_buffer, agent.policy
+    state, lm = buffer.get_state(), policy.lm
+    assert buffer.episode_ends.sum() == n_envs * 5
+    assert set(buffer.final_prompts) == (
+        set(zip(*np.nonzero(buffer.episode_ends), strict=True)) if truncates else set()
+    )
+    last_tokens = state["returns"][state["offsets"][1:] - 1].reshape(16, n_envs)
+    for place in zip(*np.nonzero(buffer.episode_ends), strict=True):
+        following = 0.0
+        if truncates:
+            prompt = buffer.final_prompts[place]
+            assert "You have 0 moves left." in lm.tokenizer.decode(prompt)
+            following = float(policy.token_values([TokenPath(prompt, (0,), ())]).values)
+            assert abs(following) > 1e-4
+        assert last_tokens[place] == pytest.approx(buffer.rewards[place] + 0.9 * following, abs=1e-5)
+
+
+def test_the_buffer_holds_the_token_credit_of_its_own_values() -> None:
+    """From a real rollout: values of the prefixes that were sampled, and the recursion over them by hand."""
+    agent = rollout(gamma=0.9, gae_lambda=0.8, gamma_token=0.7, gae_lambda_token=0.6)
+    buffer, policy = agent.rollout_buffer, agent.policy
+    state = buffer.get_state()
+    assert policy.critic.whitening.count == len(state["features"]), "the critic was shown this rollout, once"
+    last_prompt = policy.prompts(agent._last_obs)[0]
+    following, later = float(policy.token_values([TokenPath(last_prompt, (0,), ())]).values), 0.0
+    for t in reversed(range(16)):
+        path, start = state["paths"][t], state["offsets"][t]
+        values = policy.token_values([path]).values.tolist()
+        assert len(values) == state["offsets"][t + 1] - start
+        if buffer.episode_ends[t, 0]:
+            following, later = 0.0, 0.0
+        advantage = buffer.rewards[t, 0] + 0.9 * following - values[-1] + 0.9 * 0.8 * later
+        for j in reversed(range(len(values))):
+            if j < len(values) - 1:
+                advantage = 0.7 * values[j + 1] - values[j] + 0.7 * 0.6 * advantage
+            assert state["advantages"][start + j] == pytest.approx(advantage, abs=1e-4)
+            assert state["returns"][start + j] == pytest.approx(advantage + values[j], abs=1e-4)
+        following, later = values[0], advantage
+
+
+@pytest.mark.parametrize("use", [lambda buffer: next(buffer.get(4)), TokenRolloutBuffer.values_and_returns,
+                                 TokenRolloutBuffer.get_state])  # fmt: skip
+def test_an_unfinished_buffer_says_so(use: Any) -> None:
+    buffer = make_buffer()
+    fill(buffer, seed=0, tokens=3, cut=False)
+    buffer.reset()
+    with pytest.raises(RuntimeError, match=r"Expected compute_returns_and_advantage\(\).*Fix: fill the buffer first"):
+        use(buffer)

@@ -1,0 +1,439 @@
+"""Saving, loading, resuming: continuing equals never having stopped; damage is refused."""
+
+import io
+import json
+import random
+import shutil
+import zipfile
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+
+from lang_envs import TextSpace, TokenSequence
+from lang_envs.wrappers import AdmissibleObservation
+from poad_sb3 import POAD, CheckpointError
+from poad_sb3.pocket import POCKET_FOLDER
+
+ENV_ID = "Overcooked-TomatoSalad-v0"
+N = 16
+SMALL = {"n_steps": N, "batch_size": 8, "n_epochs": 2, "policy_kwargs": {"critic_arch": (32,)}}
+
+
+def fingerprint(model):
+    """Everything that training goes on from, as one comparable value."""
+    parameters = model.get_parameters()
+    tensors = [tensor.numpy().tobytes() for tensor in parameters["policy"].values()]
+    for name in ("policy.optimizer", "policy.critic_optimizer"):
+        for state in parameters[name]["state"].values():
+            tensors += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
+    envs = [repr(state) for state in model.get_env().env_method("get_state")]
+    rngs = [*model.policy.rollout_rngs, model.policy.predict_rng, model._shuffle_rng]
+    return tensors, envs, [repr(rng.bit_generator.state) for rng in rngs], model.num_timesteps, model._n_updates
+
+
+def assert_same(first, second):
+    for one, other in zip(fingerprint(first), fingerprint(second), strict=True):
+        assert one == other
+    assert [episode["r"] for episode in first.ep_info_buffer] == [episode["r"] for episode in second.ep_info_buffer]
+
+
+class SaveAt(BaseCallback):
+    def __init__(self, step, path):
+        super().__init__()
+        self.step, self.path = step, path
+
+    def _on_step(self):
+        if self.num_timesteps == self.step:
+            self.model.save(self.path)
+            assert not self.path.exists(), "a save in mid-rollout waits for the rollout boundary"
+        return True
+
+
+def test_load_then_learn_equals_never_having_stopped(tmp_path):
+    straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(6 * N)
+    first = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(3 * N)
+    first.save(tmp_path / "model")
+    del first
+    np.random.random(7)  # the process's own generators are elsewhere by now
+    torch.rand(3)
+    second = POAD.load(tmp_path / "model.zip", ENV_ID)
+    assert second.num_timesteps == 3 * N
+    second.learn(3 * N, reset_num_timesteps=False)
+    assert_same(straight, second)
+
+
+def test_several_environments_resume_exactly(tmp_path):
+    def make():
+        return gym.make(ENV_ID)
+
+    from stable_baselines3.common.env_util import make_vec_env
+
+    straight = POAD("LLMPolicy", make_vec_env(make, 3), seed=5, **SMALL).learn(4 * 3 * N)
+    first = POAD("LLMPolicy", make_vec_env(make, 3), seed=5, **SMALL).learn(2 * 3 * N)
+    first.save(tmp_path / "model.zip")
+    second = POAD.load(tmp_path / "model.zip", make_vec_env(make, 3)).learn(2 * 3 * N, reset_num_timesteps=False)
+    assert_same(straight, second)
+
+
+@pytest.mark.parametrize("step", [N + 1, N + N // 2, 2 * N], ids=["first step", "middle", "last step"])
+def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
+    path = tmp_path / "mid.zip"
+    straight = POAD("LLMPolicy", ENV_ID, seed=2, **SMALL).learn(5 * N, callback=SaveAt(step, path))
+    resumed = POAD.load(path, ENV_ID)
+    assert resumed.num_timesteps == 2 * N, "committed at the end of the rollout"
+    resumed.learn(3 * N, reset_num_timesteps=False)
+    assert_same(straight, resumed)
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"learning_rate": lambda left: 1e-3 * left, "critic_learning_rate": lambda left: 1e-2 * left},
+        {"learning_rate": "lin_1e-3", "critic_learning_rate": "lin_1e-2"},
+    ],
+)
+def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path, rates):
+    path = tmp_path / "mid.zip"
+    straight = POAD("LLMPolicy", ENV_ID, seed=2, **SMALL, **rates).learn(2 * N, callback=SaveAt(N // 2, path))
+    resumed = POAD.load(path, ENV_ID)
+    resumed.learn(N, reset_num_timesteps=False)
+    assert_same(straight, resumed)
+
+
+def test_a_second_learn_resumes_exactly_too(tmp_path):
+    first = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N)
+    first.save(tmp_path / "model.zip")
+    first.learn(2 * N)
+    second = POAD.load(tmp_path / "model.zip", ENV_ID).learn(2 * N)
+    assert_same(first, second)
+
+
+def test_an_environment_given_later_resumes_exactly(tmp_path):
+    straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(4 * N)
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N).save(tmp_path / "model.zip")
+    second = POAD.load(tmp_path / "model.zip")
+    second.set_env(gym.make(ENV_ID))
+    assert_same(straight, second.learn(2 * N, reset_num_timesteps=False))
+
+
+def test_saving_again_before_learning_keeps_the_state(tmp_path):
+    straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(4 * N)
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N).save(tmp_path / "one.zip")
+    POAD.load(tmp_path / "one.zip", ENV_ID).save(tmp_path / "two.zip")
+    second = POAD.load(tmp_path / "two.zip", ENV_ID).learn(2 * N, reset_num_timesteps=False)
+    assert_same(straight, second)
+
+
+def test_the_best_model_of_eval_callback_is_the_one_evaluated(tmp_path):
+    model = POAD("LLMPolicy", ENV_ID, seed=0, **SMALL)
+    seen = []
+
+    class Note(BaseCallback):
+        def _on_step(self):
+            seen.append({k: v.clone() for k, v in model.policy.state_dict().items()})
+            return True
+
+    evaluate = EvalCallback(
+        AdmissibleObservation(gym.make(ENV_ID)),
+        eval_freq=N + 3,
+        n_eval_episodes=1,
+        best_model_save_path=str(tmp_path),
+        callback_on_new_best=Note(),
+        verbose=0,
+        warn=False,
+    )
+    model.learn(2 * N, callback=evaluate)
+    best = POAD.load(tmp_path / "best_model.zip")
+    for name, tensor in best.policy.state_dict().items():
+        if not name.startswith("critic.whitening."):  # the critic's input statistics take in the rollout as it ends
+            assert torch.equal(seen[0][name], tensor), name
+    last = model.policy.state_dict()
+    assert any(not torch.equal(seen[0][name], last[name]) for name in last), "training went on after that"
+
+
+def test_predictions_survive(tmp_path):
+    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N)
+    text, info = gym.make(ENV_ID).reset()
+    buffer = io.BytesIO()
+    model.save(buffer)
+    buffer.seek(0)
+    for loaded in (POAD.load(buffer), model.policy):
+        policy = getattr(loaded, "policy", loaded)
+        probabilities = policy.action_probabilities(text, info["admissible_actions"])
+        assert probabilities == model.policy.action_probabilities(text, info["admissible_actions"])
+    model.policy.save(tmp_path / "policy.pt")
+    alone = type(model.policy).load(tmp_path / "policy.pt")
+    assert alone.action_probabilities(text, info["admissible_actions"]) == probabilities
+
+
+def test_the_header_can_be_read_without_unpickling(tmp_path):
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N).save(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        header = json.loads(archive.read("poad.json"))
+    assert header["num_timesteps"] == N
+    assert header["exact_resume"] is True
+    assert (tmp_path / "model.zip").stat().st_size < 2_000_000, "the base model is not in the checkpoint"
+
+
+def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
+    """One of layout 1 held a single generator for all environments: nobody could go on from it as it was."""
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).save(tmp_path / "new.zip")
+    with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
+        for name in new.namelist():
+            data = new.read(name)
+            old.writestr(name, data.replace(b'"format": 4', b'"format": 1') if name == "poad.json" else data)
+    refused = r"Expected a checkpoint of layout 4; .* is of layout 1, written by lang-envs .* Fix: load it"
+    with pytest.raises(CheckpointError, match=refused):
+        POAD.load(tmp_path / "old.zip", ENV_ID)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "not a checkpoint"])
+def test_a_damaged_file_is_refused_and_nothing_is_overwritten(tmp_path, damage):
+    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)
+    path = tmp_path / "model.zip"
+    model.save(path)
+    data = bytearray(path.read_bytes())
+    if damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 0xFF
+    elif damage == "emptied":
+        data = bytearray()
+    if damage == "not a checkpoint":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("data", "{}")
+    else:
+        path.write_bytes(bytes(data))
+    before = fingerprint(model)
+    with pytest.raises(CheckpointError, match=r"Expected a .*checkpoint.*Fix: use an earlier"):
+        POAD.load(path, ENV_ID)
+    with pytest.raises(CheckpointError, match=r"Expected a .*checkpoint.*Fix: use an earlier"):
+        model.set_parameters(path)
+    assert fingerprint(model) == before
+
+
+def _state(model):
+    """Everything that a checkpoint brings back, as bytes: tensors and attributes."""
+    file = io.BytesIO()
+    torch.save(model.get_parameters(), file)
+    plain = {name: repr(value) for name, value in vars(model).items() if isinstance(value, int | float | str | dict)}
+    return file.getvalue(), plain, repr(model._resume)
+
+
+def _rewritten(data, rng):
+    """A valid zip in which one member is changed, cut, dropped, added or taken from another checkpoint."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice(sorted(members))
+    kind = rng.choice(["flip", "cut", "drop", "add", "swap", "digit"])
+    content = bytearray(members[name])
+    if kind == "flip":
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    elif kind == "digit":  # as an editor of numbers in JSON would
+        places = [place for place, byte in enumerate(content) if chr(byte).isdigit()]
+        content[rng.choice(places)] = ord(rng.choice("0123456789"))
+    members[name] = bytes(content[: rng.randrange(len(content))] if kind == "cut" else content)
+    if kind == "drop":
+        del members[name]
+    elif kind == "add":
+        members[f"{rng.randrange(99)}.pth"] = members[name]
+    elif kind == "swap":
+        other = rng.choice(sorted(members))
+        members[name], members[other] = members[other], members[name]
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+    return file.getvalue()
+
+
+def _damaged_bytes(data, rng):
+    if rng.random() < 0.3:
+        return data[: rng.randrange(len(data))]
+    damaged = bytearray(data)
+    damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("mutate", [_damaged_bytes, _rewritten])
+def test_what_is_not_refused_is_exactly_what_was_saved(mutate):
+    file = io.BytesIO()
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N).save(file)
+    data, rng, refused = file.getvalue(), random.Random(mutate.__name__), 0
+    wanted = _state(POAD.load(io.BytesIO(data)))
+    for _ in range(150):
+        try:
+            loaded = POAD.load(io.BytesIO(mutate(data, rng)))
+        except CheckpointError as error:
+            refused += 1
+            assert "\n" not in str(error)  # noqa: PT017 - every mutation is of another kind
+        else:
+            assert _state(loaded) == wanted
+    assert refused > 100
+
+
+def test_weights_of_another_shape_are_refused_and_nothing_is_overwritten():
+    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)
+    other = POAD("LLMPolicy", ENV_ID, seed=6, **{**SMALL, "policy_kwargs": {"critic_arch": (16,)}}).learn(N)
+    before = fingerprint(model)
+    with pytest.raises(RuntimeError, match=r"Expected the trainable tensors of this policy; .* Fix"):
+        model.set_parameters(other.get_parameters())
+    with pytest.raises(ValueError, match="match"):
+        model.set_parameters({"policy": model.policy.state_dict()})
+    assert fingerprint(model) == before
+
+
+def test_another_base_model_is_refused(tmp_path):
+    folder = tmp_path / "base"
+    folder.mkdir()
+    for path in POCKET_FOLDER.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    settings = {**SMALL, "policy_kwargs": {"critic_arch": (32,), "model": str(folder)}}
+    model = POAD("LLMPolicy", ENV_ID, seed=0, **settings)
+    model.save(tmp_path / "model.zip")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][3] += 0.01
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"Expected the base model .* got .* Fix: restore that model"):
+        POAD.load(tmp_path / "model.zip", ENV_ID)
+    with pytest.raises(CheckpointError, match="Expected the base model"):
+        POAD("LLMPolicy", ENV_ID, seed=0, **SMALL | {"policy_kwargs": settings["policy_kwargs"]}).set_parameters(
+            tmp_path / "model.zip"
+        )
+
+
+def test_a_model_that_has_moved_is_found_again(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(POCKET_FOLDER, first)
+    settings = {**SMALL, "policy_kwargs": {"critic_arch": (32,), "model": str(first)}}
+    POAD("LLMPolicy", ENV_ID, seed=0, **settings).save(tmp_path / "model.zip")
+    first.rename(second)
+    moved = {"critic_arch": (32,), "model": str(second)}
+    assert POAD.load(tmp_path / "model.zip", ENV_ID, policy_kwargs=moved).policy_kwargs == moved
+
+
+@pytest.mark.parametrize(
+    ("change", "match"), [({"gama": 0.9}, "got 'gama'"), ({"gamma": 1.5}, "gamma between 0 and 1")]
+)
+def test_what_replaces_arguments_at_load_is_checked(tmp_path, change, match):
+    POAD("LLMPolicy", ENV_ID, seed=0, **SMALL).save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=match):
+        POAD.load(tmp_path / "model.zip", **change)
+
+
+def test_a_failed_save_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
+    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)
+    path = tmp_path / "model.zip"
+    model.save(path)
+    whole = path.read_bytes()
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("poad_sb3.common.save_util.add_header", full)
+    with pytest.raises(OSError, match="No space left"):
+        model.save(path)
+    assert path.read_bytes() == whole
+    assert [p.name for p in tmp_path.iterdir()] == ["model.zip"]
+
+
+class Stateless(gym.Env):
+    """A third-party environment that keeps the contract but cannot be captured."""
+
+    observation_space = TextSpace(64)
+    action_space = TokenSequence(max_length=8)
+    render_mode = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "Say", {"admissible_actions": ["yes", "no"]}
+
+    def step(self, action):
+        return "Say", float(self.action_space.decode(action) == "yes"), True, False, {"admissible_actions": ["a"]}
+
+
+def test_an_environment_without_state_says_so(tmp_path):
+    model = POAD("LLMPolicy", Stateless(), seed=5, **SMALL).learn(N)
+    model.save(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        assert json.loads(archive.read("poad.json"))["exact_resume"] is False
+    loaded = POAD.load(tmp_path / "model.zip", Stateless())
+    with pytest.warns(UserWarning, match="exact_resume=False"):
+        loaded.learn(N, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 2 * N
+
+
+def test_stopping_in_mid_rollout_commits_what_was_asked_for(tmp_path):
+    class Stop(BaseCallback):
+        def _on_step(self):
+            if self.n_calls == N + 5:
+                self.model.save(tmp_path / "stopped")
+            return self.n_calls < N + 7
+
+    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL).learn(4 * N, callback=Stop())
+    assert model.num_timesteps == N + 7
+    loaded = POAD.load(tmp_path / "stopped", ENV_ID)
+    assert_same(model.learn(2 * N, reset_num_timesteps=False), loaded.learn(2 * N, reset_num_timesteps=False))
+
+
+def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
+    class Crash(BaseCallback):
+        def _on_step(self):
+            if self.n_calls == 5:
+                self.model.save(tmp_path / "asked before")
+            if self.n_calls == 9:
+                raise KeyboardInterrupt
+            return True
+
+    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(4 * N, callback=Crash())
+    model.save(tmp_path / "asked after")
+    first, second = (POAD.load(tmp_path / name, ENV_ID) for name in ("asked before", "asked after"))
+    for resumed in (first, second, model):
+        resumed.learn(N, reset_num_timesteps=False)
+    assert_same(model, first)
+    assert_same(model, second)
+
+
+def test_an_error_inside_an_environment_leaves_the_weights(tmp_path):
+    class Fails(gym.Wrapper):
+        steps = 0
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps == 9:
+                raise ConnectionError("the simulator is gone")
+            return self.env.step(action)
+
+    model = POAD("LLMPolicy", Fails(gym.make(ENV_ID)), seed=4, **SMALL)
+    with pytest.raises(ConnectionError):
+        model.learn(4 * N)
+    model.save(tmp_path / "weights")
+    loaded = POAD.load(tmp_path / "weights", ENV_ID)
+    with pytest.warns(UserWarning, match="exact_resume=False"):
+        loaded.learn(N, reset_num_timesteps=False)
+
+
+def test_a_file_opened_for_writing(tmp_path):
+    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
+    for _ in range(2):
+        with (tmp_path / "model.zip").open("wb") as file:
+            model.save(file)
+    size = (tmp_path / "model.zip").stat().st_size
+    buffer = io.BytesIO()
+    model.save(buffer)
+    assert abs(len(buffer.getvalue()) - size) < 1000
+    assert POAD.load(tmp_path / "model.zip").num_timesteps == 0
+
+
+def test_checkpoint_callback_writes_at_rollout_boundaries(tmp_path):
+    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
+    model.learn(2 * N, callback=CheckpointCallback(10, str(tmp_path), "at"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"at_{k}_steps.zip" for k in (10, 20, 30)]
+    for path in tmp_path.iterdir():
+        POAD.load(path, ENV_ID)

@@ -1,0 +1,144 @@
+"""Values in units of the returns: statistics, renewal, loss, and persistence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from toy import ONE_STEP, LampEnv, collect, everything, hold_still, make_method, randomise, run_update
+
+from poad_sb3.language_model.critic import ReturnScale, TokenCritic
+
+BATCHES = [(40, 5.0, 3.0), (7, -20.0, 0.1), (1, 3.0, 0.0), (300, 100.0, 50.0)]
+"""Sizes, means and deviations of returns."""
+
+
+def returns_of(seed: int, size: int, mean: float, deviation: float) -> torch.Tensor:
+    return mean + deviation * torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def test_statistics_are_those_of_all_returns() -> None:
+    scale, seen = ReturnScale(), np.empty(0)
+    for seed, batch in enumerate(BATCHES):
+        returns = returns_of(seed, *batch)
+        scale.renew(returns)
+        seen = np.append(seen, returns.numpy())
+        assert float(scale.count) == len(seen)
+        assert float(scale.mean) == pytest.approx(seen.mean(), rel=1e-4)
+        assert float(scale.deviation) == pytest.approx(seen.std(), rel=1e-4)
+
+
+def test_a_renewal_changes_no_value() -> None:
+    critic, features = TokenCritic(12, (16, 8)), torch.randn(50, 12, generator=torch.Generator().manual_seed(0))
+    critic.observe(features)
+    for parameter in critic.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(1))
+    before = critic(features).detach()
+    assert before.std() > 0.05
+    for seed, batch in enumerate(BATCHES):
+        weights = critic.mlp[-2].weight.clone()
+        critic.observe_returns(returns_of(seed, *batch))
+        assert not torch.equal(critic.mlp[-2].weight, weights)
+        if seed == 0:  # an output of 0 stands for the mean from here on
+            assert critic.scale.shift == 0
+            before = critic(features).detach()
+        torch.testing.assert_close(critic(features).detach(), before, rtol=1e-4, atol=1e-5)
+
+
+def test_returns_without_spread_do_no_harm() -> None:
+    critic = TokenCritic(12, (16, 8))
+    for returns in (torch.zeros(5), torch.zeros(1), torch.full((3,), 0.0)):
+        critic.observe_returns(returns)
+    assert 0 < float(critic.scale.deviation) <= 1e-3
+    assert torch.isfinite(critic(torch.ones(4, 12))).all()
+
+
+def test_an_update_renews_by_its_own_returns_and_changes_no_value() -> None:
+    """Over several rollouts the statistics are those of every token's return."""
+    agent, _ = collect("POAD", normalize_value=True, env={"truncates": True})
+    hold_still(agent)
+    seen = np.empty(0)
+    for _ in range(3):
+        features = agent.rollout_buffer._flat.features
+        before = agent.policy.critic(features).detach()
+        seen = np.append(seen, agent.rollout_buffer.get_state()["returns"])
+        run_update(agent)
+        scale = agent.policy.critic.scale
+        if len(seen) > len(agent.rollout_buffer.get_state()["returns"]):  # not at the first renewal
+            torch.testing.assert_close(agent.policy.critic(features).detach(), before, rtol=0, atol=1e-5)
+        assert float(scale.count) == len(seen)
+        assert float(scale.mean) == pytest.approx(seen.mean(), rel=1e-4, abs=1e-6)
+        assert float(scale.deviation) == pytest.approx(seen.std(), rel=1e-4)
+        agent.train = lambda: None  # type: ignore[method-assign]
+        agent.learn(16, reset_num_timesteps=False)
+        del agent.train
+    assert abs(float(scale.deviation) - 1) > 0.1
+
+
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free"])
+def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
+    """Error and clip range are divided by their deviation; the critic's gradient is that of this loss."""
+    agent, _ = collect(name, n_steps=12, normalize_value=True)
+    hold_still(agent)
+    critic, state = agent.policy.critic, agent.rollout_buffer.get_state()
+    critic.scale.count.fill_(1e-6)  # as if returns had been seen: not the first renewal, which clips nothing
+    # The values at sampling are of a while ago, so that some changes are clipped.
+    state["old_values"] = state["old_values"] + np.linspace(-0.4, 0.4, len(state["old_values"]), dtype=np.float32)
+    agent.rollout_buffer.set_state(state)
+    logged = run_update(agent)
+    deviation = state["returns"].std()
+    values = critic(torch.from_numpy(state["features"]))[torch.from_numpy(state["feature_of"])]
+    old, returns = (torch.from_numpy(state[key]) for key in ("old_values", "returns"))
+    clipped = old / deviation + ((values - old) / deviation).clamp(-0.2, 0.2)
+    losses = torch.stack([((values - returns) / deviation) ** 2, (clipped - returns / deviation) ** 2])
+    loss = losses.max(0).values.mean()
+    assert 0 < losses.max(0).indices.float().mean() < 1
+    ours = torch.cat([parameter.grad.flatten().clone() for parameter in critic.parameters()])
+    parts = torch.autograd.grad(ONE_STEP.vf_coef * loss, list(critic.parameters()))
+    expected = torch.cat([part.flatten() for part in parts])
+    assert logged["value_loss"] == pytest.approx(loss.item(), rel=1e-4)
+    assert (ours - expected).norm() < 1e-4 * expected.norm()
+
+
+def test_the_first_update_with_the_option_moves_the_critic() -> None:
+    """Every value jumps from 0 to the mean return there, far beyond the clip range."""
+    agent, _ = collect("POAD", n_steps=12, normalize_value=True)
+    before = agent.policy.critic.mlp[-2].weight.clone()
+    assert run_update(agent)["critic_grad_norm"] > 0
+    assert not torch.equal(agent.policy.critic.mlp[-2].weight, before)
+
+
+def test_without_the_option_values_are_in_units_of_reward() -> None:
+    agent = make_method("POAD", n_steps=6).learn(6)
+    scale = agent.policy.critic.scale
+    assert [float(x) for x in (scale.mean, scale.deviation, scale.count, scale.shift)] == [0.0, 1.0, 0.0, 0.0]
+
+
+class SaveAt(BaseCallback):
+    """Saves in the middle of a rollout."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        super().__init__()
+        self.step, self.path = step, path
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.model.save(self.path)
+        return True
+
+
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME"])
+def test_the_scale_survives_a_save_in_mid_rollout(tmp_path: Path, name: str) -> None:
+    """Bit by bit: the resumed training is the one that never stopped."""
+    path = tmp_path / "mid.zip"
+    straight = make_method(name, normalize_value=True, n_steps=8)
+    randomise(straight.policy)
+    straight.learn(24, callback=SaveAt(12, path))
+    resumed = type(straight).load(path, LampEnv())
+    assert resumed.normalize_value is True
+    assert float(resumed.policy.critic.scale.count) > 0
+    resumed.learn(8, reset_num_timesteps=False)
+    assert everything(resumed) == everything(straight)

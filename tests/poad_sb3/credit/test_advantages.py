@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+from stable_baselines3.common.buffers import RolloutBuffer
+from toy import properties
+
+from poad_sb3.credit.advantages import next_state_values, token_gae
+
+BAD = {"gamma_token": 1.0, "gae_lambda_token": 1.0}
+
+
+class Rollout(NamedTuple):
+    rewards: np.ndarray
+    values: np.ndarray
+    lengths: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    final: np.ndarray
+    """V of the observation at the time limit; NaN where there was none."""
+    last: np.ndarray
+
+    @property
+    def ends(self) -> np.ndarray:
+        return self.terminated | self.truncated
+
+
+def random_rollout(seed: int, *, steps: int = 9, envs: int = 4, tokens: int = 7, padding: float = np.nan) -> Rollout:
+    rng = np.random.default_rng(seed)
+    shape = (steps, envs)
+    lengths = rng.integers(1, tokens + 1, shape)
+    values = np.where(np.arange(tokens) < lengths[..., None], rng.normal(size=(*shape, tokens)), padding)
+    fate = rng.random(shape)
+    truncated = fate > 0.85
+    return Rollout(
+        rewards=rng.normal(size=shape),
+        values=values,
+        lengths=lengths,
+        terminated=fate < 0.15,
+        truncated=truncated,
+        final=np.where(truncated, rng.normal(size=shape), np.nan),
+        last=rng.normal(size=envs),
+    )
+
+
+def fast(rollout: Rollout, **settings: float) -> np.ndarray:
+    """The shipped functions, with 0 for the value of a terminal state and NaN where no final value is defined."""
+    final = np.where(rollout.terminated, 0.0, rollout.final)
+    following = next_state_values(rollout.values[..., 0], rollout.last, rollout.ends, final)
+    return token_gae(rollout.rewards, rollout.values, rollout.lengths, following, rollout.ends, **settings)
+
+
+def slow(rollout: Rollout, *, gamma: float, gae_lambda: float, gamma_token: float, gae_lambda_token: float) -> Any:
+    """The recursion of facts/algorithms.md section 3, one token after the other, from the back."""
+    steps, envs, _ = rollout.values.shape
+    advantages = np.zeros_like(rollout.values)
+    for env in range(envs):
+        for t in reversed(range(steps)):
+            value, n = rollout.values[t, env], rollout.lengths[t, env]
+            if rollout.terminated[t, env]:
+                following, later = 0.0, 0.0
+            elif rollout.truncated[t, env]:
+                following, later = rollout.final[t, env], 0.0
+            elif t == steps - 1:
+                following, later = rollout.last[env], 0.0
+            else:
+                following, later = rollout.values[t + 1, env, 0], advantages[t + 1, env, 0]
+            delta = rollout.rewards[t, env] + gamma * following - value[n - 1]
+            advantages[t, env, n - 1] = delta + gamma * gae_lambda * later
+            for j in reversed(range(n - 1)):
+                delta = gamma_token * value[j + 1] - value[j]
+                advantages[t, env, j] = delta + gamma_token * gae_lambda_token * advantages[t, env, j + 1]
+    return advantages
+
+
+def sb3_buffer(rollout: Rollout, *, gamma: float, gae_lambda: float) -> RolloutBuffer:
+    """SB3's own action-level GAE on the first-token values, time limits handled as its algorithms do."""
+    steps, envs = rollout.rewards.shape
+    box, discrete = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+    buffer = RolloutBuffer(steps, box, discrete, device="cpu", gamma=gamma, gae_lambda=gae_lambda, n_envs=envs)
+    starts = np.vstack([np.ones((1, envs), dtype=bool), rollout.ends])
+    bonus = np.where(rollout.truncated, gamma * rollout.final, 0.0)
+    for t in range(steps):
+        buffer.add(
+            np.zeros((envs, 1)),
+            np.zeros((envs, 1)),
+            rollout.rewards[t] + bonus[t],
+            starts[t],
+            torch.from_numpy(rollout.values[t, :, 0]),
+            torch.zeros(envs),
+        )
+    buffer.compute_returns_and_advantage(torch.from_numpy(rollout.last), rollout.ends[-1])
+    return buffer
+
+
+@pytest.mark.parametrize(
+    ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token"),
+    list(itertools.product((1.0, 0.9), (1.0, 0.95, 0.0), (1.0, 0.9, 0.5), (1.0, 0.95, 0.0))),
+)
+def test_token_gae_is_the_recursion(
+    gamma: float, gae_lambda: float, gamma_token: float, gae_lambda_token: float
+) -> None:
+    settings = {
+        "gamma": gamma,
+        "gae_lambda": gae_lambda,
+        "gamma_token": gamma_token,
+        "gae_lambda_token": gae_lambda_token,
+    }
+    rollout = random_rollout(seed=0)
+    assert rollout.terminated[:-1].any()
+    assert rollout.truncated[:-1].any()
+    assert set(rollout.lengths.ravel()) == set(range(1, 8))
+    np.testing.assert_allclose(fast(rollout, **settings), slow(rollout, **settings), rtol=0, atol=1e-12)
+
+
+@properties
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.tuples(st.integers(1, 12), st.integers(1, 3), st.integers(1, 7)),
+    numbers=st.tuples(*[st.floats(0, 1)] * 4),
+)
+def test_token_gae_is_the_recursion_on_any_shape(
+    seed: int, shape: tuple[int, int, int], numbers: tuple[float, ...]
+) -> None:
+    settings = dict(zip(("gamma", "gae_lambda", "gamma_token", "gae_lambda_token"), numbers, strict=True))
+    rollout = random_rollout(seed, steps=shape[0], envs=shape[1], tokens=shape[2])
+    np.testing.assert_allclose(fast(rollout, **settings), slow(rollout, **settings), rtol=0, atol=1e-12)
+
+
+@properties
+@given(seed=st.integers(0, 2**32 - 1), gamma=st.floats(0, 1), gae_lambda=st.floats(0, 1))
+def test_bad_leaves_the_action_level_problem_unchanged(seed: int, gamma: float, gae_lambda: float) -> None:
+    """Discrepancy theorem as credit: without a discount inside actions their token values telescope away."""
+    rollout = random_rollout(seed)
+    steps, envs = rollout.rewards.shape
+    expected = np.zeros((steps, envs))
+    for env in range(envs):
+        later = 0.0
+        for t in reversed(range(steps)):
+            following = rollout.last[env] if t == steps - 1 else rollout.values[t + 1, env, 0]
+            if rollout.ends[t, env]:
+                following, later = (0.0 if rollout.terminated[t, env] else rollout.final[t, env]), 0.0
+            delta = rollout.rewards[t, env] + gamma * following - rollout.values[t, env, 0]
+            later = expected[t, env] = delta + gamma * gae_lambda * later
+    advantages = fast(rollout, gamma=gamma, gae_lambda=gae_lambda, **BAD)
+    np.testing.assert_allclose(advantages[..., 0], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("gamma", "gae_lambda"), [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0)])
+def test_first_tokens_equal_sb3(gamma: float, gae_lambda: float) -> None:
+    rollout = random_rollout(seed=1, steps=40)
+    advantages = fast(rollout, gamma=gamma, gae_lambda=gae_lambda, **BAD)[..., 0]
+    buffer = sb3_buffer(rollout, gamma=gamma, gae_lambda=gae_lambda)
+    np.testing.assert_allclose(advantages, buffer.advantages, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(advantages + rollout.values[..., 0], buffer.returns, rtol=0, atol=1e-5)
+
+
+def test_one_token_actions_equal_sb3_whatever_happens_inside_actions() -> None:
+    rollout = random_rollout(seed=2, steps=40, tokens=1)
+    advantages = fast(rollout, gamma=0.97, gae_lambda=0.9, gamma_token=0.3, gae_lambda_token=0.2)
+    np.testing.assert_allclose(
+        advantages[..., 0], sb3_buffer(rollout, gamma=0.97, gae_lambda=0.9).advantages, rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("gamma_token", [1.0, 0.9, 0.5])
+@pytest.mark.parametrize("time_limit", [False, True])
+def test_without_traces_returns_are_the_discounted_rewards_to_go(gamma_token: float, time_limit: bool) -> None:
+    """With both lambdas 1, A + V forgets the critic: what is left is every reward at its distance in time.
+
+    A time limit adds the value of the observation it cut off, as if it were paid after the last action.
+    """
+    gamma, final = 0.95, 7.0
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 6, (5, 1))
+    values = np.where(np.arange(5) < lengths[..., None], rng.normal(size=(5, 1, 5)), np.nan)
+    rewards = rng.normal(size=(5, 1))
+    ends = np.arange(5)[:, None] == 4
+    following = next_state_values(values[..., 0], np.array([np.nan]), ends, np.full((5, 1), final * time_limit))
+    advantages = token_gae(
+        rewards, values, lengths, following, ends, gamma=gamma, gae_lambda=1.0, gamma_token=gamma_token,
+        gae_lambda_token=1.0,
+    )  # fmt: skip
+    paid = [*rewards[:, 0], final * time_limit]
+    for t in range(5):
+        for j in range(lengths[t, 0]):
+            expected = 0.0
+            for k in range(t, 6):
+                inner_steps = lengths[t, 0] - 1 - j + sum(int(n) - 1 for n in lengths[t + 1 : k + 1, 0])
+                expected += gamma ** (k - t) * gamma_token**inner_steps * paid[k]
+            assert advantages[t, 0, j] + values[t, 0, j] == pytest.approx(expected, abs=1e-12)
+
+
+@properties
+@given(seed=st.integers(0, 2**32 - 1), padding=st.floats(allow_nan=True, allow_infinity=True))
+def test_padding_takes_no_part(seed: int, padding: float) -> None:
+    settings = {"gamma": 0.9, "gae_lambda": 0.95, "gamma_token": 0.8, "gae_lambda_token": 0.7}
+    clean, dirty = random_rollout(seed, padding=0.0), random_rollout(seed, padding=padding)
+    advantages = fast(dirty, **settings)
+    np.testing.assert_array_equal(advantages, fast(clean, **settings))
+    assert (advantages[np.arange(7) >= clean.lengths[..., None]] == 0).all()
+
+
+def test_next_state_values_ignores_final_values_inside_an_episode() -> None:
+    ends = np.array([[False], [True], [False]])
+    final = np.array([[np.nan], [5.0], [np.nan]])
+    following = next_state_values(np.array([[1.0], [2.0], [3.0]]), np.array([4.0]), ends, final)
+    np.testing.assert_array_equal(following, [[2.0], [5.0], [4.0]])
+
+
+def test_inputs_stay_as_they_were() -> None:
+    rollout = random_rollout(seed=4)
+    before = [array.copy() for array in rollout]
+    fast(rollout, gamma=0.9, gae_lambda=0.9, gamma_token=0.9, gae_lambda_token=0.9)
+    for array, old in zip(rollout, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+@pytest.mark.parametrize("length", [0, 8])
+def test_impossible_lengths_are_refused(length: int) -> None:
+    rollout = random_rollout(seed=5)
+    rollout.lengths[2, 1] = length
+    with pytest.raises(ValueError, match=r"Expected every action to have 1 to 7 tokens; got .*end-of-action token"):
+        fast(rollout, gamma=1.0, gae_lambda=1.0, **BAD)
+
+
+@pytest.mark.parametrize("field", ["rewards", "values", "lengths"])
+def test_shapes_that_do_not_fit_are_refused(field: str) -> None:
+    arrays = {"rewards": np.zeros((3, 2)), "values": np.zeros((3, 2, 4)), "lengths": np.ones((3, 2), dtype=int)}
+    arrays[field] = arrays[field][:, 0]
+    ends = np.zeros((3, 2), dtype=bool)
+    with pytest.raises(ValueError, match=r"Expected values \[steps, envs, tokens\].*Fix: pad"):
+        token_gae(**arrays, next_values=np.zeros((3, 2)), episode_ends=ends, gamma=1.0, gae_lambda=1.0, **BAD)

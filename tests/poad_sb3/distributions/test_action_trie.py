@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from toy import properties
+
+from poad_sb3.distributions.action_trie import ActionTrie, action_log_probs, build_trie, path_log_probs, sample_index
+
+END, VOCABULARY = 4, 18
+TOKENS = (0, 8, 1, 17)  # a Python set of these does not iterate in their order
+Sequences = tuple[tuple[int, ...], ...]
+
+texts = st.lists(st.lists(st.sampled_from(TOKENS), max_size=4).map(tuple), min_size=1, max_size=9, unique=True)
+prefix_free = texts.map(lambda many: tuple((*text, END) for text in many))
+
+
+def next_token_probabilities(prefix: tuple[int, ...], seed: int) -> np.ndarray:
+    """A toy language model: some distribution over the vocabulary after every prefix."""
+    return np.random.default_rng([seed, len(prefix), *prefix]).dirichlet(np.full(VOCABULARY, 0.5)) + 1e-6
+
+
+def children_after(prefix: tuple[int, ...], sequences: Sequences) -> set[int]:
+    n = len(prefix)
+    return {other[n] for other in sequences if len(other) > n and other[:n] == prefix}
+
+
+def brute_force(sequences: Sequences, seed: int) -> list[float]:
+    """Walk the admissible texts token by token, the toy model restricted to what continues one of them."""
+    probabilities = []
+    for sequence in sequences:
+        probability = 1.0
+        for j, token in enumerate(sequence):
+            p = next_token_probabilities(sequence[:j], seed)
+            probability *= p[token] / sum(p[child] for child in children_after(sequence[:j], sequences))
+        probabilities.append(probability)
+    return probabilities
+
+
+def query_prefixes(trie: ActionTrie) -> list[tuple[int, ...]]:
+    """Tokens on the way to each query, read off the tree alone."""
+    prefixes = []
+    for position, _ in trie.tree.queries:
+        prefix: list[int] = []
+        while position >= 0:
+            prefix.insert(0, trie.tree.tokens[position])
+            position = trie.tree.parents[position]
+        prefixes.append(tuple(prefix))
+    return prefixes
+
+
+def edge_log_probs(trie: ActionTrie, seed: int) -> np.ndarray:
+    """What a model run over the tree would answer: the restricted distribution of every query, end to end."""
+    edges: list[float] = []
+    for prefix, (_, children) in zip(query_prefixes(trie), trie.tree.queries, strict=True):
+        p = next_token_probabilities(prefix, seed)[list(children)]
+        edges += np.log(p / p.sum()).tolist()
+    return np.array(edges)
+
+
+@properties
+@given(sequences=prefix_free, seed=st.integers(0, 1000))
+def test_probabilities_of_actions_are_the_renormalised_tree(sequences: Sequences, seed: int) -> None:
+    trie = build_trie(sequences)
+    probabilities = np.exp(action_log_probs(trie, edge_log_probs(trie, seed)))
+    np.testing.assert_allclose(probabilities, brute_force(sequences, seed), rtol=1e-9)
+    assert probabilities.sum() == pytest.approx(1, abs=1e-12)
+
+
+@properties
+@given(sequences=prefix_free, seed=st.integers(0, 1000))
+def test_log_probs_of_tokens(sequences: Sequences, seed: int) -> None:
+    trie = build_trie(sequences)
+    edges = edge_log_probs(trie, seed)
+    whole = action_log_probs(trie, edges)
+    for action, sequence in enumerate(sequences):
+        tokens = path_log_probs(trie, edges, action)
+        assert len(tokens) == len(sequence)
+        assert float(tokens.sum()) == pytest.approx(whole[action], abs=1e-4)
+        forced = [len(children_after(sequence[:j], sequences)) == 1 for j in range(len(sequence))]
+        assert (tokens[forced] == 0).all()
+        assert (tokens[~np.array(forced)] < 0).all()
+
+
+@properties
+@given(sequences=prefix_free)
+def test_decisions_are_the_tokens_with_a_choice(sequences: Sequences) -> None:
+    trie = build_trie(sequences)
+    assert trie.sequences == sequences
+    all_edges = [(prefix, child) for prefix, (_, some) in zip(query_prefixes(trie), trie.tree.queries, strict=True)
+                 for child in some]  # fmt: skip
+    assert len(all_edges) == len(set(all_edges))
+    for sequence, decisions, edges in zip(sequences, trie.decisions, trie.edges, strict=True):
+        branching = [j for j in range(len(sequence)) if len(children_after(sequence[:j], sequences)) > 1]
+        assert [decision.position for decision in decisions] == branching
+        for decision, edge in zip(decisions, edges, strict=True):
+            prefix = sequence[: decision.position]
+            assert decision.children == tuple(sorted(children_after(prefix, sequences)))
+            assert decision.children[decision.choice] == sequence[decision.position]
+            assert all_edges[edge] == (prefix, sequence[decision.position])
+
+
+@properties
+@given(sequences=prefix_free)
+def test_the_tree_holds_each_prefix_of_a_decision_once(sequences: Sequences) -> None:
+    trie = build_trie(sequences)
+    prefixes = {sequence[:j] for sequence in sequences for j in range(len(sequence))}
+    branching = {prefix for prefix in prefixes if len(children_after(prefix, sequences)) > 1}
+    assert sorted(query_prefixes(trie)) == sorted(branching)
+    needed = {prefix[:j] for prefix in branching for j in range(1, len(prefix) + 1)}
+    assert len(trie.tree.tokens) == len(trie.tree.parents) == len(needed), "nothing else is run through the model"
+    assert all(parent < position for position, parent in enumerate(trie.tree.parents))
+
+
+def test_a_single_action_is_certain() -> None:
+    trie = build_trie(((3, 1, END),))
+    assert trie.decisions == trie.edges == ((),)
+    assert trie.tree == ((), (), ())
+    assert action_log_probs(trie, np.empty(0)).tolist() == [0.0]
+    assert path_log_probs(trie, np.empty(0), 0).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("sequences", [(), ((1, END), ())])
+def test_empty_lists_and_actions_are_refused(sequences: Sequences) -> None:
+    with pytest.raises(ValueError, match=r"at least one admissible action, each of at least one token.*Fix:"):
+        build_trie(sequences)
+
+
+@pytest.mark.parametrize(
+    "sequences", [((1, END), (2, END), (1, END)), ((1, 2), (3,), (1, 2, 3)), ((1,), (1, 0), (1, 0))]
+)
+def test_repeated_actions_and_beginnings_of_others_are_refused(sequences: Sequences) -> None:
+    with pytest.raises(ValueError, match=r"Expected distinct actions, none the beginning of another; got .*\(1.*Fix:"):
+        build_trie(sequences)
+
+
+def test_sample_index_draws_with_the_given_probabilities() -> None:
+    probabilities = np.array([0.05, 0.5, 0.0, 0.15, 0.3])
+    rng = np.random.default_rng(0)
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(probabilities)
+    counts = np.bincount([sample_index(log_probs, rng) for _ in range(20_000)], minlength=5)
+    assert counts[2] == 0
+    possible = probabilities > 0
+    assert stats.chisquare(counts[possible], 20_000 * probabilities[possible]).pvalue > 1e-3
+
+
+def test_sample_index_never_draws_the_impossible() -> None:
+    class Zero(np.random.Generator):
+        def random(self) -> float:
+            return 0.0
+
+    assert sample_index(np.array([-np.inf, 0.0]), Zero(np.random.PCG64())) == 1
+
+
+@pytest.mark.parametrize("log_probs", [[0.0, np.nan], [-np.inf, -np.inf], [np.inf, 0.0]])
+def test_sample_index_refuses_what_is_no_distribution(log_probs: list[float]) -> None:
+    with pytest.raises(FloatingPointError, match="Expected finite log-probabilities of actions"):
+        sample_index(np.array(log_probs), np.random.default_rng(0))

@@ -1,0 +1,198 @@
+"""Whether the update reproduces the sampling, by architecture: figures, errors, warnings, exports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from toy import make_agent, randomise, save_small_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from typer.testing import CliRunner
+
+from benchmarks.performance.architectures import ARCHITECTURES, build, measure_here
+from benchmarks.runner.machine import RESULTS
+from poad_sb3 import POAD, ModelError
+from poad_sb3.cli.app import app
+from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure
+from poad_sb3.errors import ExportError
+from poad_sb3.export.export import export_policy
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.pocket import POCKET_FOLDER
+
+SMALL = {"critic_arch": (8,)}
+REFUSED = r"Expected an architecture whose update reproduces its own sampling within 0\.0001; .* \(llama\) has a ratio "
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The folder of a tiny random model of an architecture. Leave it as it is."""
+    root = tmp_path_factory.mktemp("architectures")
+
+    @cache
+    def make(kind: str) -> str:
+        build(kind, root / kind)
+        return str(root / kind)
+
+    return make
+
+
+def unsteady() -> tuple[Any, Any]:
+    """A model that scores otherwise when gradients are wanted, which no choice of passes can mend."""
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=256,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)
+    model.model.norm.register_forward_hook(lambda _, __, out: 1.3 * out if torch.is_grad_enabled() else out)
+    return model, tokenizer
+
+
+# ------------------------------------------------------------------ what is removed
+
+
+@pytest.mark.parametrize("sampling", ["trie", "free"])
+@pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
+def test_sparse_attention_is_read_apart(tiny: Callable[[str], str], kind: str, sampling: str) -> None:
+    """Of equally ranked tokens, the number beside them decides which are attended to."""
+    kwargs = {**SMALL, "model": tiny(kind)}
+    acting = {"action_sampling": sampling, "max_new_tokens": 4}
+    model = make_agent(n_envs=2, n_steps=8, n_epochs=2, target_kl=None, policy_kwargs=kwargs, **acting)
+    assert model.policy.lm.apart
+    randomise(model.policy)
+    model.learn(16)
+    assert model.logger.name_to_value["train/first_ratio_error"] < RATIO_TOLERANCE
+
+
+def test_experts_that_mix_tokens_are_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doge's experts are routed by the whole batch."""
+    experts = {"is_moe": True, "num_experts": 16, "num_experts_per_tok": 2}
+    monkeypatch.setitem(build.__globals__["SPECIAL"], "doge", experts)
+    build("doge", tmp_path)
+    found = examine_model(str(tmp_path))
+    assert (found.passes, found.verdict) == ("one by one", "agrees")
+    assert found.ratio < RATIO_TOLERANCE
+
+
+def test_a_row_apart_is_the_models_own_pass(tiny: Callable[[str], str]) -> None:
+    lm = LanguageModel(tiny("doge"))
+    tokens = tuple(range(7, 47))
+    rows = [TokenRow(tokens, None, (9, 20, 39)), TokenRow(tokens[:30], None, (29,))]
+    hidden = lm.hidden_states(rows)
+    for one, end in zip(hidden, (10, 21, 40, 30), strict=True):
+        own = lm.base.get_decoder()(input_ids=torch.tensor([tokens[:end]]), use_cache=False).last_hidden_state[0, -1]
+        torch.testing.assert_close(one, own)
+
+
+def test_layers_on_a_tied_weight_have_one_adapter(tiny: Callable[[str], str], tmp_path: Path) -> None:
+    """Zamba2: two adapters on one weight could not be merged into it."""
+    agent = make_agent(policy_kwargs={**SMALL, "model": tiny("zamba2")})
+    randomise(agent.policy, scale=0.5)
+    ids = torch.tensor([[7, 9, 30, 12, 5]])
+    with torch.no_grad():
+        ours = agent.policy.lm.base(input_ids=ids, use_cache=False).logits.log_softmax(-1)
+        folder = export_policy(agent, tmp_path / "merged", merge=True).folder
+        theirs = AutoModelForCausalLM.from_pretrained(folder)(input_ids=ids, use_cache=False).logits.log_softmax(-1)
+        before = AutoModelForCausalLM.from_pretrained(tiny("zamba2"))(input_ids=ids, use_cache=False).logits
+    torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=0)
+    assert float((before.log_softmax(-1) - ours).abs().max()) > 0.01, "the adapter does something"
+
+
+@pytest.mark.parametrize("kind", ["mamba", "recurrent_gemma", "inkling_text"])
+def test_other_architectures_agree(tiny: Callable[[str], str], kind: str) -> None:
+    assert examine_model(tiny(kind)).verdict == "agrees"
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_what_is_not_reproduced_is_an_error_with_the_figure() -> None:
+    with pytest.raises(ModelError, match=REFUSED + r"error of [0-9.e+-]+ before any step.*check='warn'"):
+        make_agent(policy_kwargs={**SMALL, "model": unsteady})
+
+
+def test_a_warning_takes_its_place_and_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match=REFUSED):
+        agent = make_agent(policy_kwargs={**SMALL, "model": unsteady, "check": "warn"})
+    agent.save(tmp_path / "saved.zip")
+    with pytest.warns(RuntimeWarning, match=REFUSED):
+        again = POAD.load(tmp_path / "saved.zip")
+    assert again.policy_kwargs["check"] == "warn"
+    with pytest.raises(ValueError, match=r"Expected check to be one of \['error', 'warn'\]; got 'off'"):
+        make_agent(policy_kwargs={**SMALL, "check": "off"})
+
+
+def test_a_merged_model_that_differs_is_refused(tiny: Callable[[str], str], tmp_path: Path) -> None:
+    """Mamba reads the weight of dt_proj past its adapter, which acts once it is merged."""
+    kwargs = {**SMALL, "model": tiny("mamba"), "lora": {"target_modules": ["dt_proj"]}}
+    with pytest.warns(RuntimeWarning, match="reproduces its own sampling"):
+        agent = make_agent(policy_kwargs={**kwargs, "check": "warn"})
+    randomise(agent.policy, scale=0.5)
+    with pytest.raises(
+        ExportError, match=r"log-probabilities within 0\.001; those of mamba differ by [0-9.e+-]+\. Fix"
+    ):
+        export_policy(agent, tmp_path / "out", check="error", merge=True)
+    assert not list(tmp_path.iterdir())
+    with pytest.warns(RuntimeWarning, match="those of mamba differ by"):
+        export_policy(agent, tmp_path / "out", merge=True)
+
+
+# ------------------------------------------------------------------ measuring
+
+
+def test_measuring_leaves_model_and_random_numbers_as_they_were() -> None:
+    lm = LanguageModel()
+    before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
+    state = torch.get_rng_state()
+    assert measure(lm).agrees(is_exact=True)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in lm.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_few_words_are_enough(tmp_path: Path) -> None:
+    folder = save_small_model(tmp_path / "small", words=("<unk>", "red", "wait", "<end>"))
+    assert examine_model(folder).verdict == "agrees"
+
+
+def test_the_doctor_prints_the_figures(tiny: Callable[[str], str]) -> None:
+    shown = CliRunner().invoke(app, ("doctor", tiny("doge"), "--json"))
+    assert shown.exit_code == 0, shown.output
+    figures = json.loads(shown.output)
+    assert figures["architecture"] == "doge"
+    assert max(figures["ratio"], figures["log_prob"], figures["export"]) < RATIO_TOLERANCE
+    shown = CliRunner().invoke(app, ("doctor", tiny("doge")))
+    assert [line.split("  ")[0] for line in shown.output.splitlines()] == [
+        "architecture", "ratio error", "log-prob error", "merged export error", "passes", "verdict",
+    ]  # fmt: skip
+    assert "one by one" in shown.output
+    shown = CliRunner().invoke(app, ("doctor", "/no/such/folder"))
+    assert (shown.exit_code, "Expected a folder" in shown.output) == (1, True)
+
+
+# ------------------------------------------------------------------ the table
+
+
+def test_the_table_has_every_architecture() -> None:
+    study = json.loads((RESULTS / "architectures.json").read_text(encoding="utf-8"))
+    if study["versions"]["transformers"] == transformers.__version__:
+        assert [row["name"] for row in study["rows"]] == list(ARCHITECTURES)
+    assert len(study["rows"]) > 150
+    for row in study["rows"]:
+        assert row.get("reason") or all(key in row for key in ("ratio", "log_prob", "export")), row
+    verdicts = {row["name"]: row["verdict"] for row in study["rows"]}
+    assert {verdicts[name] for name in ("doge", "deepseek_v32", "zamba2", "llama", "qwen3")} == {"agrees"}
+
+
+def test_what_cannot_be_built_has_a_reason() -> None:
+    row = measure_here("gemma4_assistant")
+    assert row["verdict"] == "not built"
+    assert row["reason"]

@@ -1,0 +1,254 @@
+"""Temperature, top-k, top-p: the distribution, what is drawn from it, and what training makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toy import assert_same_frequencies, make_agent, properties, randomise, save_small_model
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from poad_sb3 import POAD, ModelError
+from poad_sb3.distributions.free import Limits, generate
+from poad_sb3.distributions.token_sampling import MAX_SUPPORT, Support, TokenSampling, draw, next_token_support
+from poad_sb3.language_model.language_model import LanguageModel
+
+WAYS = (TokenSampling(), TokenSampling(0.7, 5, 0.9), TokenSampling(2.0, 3), TokenSampling(1.0, 0, 0.6))
+
+
+def dense(logits: torch.Tensor, sampling: TokenSampling) -> torch.Tensor:
+    """The distribution over the whole vocabulary, `[n, vocabulary]`."""
+    log_probs, ids, _ = next_token_support(logits, sampling)
+    if ids is None:
+        return log_probs.exp()
+    return torch.zeros_like(logits).scatter(-1, ids, log_probs.exp())
+
+
+@properties
+@given(
+    seed=st.integers(0, 1000),
+    vocabulary=st.integers(1, 40),
+    temperature=st.floats(0.05, 5),
+    top_k=st.integers(0, 50),
+    top_p=st.floats(0.01, 1.0),
+)
+def test_the_distribution_is_that_of_transformers(
+    seed: int, vocabulary: int, temperature: float, top_k: int, top_p: float
+) -> None:
+    logits = 3 * torch.randn(4, vocabulary, generator=torch.Generator().manual_seed(seed))
+    sampling = TokenSampling(temperature, top_k, top_p)
+    theirs = TemperatureLogitsWarper(temperature)(None, logits)
+    if top_k:
+        theirs = TopKLogitsWarper(top_k)(None, theirs)
+    if top_p < 1:
+        theirs = TopPLogitsWarper(top_p)(None, theirs)
+    ours = dense(logits, sampling)
+    torch.testing.assert_close(ours.sum(-1), torch.ones(4))
+    probs = theirs.softmax(-1)
+    on_the_edge = ((ours > 0) != (probs > 0)).any(-1)  # a cumulative probability equal to p up to rounding
+    torch.testing.assert_close(ours[~on_the_edge], probs[~on_the_edge], rtol=1e-4, atol=1e-6)
+    assert on_the_edge.sum() <= 1
+    support = next_token_support(logits, sampling)
+    assert ((support.log_probs > -torch.inf).sum(-1) == support.sizes).all()
+
+
+def test_the_most_probable_token_is_always_in_the_nucleus() -> None:
+    logits = torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    assert next_token_support(logits, TokenSampling(1.0, 0, 1e-6)).sizes.tolist() == [1, 1]
+    assert next_token_support(logits, TokenSampling(1.0, 0, 0.99)).sizes.tolist() == [1, 3]
+
+
+def test_a_nucleus_without_top_k_is_bounded() -> None:
+    support = next_token_support(torch.zeros(1, 3 * MAX_SUPPORT), TokenSampling(1.0, 0, 0.999))
+    assert support.sizes.item() <= MAX_SUPPORT
+
+
+@pytest.mark.parametrize("sampling", WAYS)
+def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: TokenSampling) -> None:
+    logits = 2 * torch.randn(1, 12, generator=torch.Generator().manual_seed(3))
+    n = 20_000
+    support = next_token_support(logits.expand(n, -1), sampling)
+    drawn = draw(support, torch.from_numpy(np.random.default_rng(0).random(n)))
+    probs = dense(logits, sampling)[0]
+    assert_same_frequencies(np.bincount(drawn.tokens.numpy(), minlength=12), probs.numpy())
+    torch.testing.assert_close(drawn.log_probs.exp(), probs[drawn.tokens], rtol=1e-4, atol=1e-6)
+
+
+def test_the_ends_of_the_unit_interval_are_tokens_that_can_be_drawn() -> None:
+    logits = torch.tensor([[-200.0, 5.0, 4.0, -200.0]])
+    for sampling in (*WAYS, TokenSampling(0.1)):
+        support = next_token_support(logits.expand(2, -1), sampling)
+        drawn = draw(support, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
+        assert drawn.log_probs.isfinite().all()
+    greedy = draw(next_token_support(logits, TokenSampling(0.7, 2)), None)
+    assert greedy.tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 2000])
+def test_draws_invert_the_cumulative_distribution(vocabulary: int) -> None:
+    """Also where whole stretches of a vocabulary cannot be drawn."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = 3 * torch.randn(4, vocabulary, generator=generator)
+    if vocabulary > 1:
+        logits[1, : vocabulary // 2] = -math.inf
+        logits[2, vocabulary // 2 :] = -math.inf
+        logits[3, 1:] = -math.inf
+    probs = logits.double().softmax(-1)
+    support = Support(logits.log_softmax(-1), None, torch.full((4,), vocabulary))
+    numbers = [0.0, math.nextafter(1.0, 0.0), *torch.rand(200, generator=generator, dtype=torch.float64).tolist()]
+    for number in numbers:
+        tokens = draw(support, torch.full((4,), number, dtype=torch.float64)).tokens[:, None]
+        assert (probs.gather(-1, tokens) > 0).all()
+        up_to = probs.cumsum(-1).gather(-1, tokens)
+        assert (up_to > number - 1e-6).all()
+        assert (up_to - probs.gather(-1, tokens) < number + 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": 0.0}, "Expected temperature to be a positive number; got 0.0"),
+        ({"temperature": math.nan}, "Expected temperature to be a positive number; got nan"),
+        ({"temperature": "1"}, "Expected temperature to be a positive number; got '1'"),
+        ({"top_k": -1}, "Expected top_k to be an integer, 0 .all tokens. or more; got -1"),
+        ({"top_k": 2.5}, "Expected top_k to be an integer"),
+        ({"top_k": True}, "Expected top_k to be an integer"),
+        ({"top_p": 0.0}, "Expected top_p to be a number above 0, at most 1; got 0.0"),
+        ({"top_p": 1.1}, "Expected top_p to be a number above 0, at most 1; got 1.1"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", action_sampling="free", **settings)
+
+
+@pytest.mark.parametrize("stop", ["end", [""], [1], None])
+def test_impossible_stop_texts_are_refused(stop: Any) -> None:
+    with pytest.raises(TypeError, match="Expected stop to be texts, none of them empty"):
+        POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", action_sampling="free", stop=stop)
+
+
+# ------------------------------------------------------------------ generation
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> LanguageModel:
+    model = LanguageModel(save_small_model(tmp_path / "small"))
+    randomise(model)
+    return model
+
+
+def write(lm: LanguageModel, n: int, limits: Limits, sampling: TokenSampling, seed: int = 0) -> Sequence[Any]:
+    uniforms = np.random.default_rng(seed).random((n, limits.max_new_tokens))
+    return generate(lm, [lm.prompt_ids("press wait")] * n, limits, sampling, uniforms)
+
+
+@pytest.mark.parametrize("sampling", WAYS)
+def test_whole_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, sampling: TokenSampling) -> None:
+    """Rows end at different times and leave the batch; the frequencies of whole texts tell if that goes wrong."""
+    written = write(small, 4000, Limits(3), sampling)
+    frequencies: dict[tuple[int, ...], int] = {}
+    probabilities: dict[tuple[int, ...], float] = {}
+    for one in written:
+        frequencies[one.path.action] = frequencies.get(one.path.action, 0) + 1
+        probabilities[one.path.action] = float(np.exp(one.log_probs.sum()))
+    assert sum(probabilities.values()) == pytest.approx(1, abs=0.05), "what was never drawn has little probability"
+    observed = np.array([*frequencies.values(), 0])
+    assert_same_frequencies(observed, np.array([*probabilities.values(), max(0.0, 1 - sum(probabilities.values()))]))
+
+
+def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
+    free = write(small, 50, Limits(8), TokenSampling())
+    stopped = write(small, 50, Limits(8, stop=("red it", "wait")), TokenSampling())
+    assert any("wait" in one.text for one in free)
+    for long, short in zip(free, stopped, strict=True):
+        assert long.path.action[: len(short.path.action)] == short.path.action
+        assert not any(stop in short.text for stop in ("red it", "wait"))
+        assert long.text.startswith(short.text)
+        assert len(short.log_probs) == len(short.path.decisions) == len(short.path.action)
+
+
+def test_the_model_s_context_ends_an_action(small: LanguageModel) -> None:
+    prompt = (2,) * (small.max_length - 2)
+    (one,) = generate(small, [prompt], Limits(30), TokenSampling(), np.full((1, 30), 0.3))
+    assert len(one.path.action) <= 3
+    with pytest.raises(ModelError, match=r"Expected at most 48 tokens of prompt and action.*got 49"):
+        generate(small, [(2,) * 49], Limits(30), TokenSampling(), None)
+
+
+def test_without_numbers_the_most_probable_tokens_are_taken(small: LanguageModel) -> None:
+    prompt = small.prompt_ids("press wait")
+    for sampling in WAYS:
+        (one,) = generate(small, [prompt], Limits(6), sampling, None)
+        ids = torch.tensor([[*prompt, *one.path.action]])
+        with torch.no_grad():
+            best = small.network(input_ids=ids).logits[0, len(prompt) - 1 : -1].argmax(-1)
+        assert tuple(best.tolist()) == one.path.action
+
+
+def test_logits_that_are_no_number_are_refused(small: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small, "vocabulary_logits", lambda hidden: torch.full((len(hidden), 6), math.nan))
+    with pytest.raises(
+        FloatingPointError, match=r"Expected finite log-probabilities of tokens.*Fix: the model diverged"
+    ):
+        write(small, 2, Limits(3), TokenSampling())
+
+
+# ------------------------------------------------------------------ training
+
+
+def sharpened(folder: Path, **kwargs: Any) -> POAD:
+    settings = {
+        "action_sampling": "free",
+        "max_new_tokens": 6,
+        "temperature": 0.7,
+        "top_k": 5,
+        "top_p": 0.9,
+        "policy_kwargs": {"model": save_small_model(folder), "critic_arch": (8,)},
+        "n_steps": 16,
+        "batch_size": 8,
+        "n_epochs": 2,
+        "target_kl": None,
+        "learning_rate": 1e-2,
+        **kwargs,
+    }
+    return make_agent(**settings)
+
+
+def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
+    """Chosen anew, a support would lose tokens that were drawn from it: log-probability minus infinity."""
+    model = sharpened(tmp_path / "small")
+    errors = []
+    for _ in range(50):
+        model.learn(16, reset_num_timesteps=False)
+        logged = model.logger.name_to_value
+        errors.append(logged["train/first_ratio_error"])
+        numbers = {name: value for name, value in logged.items() if name.startswith("train/")}
+        numbers.pop("train/explained_variance")  # of constant returns it is not a number
+        assert all(np.isfinite(value) for value in numbers.values()), numbers
+    assert max(errors) < 1e-4
+    assert all(torch.isfinite(one).all() for one in model.policy.parameters())
+    lost = [
+        decision
+        for path in model.rollout_buffer.everything().paths
+        for decision in path.decisions
+        if len(decision.children) not in range(1, 6)
+    ]
+    assert not lost
+
+
+def test_after_training_frequencies_still_match_what_is_stored(tmp_path: Path) -> None:
+    model = sharpened(tmp_path / "small").learn(160)
+    lm = model.policy.lm
+    written = write(lm, 4000, Limits(1), TokenSampling(0.7, 5, 0.9), seed=1)
+    first = {one.path.action: float(np.exp(one.log_probs[0])) for one in written}
+    counts = {tokens: sum(one.path.action == tokens for one in written) for tokens in first}
+    assert sum(first.values()) == pytest.approx(1, abs=1e-4)
+    assert_same_frequencies(np.array(list(counts.values())), np.array(list(first.values())))

@@ -1,0 +1,545 @@
+"""Exports: what they are to plain peft and transformers, that they change nothing, and how they fail."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial, partialmethod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from tiny_architectures import MODELS, save
+from toy import Collector, LampEnv, children_after, everything, make_agent, randomise, save_small_model, weights_of
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from zoo import ZOO
+from zoo import save as save_zoo
+
+import poad_sb3
+from poad_sb3 import BADQ, POAD
+from poad_sb3.errors import ExportError
+from poad_sb3.export.export import Export, export_policy
+from poad_sb3.export.folder import MANIFEST
+from poad_sb3.language_model.language_model import TokenRow
+from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.prompts import template_of
+
+export_adapter = export_policy
+export_merged = partial(export_policy, merge=True)
+ROOT = Path(poad_sb3.__file__).parents[1]
+TEXT = "The lamp is green. You have 2 moves left."
+ACTIONS = ["press the red button", "press the green button", "press the blue button", "press the red lever", "wait"]
+LAMP_WORDS = "<unk> The lamp is red green blue . You have 1 2 3 moves left press the button lever wait <end>"
+TRAINING: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 5e-3}
+SMALL = {"critic_arch": (8,)}
+ADAPTER_FILES = {
+    "README.md", "adapter_config.json", "adapter_model.safetensors", MANIFEST, "poad_prompt.json", "tokenizer.json",
+    "tokenizer_config.json",
+}  # fmt: skip
+MERGED_FILES = {
+    "README.md", "config.json", "generation_config.json", "model.safetensors", MANIFEST, "poad_prompt.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained() -> POAD:
+    """An agent after a few updates. Leave it as it is."""
+    return make_agent(**TRAINING).learn(64)
+
+
+@pytest.fixture(scope="module")
+def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model in a folder, with a head of its own. Leave it as it is."""
+    return Path(save_small_model(tmp_path_factory.mktemp("small") / "base", words=LAMP_WORDS.split(), scale=1.5))
+
+
+def untrained(folder: Path | str, **policy: Any) -> POAD:
+    """An agent on a model from a folder, whose adapter does something."""
+    agent = make_agent(Collector, policy_kwargs={**SMALL, "model": str(folder), **policy})
+    randomise(agent.policy, scale=0.5)
+    return agent
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def plain_probabilities(model: Any, folder: Path) -> dict[str, float]:
+    """Probability of every action, by whole sequences through a model and a tokenizer that know nothing of ours."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompt = tokenizer.encode(TEXT, add_special_tokens=False, split_special_tokens=True)
+    if tokenizer.bos_token_id is not None:
+        prompt = [tokenizer.bos_token_id, *prompt]
+    sequences = [
+        (*tokenizer.encode(f" {action}", add_special_tokens=False, split_special_tokens=True), tokenizer.eos_token_id)
+        for action in ACTIONS
+    ]
+    found = {}
+    for action, ids in zip(ACTIONS, sequences, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].float()
+        total = 0.0
+        for place, token in enumerate(ids):
+            children = children_after(ids[:place], sequences)
+            row = torch.log_softmax(logits[len(prompt) - 1 + place], -1)[children]
+            total += float((row - torch.logsumexp(row, 0))[children.index(token)])
+        found[action] = torch.tensor(total).exp().item()
+    return found
+
+
+def loaded(exported: Export) -> Any:
+    """The model, by the two lines that were promised."""
+    names: dict[str, Any] = {}
+    exec(exported.code, names)
+    assert exported.code.count("\n") == 1
+    return names["model"].eval()
+
+
+def assert_same(ours: Mapping[str, float], theirs: Mapping[str, float], within: float) -> None:
+    assert ours.keys() == theirs.keys()
+    assert max(abs(ours[action] - theirs[action]) for action in ours) < within
+    assert max(ours.values()) < 0.99
+    assert sum(ours.values()) == pytest.approx(1, abs=1e-5)
+
+
+# ---------------------------------------------------------------------- what others find in it
+
+
+def test_an_adapter_acts_the_same_in_plain_peft(trained: POAD, tmp_path: Path) -> None:
+    exported = export_adapter(trained, tmp_path / "deep" / "adapter")
+    ours = trained.policy.action_probabilities(TEXT, ACTIONS)
+    base = AutoModelForCausalLM.from_pretrained(POCKET_FOLDER)
+    before = plain_probabilities(base, exported.folder)
+    assert_same(
+        ours, plain_probabilities(PeftModel.from_pretrained(base, exported.folder).eval(), exported.folder), 1e-5
+    )
+    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-5)
+    assert max(abs(ours[action] - before[action]) for action in ours) > 0.02, "the training has changed something"
+    assert set(contents(exported.folder)) == ADAPTER_FILES
+    assert exported.n_tensors == len(load_file(exported.folder / "adapter_model.safetensors")) == 16
+    assert exported.n_bytes == sum(map(len, contents(exported.folder).values()))
+    config = json.loads((exported.folder / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == (str(POCKET_FOLDER), None)
+    assert (config["inference_mode"], config["target_modules"]) == (True, ["q_proj", "v_proj"])
+
+
+def test_a_merged_model_acts_the_same_in_plain_transformers(trained: POAD, tmp_path: Path) -> None:
+    exported = export_merged(trained, tmp_path / "merged")
+    ours = trained.policy.action_probabilities(TEXT, ACTIONS)
+    theirs = loaded(exported)
+    assert_same(ours, plain_probabilities(theirs, exported.folder), 1e-4)
+    assert set(contents(exported.folder)) == MERGED_FILES
+    assert theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight, "tied as before"
+    assert "lm_head.weight" not in load_file(exported.folder / "model.safetensors")
+    assert theirs.dtype == torch.float32
+    assert exported.n_tensors == len(theirs.state_dict())
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_model_of_a_relative_folder(
+    merge: bool, small_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_folder.parent)
+    agent = make_agent(**TRAINING, policy_kwargs={**SMALL, "model": "base"}).learn(32)
+    exported = export_policy(agent, tmp_path / "out", merge=merge)
+    monkeypatch.chdir(tmp_path)
+    ours = agent.policy.action_probabilities(TEXT, ACTIONS)
+    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4 if merge else 1e-5)
+    assert exported.local_base is not merge
+    with pytest.raises(ExportError, match=r"Expected the folder of the base model, 'base'.*Fix: export from the dir"):
+        export_policy(agent, "elsewhere", merge=merge)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma2, window 8, cap 3"])
+@pytest.mark.parametrize("merge", [False, True])
+def test_other_architectures(name: str, merge: bool, tmp_path: Path) -> None:
+    kind, settings, _ = MODELS[name]
+    agent = untrained(tmp_path / "base", lora=save(tmp_path / "base", kind, settings))
+    exported = export_policy(agent, tmp_path / "out", merge=merge)
+    ours = agent.policy.action_probabilities(TEXT, ACTIONS)
+    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        {"use_dora": True},
+        {"use_rslora": True, "target_modules": "all-linear"},
+        {"modules_to_save": ["lm_head"]},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+    ],
+    ids=lambda lora: next(iter(lora)),
+)
+@pytest.mark.parametrize("merge", [False, True])
+def test_other_adapters(lora: dict[str, Any], merge: bool, small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder, lora=lora)
+    exported = export_policy(agent, tmp_path / "out", merge=merge)
+    ours = agent.policy.action_probabilities(TEXT, ACTIONS)
+    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
+
+
+def test_a_model_that_was_trained_whole(small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder)
+    network = agent.policy.lm.network = agent.policy.lm.network.merge_and_unload()
+    network.config.architectures = ["AsItWas"]
+    with pytest.raises(ExportError, match=r"Expected a policy with a LoRA adapter.*Fix: pass merge=True \(poad export"):
+        export_adapter(agent, tmp_path / "adapter")
+    exported = export_merged(agent, tmp_path / "whole")
+    theirs = loaded(exported).state_dict()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in network.state_dict().items())
+    assert network.config.architectures == ["AsItWas"], "the live model, its config included"
+    assert agent.policy.lm.network is network
+
+
+def test_half_precision_and_shards(small_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = untrained(small_folder)
+    agent.policy.lm.network.to(torch.bfloat16)
+    in_shards = partialmethod(LlamaForCausalLM.save_pretrained, max_shard_size="2KB")
+    monkeypatch.setattr(LlamaForCausalLM, "save_pretrained", in_shards)
+    exported = export_merged(agent, tmp_path / "out")
+    assert len(list(exported.folder.glob("model-*.safetensors"))) > 1
+    theirs = loaded(exported)
+    assert {tensor.dtype for tensor in theirs.state_dict().values()} == {torch.bfloat16}
+    expected = agent.policy.lm.network.merge_and_unload().state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in theirs.state_dict().items())
+
+
+def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder)
+    agent.policy.lm.network.config._commit_hash = "c0ffee"
+    for revision, name in ((None, "c0ffee"), ("v1", "v1")):
+        agent.policy.lm.source = replace(agent.policy.lm.source, model="user/base", revision=revision)
+        exported = export_adapter(agent, tmp_path / name)
+        config = json.loads((exported.folder / "adapter_config.json").read_text())
+        assert (config["base_model_name_or_path"], config["revision"]) == ("user/base", name)
+        card = (exported.folder / "README.md").read_text()
+        assert "\nbase_model: user/base\n" in card
+        assert f'from_pretrained("user/base", revision="{name}", dtype="float32")' in card
+        assert not exported.local_base
+
+
+def test_a_folder_in_the_cache_of_the_hub_is_a_folder(small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder)
+    agent.policy.lm.network.config._commit_hash = "c0ffee"  # transformers takes it from the path
+    exported = export_adapter(agent, tmp_path / "out")
+    config = json.loads((exported.folder / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == (str(small_folder), None)
+    assert exported.local_base
+
+
+def test_the_card_says_what_it_is_and_its_code_runs(trained: POAD, tmp_path: Path) -> None:
+    for merge in (False, True):
+        exported = export_policy(trained, tmp_path / str(merge), merge=merge)
+        card = (exported.folder / "README.md").read_text()
+        assert card.startswith("---\nlibrary_name: ")
+        assert "base_model:" not in card, "a folder of this machine is no id"
+        assert f"| Base model | `{POCKET_FOLDER}`" in card
+        assert "| Trained by | POAD of poad_sb3, 64 environment steps |" in card
+        assert f"`{trained.policy.lm.fingerprint}`" in card
+        (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+        names: dict[str, Any] = {}
+        exec(code.replace("path/of/this/folder", str(exported.folder)), names)
+        ours = trained.policy.action_probabilities(TEXT, ACTIONS)
+        assert_same(ours, plain_probabilities(names["model"].eval(), exported.folder), 1e-4)
+    alone = export_adapter(trained.policy, tmp_path / "policy")
+    assert "| Trained by | an algorithm of poad_sb3 |" in (alone.folder / "README.md").read_text()
+
+
+def test_the_template_of_prompts_comes_along(small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder, prompt={"kind": "completion", "history": 2})
+    exported = export_adapter(agent, tmp_path / "out")
+    written = json.loads((exported.folder / "poad_prompt.json").read_text())
+    assert template_of(written) == agent.policy.lm.prompter.template
+    assert (
+        "an action is the separator (a space), its text and the end token"
+        in (exported.folder / "README.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("name", ["llama2", "qwen2", "gemma2"])
+@pytest.mark.parametrize("lora", [{}, None])
+def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora: dict[str, Any] | None) -> None:
+    """By the tokenizer's own template, and merged or whole: what others load says the same."""
+    save_zoo(tmp_path / name, name)
+    kwargs = {**SMALL, "model": str(tmp_path / name), "lora": lora}
+    agent = make_agent(policy_kwargs=kwargs, learning_rate=1e-3, n_steps=8, batch_size=8).learn(8)
+    lm = agent.policy.lm
+    exported = export_policy(agent, tmp_path / "out", merge=lora is None)
+    model, tokenizer = loaded(exported), AutoTokenizer.from_pretrained(exported.folder)
+    template = json.loads((exported.folder / "poad_prompt.json").read_text())
+    system = [{"role": "system", "content": template["system"]}] if ZOO[name].supports_system else []
+    first = TEXT if system else f"{template['system']}\n\n{TEXT}"
+    text = tokenizer.apply_chat_template(
+        [*system, {"role": "user", "content": first}], tokenize=False, add_generation_prompt=True
+    )
+    prompt = tokenizer.encode(text, add_special_tokens=False)
+    assert tuple(prompt) == lm.prompt_ids(TEXT)
+    ids = lm.action_ids(ACTIONS[0])
+    with torch.no_grad():
+        theirs = model(input_ids=torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+        row = TokenRow((*prompt, *ids[:-1]), None, tuple(range(len(prompt) - 1, len(prompt) + len(ids) - 1)))
+        ours = lm.vocabulary_logits(lm.hidden_states([row]))
+    torch.testing.assert_close(ours.log_softmax(-1), theirs.log_softmax(-1), rtol=0, atol=1e-5)
+
+
+def test_a_model_that_a_function_makes_is_written_whole(small_folder: Path, tmp_path: Path) -> None:
+    def make() -> tuple[Any, Any]:
+        return AutoModelForCausalLM.from_pretrained(small_folder), AutoTokenizer.from_pretrained(small_folder)
+
+    agent = make_agent(Collector, policy_kwargs={**SMALL, "model": make})
+    with pytest.raises(ExportError, match=r"Expected a base model that others can load.*Fix: pass merge=True"):
+        export_adapter(agent, tmp_path / "out")
+    exported = export_merged(agent, tmp_path / "out")
+    assert_same(
+        agent.policy.action_probabilities(TEXT, ACTIONS), plain_probabilities(loaded(exported), exported.folder), 1e-4
+    )
+
+
+# ---------------------------------------------------------------------- the live model
+
+
+def test_training_goes_on_as_if_nothing_had_been_exported(tmp_path: Path) -> None:
+    agents = [make_agent(**TRAINING).learn(32) for _ in range(2)]
+    before, weights = agents[0].policy.action_probabilities(TEXT, ACTIONS), weights_of(agents[0].policy)
+    config = agents[0].policy.lm.network.peft_config["default"].to_dict()
+    for merge in (False, True):
+        export_policy(agents[0], tmp_path / str(merge), merge=merge)
+        agents[0].policy._predict_scores.clear()
+        assert agents[0].policy.action_probabilities(TEXT, ACTIONS) == before
+        after = weights_of(agents[0].policy)
+        assert weights.keys() == after.keys()
+        assert all(torch.equal(weights[name], after[name]) for name in weights)
+        assert agents[0].policy.lm.network.peft_config["default"].to_dict() == config
+    for agent in agents:
+        agent.learn(32, reset_num_timesteps=False)
+    assert everything(agents[0]) == everything(agents[1])
+    assert agents[0].policy.action_probabilities(TEXT, ACTIONS) != before
+
+
+def test_there_is_one_copy_at_a_time(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def models() -> int:
+        return sum(type(one) is LlamaForCausalLM for one in gc.get_objects())
+
+    gc.collect()
+    live, seen = models(), []
+    load = LlamaForCausalLM.from_pretrained
+
+    def count_and_load(*arguments: Any, **options: Any) -> Any:
+        seen.append(models() - live)
+        return load(*arguments, **options)
+
+    gc.disable()
+    try:
+        monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", count_and_load)
+        export_merged(trained, tmp_path / "out")
+    finally:
+        gc.enable()
+    assert seen == [0], "the merged copy is gone when what was written is read"
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def test_badq_has_nothing_to_export(tmp_path: Path) -> None:
+    agent = BADQ("LLMPolicy", LampEnv(), seed=0, policy_kwargs=SMALL)
+    for one in (agent, agent.policy):
+        with pytest.raises(ExportError, match=r"got one of BADQ, which trains Q-values.*Fix: export one of POAD"):
+            export_policy(one, tmp_path / "out", merge=True)
+    with pytest.raises(ExportError, match="Expected an LLMPolicy or an algorithm with one; got SimpleNamespace"):
+        export_policy(SimpleNamespace(), tmp_path / "out")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_quantised_bases_are_not_merged_into(small_folder: Path, tmp_path: Path) -> None:
+    agent = untrained(small_folder)
+    base = agent.policy.lm.network.get_base_model()
+    base.hf_quantizer = object()
+    with pytest.raises(ExportError, match=r"got a quantised one.*Fix: export the adapter.*merge_and_unload\(\)"):
+        export_merged(agent, tmp_path / "out")
+    export_adapter(agent, tmp_path / "adapter")
+    del base.hf_quantizer
+    base.config.quantization_config = {"quant_method": "bitsandbytes"}
+    with pytest.raises(ExportError, match="got a quantised one"):
+        export_merged(agent, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*tie_word_embeddings.*", "ignore:.*lora_bias=True.*")
+def test_what_cannot_be_merged_is_said(small_folder: Path, tmp_path: Path) -> None:
+    tied = make_agent(policy_kwargs={**SMALL, "lora": {"target_modules": ["embed_tokens"]}})
+    with pytest.raises(ExportError, match=r"also uses as its head; got one on them.*Fix: export the adapter"):
+        export_merged(tied, tmp_path / "out")
+    agent = untrained(small_folder)
+    next(iter(agent.policy.adapter_parameters())).data.fill_(float("nan"))
+    for one in (agent, untrained(small_folder, lora={"lora_bias": True})):
+        with pytest.raises(
+            ExportError, match=r"Expected an adapter that can be merged.*Fix: if its weights are no lon"
+        ):
+            export_merged(one, tmp_path / "out")
+    agent = untrained(small_folder)
+    agent.policy.lm.network.get_base_model().generation_config.temperature = -1.0
+    with pytest.raises(ExportError, match=r"(?s)Expected a model that transformers can save.*generation_config"):
+        export_merged(agent, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+def test_equal_exports_have_equal_bytes(trained: POAD, tmp_path: Path) -> None:
+    for merge in (False, True):
+        first = contents(export_policy(trained, tmp_path / f"first {merge}", merge=merge).folder)
+        assert first == contents(export_policy(trained, tmp_path / f"second {merge}", merge=merge).folder)
+    trained.save(tmp_path / "agent.zip")
+    loaded_again = contents(export_policy(POAD.load(tmp_path / "agent.zip"), tmp_path / "third", merge=True).folder)
+    assert loaded_again == first
+
+
+@pytest.mark.parametrize("swaps", [True, False], ids=["in one step", "in two"])
+def test_an_export_replaces_another(
+    swaps: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not swaps:
+        monkeypatch.setattr("poad_sb3.export.folder._exchanged", lambda *_: False)
+    out = tmp_path / "out"
+    out.mkdir()
+    export_adapter(trained, out)
+    with pytest.raises(ExportError, match=r"Expected a new or empty folder.*holds README.md.*overwrite=True \(poad"):
+        export_merged(trained, out)
+    assert set(contents(out)) == ADAPTER_FILES
+    export_merged(trained, out, overwrite=True)
+    assert set(contents(out)) == MERGED_FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_only_exports_are_overwritten(trained: POAD, small_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(ExportError, match=f"has no {MANIFEST} that can be read"):
+        export_adapter(trained, out, overwrite=True)
+    (out / "thesis.txt").rename(tmp_path / "thesis.txt")
+    export_adapter(trained, out)
+    (tmp_path / "thesis.txt").rename(out / "thesis.txt")
+    with pytest.raises(ExportError, match=r"also holds thesis.txt, which would be lost"):
+        export_adapter(trained, out, overwrite=True)
+    assert (out / "thesis.txt").read_text() == "years of work"
+    base = export_merged(trained, tmp_path / "base").folder
+    kept = contents(base)
+    agent = make_agent(policy_kwargs={**SMALL, "model": str(base)})
+    for merge in (False, True):
+        with pytest.raises(ExportError, match="Expected another folder than that of the base model"):
+            export_policy(agent, base, merge=merge, overwrite=True)
+    assert contents(base) == kept
+
+
+def test_places_that_are_taken(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("here")
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    for place, match in {
+        tmp_path / "file": "file is a file. Fix: choose another name",
+        tmp_path / "file" / "out": "Expected to write the folder.*NotADirectoryError.*Fix: make room",
+        Path(): "which is the present one or above it",
+        tmp_path: "which is the present one or above it",
+        Path("/sys/out"): "Expected to write the folder /sys/out; got (PermissionError|OSError)",
+    }.items():
+        with pytest.raises(ExportError, match=match):
+            export_adapter(trained, place)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cwd", "file"]
+
+
+def test_others_may_read_it(trained: POAD, tmp_path: Path) -> None:
+    (tmp_path / "any").write_text("made under the same umask")
+    for merge in (False, True):
+        folder = export_policy(trained, tmp_path / str(merge), merge=merge).folder
+        assert {path.stat().st_mode for path in folder.iterdir()} == {(tmp_path / "any").stat().st_mode}
+
+
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(
+    "place", ["export.write_manifest", "folder._sync", "folder._put_in_place", "export.model_card"]
+)
+def test_a_failed_export_leaves_everything_as_it_was(
+    place: str, merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    export_adapter(trained, out)
+    kept = contents(tmp_path)
+    monkeypatch.setattr(f"poad_sb3.export.{place}", no_room)
+    with pytest.raises(ExportError, match=r"No space left on device.*What was there is as it was"):
+        export_policy(trained, out, merge=merge, overwrite=True)
+    with pytest.raises(ExportError, match="No space left on device"):
+        export_policy(trained, tmp_path / "new" / "deep" / "out", merge=merge)
+    assert contents(tmp_path) == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_files_that_the_system_refuses(merge: bool, trained: POAD, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+    try:
+        with pytest.raises(ExportError, match=r"File too large.*Fix: make room"):
+            export_policy(trained, tmp_path / "new" / "out", merge=merge)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_rename_that_fails(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export_adapter(trained, tmp_path / "out")
+    kept, rename = contents(tmp_path), Path.rename
+    monkeypatch.setattr("poad_sb3.export.folder._exchanged", lambda *_: False)
+    monkeypatch.setattr(Path, "rename", lambda self, to: no_room() if self.suffix == ".tmp" else rename(self, to))
+    with pytest.raises(ExportError, match="No space left"):
+        export_adapter(trained, tmp_path / "out", overwrite=True)
+    assert contents(tmp_path) == kept
+
+
+def test_what_was_written_is_read_back(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(read: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **options: Any) -> Any:
+            found = read(*arguments, **options)
+            tensors = found if isinstance(found, dict) else found.state_dict()
+            tensor = next(iter(tensors.values())).view(torch.int32).flatten()
+            tensor[0] ^= 1  # the last bit of one number
+            return found
+
+        return wrapper
+
+    monkeypatch.setattr("poad_sb3.export.export.load_file", changed(load_file))
+    monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", changed(LlamaForCausalLM.from_pretrained))
+    for merge in (False, True):
+        with pytest.raises(ExportError, match=r"Expected to read back the weights.*; [12] of (16|39) differ, first '"):
+            export_policy(trained, tmp_path / "out", merge=merge)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_process_writes_the_same_bytes(trained: POAD, tmp_path: Path) -> None:
+    trained.save(tmp_path / "agent.zip")
+    exported = export_adapter(trained, tmp_path / "here")
+    command = [sys.executable, "-c", "from poad_sb3.cli import main; main()", "export", "agent.zip", "there"]
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert contents(tmp_path / "there") == contents(exported.folder)
+    first, *code = done.stdout.splitlines()
+    assert first == f"{tmp_path / 'there'}: 16 tensors, 0.1 MB"
+    assert "\n".join(code) == exported.code.replace(str(exported.folder), str(tmp_path / "there"))

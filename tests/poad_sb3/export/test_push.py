@@ -1,0 +1,243 @@
+"""`poad export` from end to end, and uploads to a stand-in of the hub by its own client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+from poad_runs import Run
+from standins import Cut, HubStandIn, Status
+from test_export import LAMP_WORDS, SMALL, TRAINING, contents
+from toy import LampEnv, make_agent, save_small_model
+from typer.testing import CliRunner
+
+import poad_sb3
+from poad_sb3 import BADQ, POAD
+from poad_sb3.cli.app import app
+from poad_sb3.export.export import export_policy
+from poad_sb3.export.folder import MANIFEST, write_manifest
+
+ROOT = Path(poad_sb3.__file__).parents[1]
+PUSHES = """
+import json, sys, time
+from poad_sb3.errors import ExportError
+from poad_sb3.export.export import push
+
+time.sleep = lambda seconds: None  # the client waits between its attempts
+said = []
+for folder, repository, options in json.loads(sys.argv[1]):
+    try:
+        said.append(push(folder, repository, **options))
+    except ExportError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+REPOSITORY = "a-tester/cook"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint in no run's folder. Leave it as it is."""
+    path = tmp_path_factory.mktemp("agent") / "agent.zip"
+    make_agent(**TRAINING).learn(32).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export. Leave it as it is."""
+    return export_policy(POAD.load(checkpoint), tmp_path_factory.mktemp("export") / "out").folder
+
+
+def pushed(environment: dict[str, str], *pushes: tuple[Path, str, dict[str, Any]]) -> Sequence[str]:
+    """What each push says, in a child that knows nobody but the stand-in."""
+    asked = json.dumps([(str(folder), repository, options) for folder, repository, options in pushes])
+    command = [sys.executable, "-c", PUSHES, asked]
+    done = subprocess.run(
+        command, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "hf_0123456789" not in done.stdout + done.stderr, "a token is nobody's business"
+    said: list[str] = json.loads(done.stdout)
+    assert all(line.count("\n") == 0 for line in said), "an error is one line"
+    return said
+
+
+@pytest.mark.parametrize(("merge", "xet"), [(False, True), (True, True), (True, False)])
+def test_the_hub_has_the_files_of_the_export(merge: bool, xet: bool, checkpoint: Path, tmp_path: Path) -> None:
+    folder = export_policy(POAD.load(checkpoint), tmp_path / "out", merge=merge).folder
+    (folder / "notes.txt").write_text("not of the export")
+    with HubStandIn() as server:
+        server.fail(Cut(0), path="/preupload/")  # is tried again
+        said = pushed(server.environment(tmp_path / "home", xet=xet), (folder, REPOSITORY, {}))
+        assert not server.strays
+        paths = [request.path for request in server.requests]
+    (folder / "notes.txt").unlink()
+    assert said == [f"{server.proxy}/{REPOSITORY}/commit/{1:040x}"]
+    repository = server.repositories[REPOSITORY]
+    assert repository.files == contents(folder)
+    assert repository.private
+    assert repository.messages == ["Export of poad_sb3"]
+    assert any(path.startswith("/v1/xorbs/") for path in paths) is xet
+    assert any(path.startswith("/storage/") for path in paths) is not xet
+
+
+def test_the_stand_in_reads_what_the_client_packs(tmp_path: Path) -> None:
+    """Runs, words of four bytes whose halves repeat, and noise: each way of Xet to pack a chunk."""
+    generator = np.random.default_rng(0)
+    floats, noise = generator.normal(size=30_000).astype(np.float32), generator.bytes(200_000)
+    data = b"ab" * 100_000 + floats.tobytes() + noise + bytes(100_000)
+    (tmp_path / "some.safetensors").write_bytes(data)
+    write_manifest(tmp_path, {})
+    with HubStandIn() as server:
+        pushed(server.environment(tmp_path / "home"), (tmp_path, REPOSITORY, {}))
+        assert server.repositories[REPOSITORY].files["some.safetensors"] == data
+
+
+def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
+    with HubStandIn(public=["a-tester/open"]) as server:
+        mine, wrong, reader = ({"token": token} for token in (server.token, "hf_wrong", server.reader))
+        server.fail(Status(500), path="/create")
+        server.fail(Status(503, b"maintenance"), path="/preupload/", times=None)
+        said = pushed(
+            server.environment(tmp_path, token=""),
+            (folder, REPOSITORY, {}),
+            (folder, "a-tester/broken", mine),
+            (folder, REPOSITORY, wrong),
+            (folder, REPOSITORY, reader),
+            (folder, "somebody/cook", mine),
+            (folder, "a-tester/open", mine),
+            (folder, "no such/name", mine),
+            (folder, REPOSITORY, mine),
+        )
+        assert not server.strays
+    nobody, broken, wrong_one, read_only, others, is_public, no_name, closed = said
+    assert nobody == "Expected credentials of the hub; there are none. Fix: run `hf auth login`, or set HF_TOKEN."
+    assert "HfHubHTTPError" in wrong_one
+    assert "Invalid username or password" in wrong_one
+    assert wrong_one.endswith("Fix: log in anew (hf auth login), or set HF_TOKEN to a token that is valid.")
+    for line in (read_only, others):
+        assert line.endswith("Fix: use a token with the right to write there, or a repository of your own.")
+    assert "you must use a write token" in read_only
+    assert 'under the namespace "somebody"' in others
+    assert f"Expected the hub to take {folder} as a-tester/broken; got HfHubHTTPError: Server error '500" in broken
+    assert broken.endswith("Fix: check HF_ENDPOINT and the network, and push the folder again; it is whole.")
+    assert is_public.startswith("Expected a private repository; a-tester/open is there and public. Fix: another name")
+    assert "HFValidationError" in no_name
+    assert "503" in closed
+    assert set(server.repositories) == {"a-tester/open", "a-tester/broken", REPOSITORY}
+    assert not any(repository.files for repository in server.repositories.values())
+
+
+def test_an_endpoint_that_is_not_there(folder: Path, tmp_path: Path) -> None:
+    with HubStandIn() as server:
+        environment = server.environment(tmp_path)
+    (said,) = pushed(environment, (folder, REPOSITORY, {}))
+    assert "ConnectError" in said
+    assert said.endswith("Fix: check HF_ENDPOINT and the network, and push the folder again; it is whole.")
+
+
+def test_only_whole_exports_are_pushed(checkpoint: Path, tmp_path: Path) -> None:
+    folder = export_policy(POAD.load(checkpoint), tmp_path / "out").folder
+    (folder / "README.md").write_text("A card of my own.")
+    with HubStandIn() as server:
+        environment = server.environment(tmp_path / "home")
+        pushed(environment, (folder, "a-tester/a", {"private": False}))
+        assert server.repositories["a-tester/a"].files["README.md"] == b"A card of my own."
+        assert not server.repositories["a-tester/a"].private
+        n_requests = len(server.requests)
+        weights = folder / "adapter_model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+        (tmp_path / "none").mkdir()
+        changed, none = pushed(environment, (folder, REPOSITORY, {}), (tmp_path / "none", REPOSITORY, {}))
+        assert "adapter_model.safetensors is another. Fix: export again." in changed
+        assert f"has no {MANIFEST} that can be read" in none
+        assert len(server.requests) == n_requests
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>'")  # of the client to its own HTTP library
+def test_the_command_exports_and_pushes(
+    run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HubStandIn() as server:
+        for name, value in {"ENDPOINT": server.proxy, "HF_HUB_DISABLE_XET": True}.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("HF_TOKEN", server.token)
+        huggingface_hub.close_session()
+        done = CliRunner().invoke(app, ["export", str(checkpoint), "adapter", "--push", REPOSITORY])
+        first, *code, others, address = done.stdout.splitlines()  # the client has a bar on stderr
+        assert first == f"{tmp_path / 'adapter'}: 16 tensors, 0.1 MB"
+        assert len(code) == 2
+        assert "Others need the base model too" in others
+        assert address == f"{server.proxy}/{REPOSITORY}/commit/{1:040x}"
+        assert server.repositories[REPOSITORY].files == contents(Path("adapter"))
+        assert server.repositories[REPOSITORY].private
+        shown = run("export", str(checkpoint), "merged", "--merge", "--push", "a-tester/open", "--public")
+        assert "Others need" not in shown
+        assert server.repositories["a-tester/open"].files == contents(Path("merged"))
+        assert not server.repositories["a-tester/open"].private
+        monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+        said = run("export", str(checkpoint), "third", "--push", REPOSITORY, code=1)
+        assert "poad: Expected the hub to take" in said
+        assert Path("third", MANIFEST).is_file(), "the local folder is whole all the same"
+        huggingface_hub.close_session()
+
+
+def test_the_command_on_a_run_and_again(run: Run, checkpoint: Path) -> None:
+    Path("cook").mkdir()
+    Path("cook/latest.zip").write_bytes(checkpoint.read_bytes())
+    assert ": 16 tensors, 0.1 MB" in run("export", "cook", "out")
+    assert "Expected a new or empty folder" in run("export", "cook", "out", code=1)
+    assert ": 39 tensors, 3.7 MB" in run("export", "cook", "out", "--merge", "--overwrite")
+    assert "has no poad_export.json" in run("export", "cook", "cook", "--overwrite", code=1)
+    assert Path("cook/latest.zip").read_bytes() == checkpoint.read_bytes()
+
+
+def test_the_command_finds_a_model_that_has_moved(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)  # a folder that is gone might be an id
+    save_small_model(Path("base"), words=LAMP_WORDS.split())
+    make_agent(policy_kwargs={**SMALL, "model": "base", "lora": {"r": 2}}).save("agent.zip")
+    Path("base").rename("moved")
+    assert "'base'" in run("export", "agent.zip", "out", code=1)
+    run("export", "agent.zip", "out", "--set", "policy_kwargs.model=moved")
+    config = json.loads(Path("out/adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["r"]) == (str(Path("moved").resolve()), 2)
+    said = run("export", "agent.zip", "other", "--set", "policy_kwargs.model=pocket", code=1)
+    assert "shapes" in said or "Expected the base model the checkpoint was written with" in said or "size" in said
+    assert not Path("other").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("nowhere", "out"), "There is no checkpoint nowhere"),
+        (("badq.zip", "out"), "badq.zip is of BADQ, which trains Q-values"),
+        (("cut.zip", "out"), "is truncated or corrupt"),
+        (("agent.zip", "out", "--public"), "Expected --push USER/REPO with --public"),
+        (
+            ("agent.zip", "out", "--set", "gamma=1"),
+            "Expected policy_kwargs.model or policy_kwargs.revision after --set",
+        ),
+        (
+            ("agent.zip", "out", "--set", "policy_kwargs.lora.r=1"),
+            "got policy_kwargs.lora.r=1. Fix: leave the rest out",
+        ),
+        (("agent.zip", "agent.zip"), "agent.zip is a file. Fix: choose another name"),
+    ],
+)
+def test_refusals_of_the_command(run: Run, checkpoint: Path, arguments: tuple[str, ...], match: str) -> None:
+    Path("agent.zip").write_bytes(checkpoint.read_bytes())
+    Path("cut.zip").write_bytes(checkpoint.read_bytes()[:1000])
+    BADQ("LLMPolicy", LampEnv(), seed=0, policy_kwargs=SMALL).save("badq.zip")
+    assert match in run("export", *arguments, code=1)
+    assert not Path("out").exists()

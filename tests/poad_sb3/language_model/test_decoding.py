@@ -1,0 +1,435 @@
+"""Continuing prompts: caches that grow in place, prompts that are equal, adapters that are added up."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+from peft.tuners import lora
+from torch import Tensor, nn
+from toy import properties, randomise
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from zoo import ZOO
+
+from poad_sb3.distributions.free import Limits, generate
+from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.language_model import decoding
+from poad_sb3.language_model.cpu_fast_path import FastDecoding, TokenPass, applies_to
+from poad_sb3.language_model.decoding import CachedDecoding, _GrowingLayer
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.loading import ModelSource, load
+from poad_sb3.language_model.lora import merged
+
+HEADS, SIZE = 2, 3
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "CACHE_ROOM", 3)
+
+
+# ------------------------------------------------------------------ the cache
+
+
+@properties
+@hypothesis.given(
+    steps=st.lists(st.one_of(st.integers(1, 4), st.lists(st.integers(0, 100), min_size=1, max_size=4)), max_size=25),
+    room=st.integers(0, 4),
+)
+@hypothesis.example(steps=[1, [1, 0, 1], 1, 1, [2], 1, [0], 1], room=1)
+@hypothesis.example(steps=[5, *[1] * 20], room=3)
+def test_a_growing_cache_holds_what_the_plain_one_holds(steps: list[int | list[int]], room: int) -> None:
+    """Tokens come, and rows are chosen, repeated and put into another order, in any order of these."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "CACHE_ROOM", room)
+        ours, plain = _GrowingLayer(), DynamicLayer()
+        generator, n_rows = torch.Generator().manual_seed(0), 3
+        for step in [2, *steps]:
+            if isinstance(step, list):
+                rows = torch.tensor([row % n_rows for row in step])
+                n_rows = len(rows)
+                for layer in (ours, plain):
+                    layer.batch_select_indices(rows)
+            else:
+                keys, values = torch.randn(2, n_rows, HEADS, step, SIZE, generator=generator)
+                for one, other in zip(ours.update(keys, values), plain.update(keys, values), strict=True):
+                    assert torch.equal(one, other)
+            assert ours.get_seq_length() == plain.get_seq_length()
+            assert torch.equal(ours.keys, plain.keys)
+            assert torch.equal(ours.values, plain.values)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_cache_moves_only_when_it_is_full(small_room: None, inference: bool) -> None:
+    layer, places = _GrowingLayer(), []
+    with torch.inference_mode(inference):
+        for n_tokens in (5, *[1] * 12):
+            keys, values = layer.update(*torch.randn(2, 1, HEADS, n_tokens, SIZE))
+            places.append(keys.data_ptr())
+            assert keys.shape == values.shape
+    moved = [place for place in range(1, len(places)) if places[place] != places[place - 1]]
+    assert moved == [4, 8, 12], "room for 3 more each time"
+
+
+# ------------------------------------------------------------------ a model that uses it
+
+
+@pytest.fixture(scope="module")
+def models(zoo_folder: Callable[[str], Path]) -> Callable[[str], LanguageModel]:
+    made: dict[str, LanguageModel] = {}
+
+    def make(name: str) -> LanguageModel:
+        if name not in made:
+            torch.manual_seed(0)
+            made[name] = LanguageModel("pocket" if name == "pocket" else str(zoo_folder(name)))
+            randomise(made[name])
+        return made[name]
+
+    return make
+
+
+def whole(lm: LanguageModel, texts: Sequence[Sequence[int]]) -> Tensor:
+    return torch.cat([lm.hidden_states([TokenRow(tuple(text), None, (len(text) - 1,))]) for text in texts])
+
+
+def near(ours: Tensor, expected: Tensor) -> None:
+    scale = expected.abs().max()
+    torch.testing.assert_close(ours / scale, expected / scale, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pocket", *ZOO])
+def test_decoding_gives_what_whole_passes_give(
+    models: Callable[[str], LanguageModel], small_room: None, name: str
+) -> None:
+    """Of prompts that come more than once, and end one by one, beyond the room of the cache and with the adapter added.
+
+    Models with sliding windows keep transformers' own layers.
+    """
+    lm = models(name)
+    assert lm.caches
+    random = np.random.default_rng(0)
+    prompts = [tuple(random.integers(2, 60, size=size).tolist()) for size in (7, 3, 19, 3)]
+    prompts = [prompts[0], prompts[1], prompts[0], prompts[2], prompts[3], prompts[1], prompts[0]]
+    texts, shapes = [list(prompt) for prompt in prompts], []
+    hook = lm.base.get_input_embeddings().register_forward_pre_hook(lambda _, given: shapes.append(given[0].shape))
+    with lm.decoding():
+        ours = lm.start_decoding(prompts)
+        states = [(ours.hidden, [list(text) for text in texts])]
+        for step in range(12):
+            keep = sorted(random.permutation(len(texts))[: max(1, len(texts) - step % 2)].tolist())
+            texts = [[*texts[index], int(random.integers(2, 60))] for index in keep]
+            ours.advance(keep, [text[-1] for text in texts])
+            states.append((ours.hidden, [list(text) for text in texts]))
+    hook.remove()
+    assert shapes[0] == (4, 19), "equal prompts go through the model once"
+    assert [shape[0] for shape in shapes[1:3]] == [7, 6], "and go apart from there"
+    for hidden, known in states:
+        near(hidden, whole(lm, known))
+
+
+def test_what_is_written_does_not_depend_on_batches(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = [lm.prompt_ids(f"The lamp is {colour}.") for colour in ("red", "green", "red", "blue", "red")]
+    uniforms = np.random.default_rng(0).random((5, 9))
+    for place in (2, 4):
+        uniforms[place] = uniforms[0]
+    together = generate(lm, prompts, Limits(9), TokenSampling(), uniforms)
+    assert together[0].path.action == together[2].path.action == together[4].path.action
+    for bound in (1, 4):
+        monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+        assert len(list(lm.decode_batches(prompts, 9))) > 1
+        for one, other in zip(generate(lm, prompts, Limits(9), TokenSampling(), uniforms), together, strict=True):
+            assert one.path.action == other.path.action
+            np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-5)
+
+
+@properties
+@hypothesis.given(lengths=st.lists(st.integers(1, 40), max_size=30), n_new=st.integers(1, 20), bound=st.integers(1, 60))
+def test_batches_hold_each_prompt_once_within_their_bound(
+    lm: LanguageModel, lengths: list[int], n_new: int, bound: int
+) -> None:
+    """Eight tokens in the cache for each of a pass, those to come included; the longest first."""
+    before = lm.max_tokens_per_forward
+    lm.max_tokens_per_forward = bound
+    try:
+        batches = list(lm.decode_batches([(1,) * length for length in lengths], n_new))
+    finally:
+        lm.max_tokens_per_forward = before
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    sizes = [[lengths[index] + n_new for index in batch] for batch in batches]
+    for number, size in enumerate(sizes, start=1):
+        assert len(size) * max(size) <= 8 * bound or len(size) == 1
+        assert number == len(sizes) or (len(size) + 1) * max(size) > 8 * bound, "no batch is smaller than it has to be"
+    assert [one for size in sizes for one in size] == sorted((one + n_new for one in lengths), reverse=True)
+
+
+# ------------------------------------------------------------------ a token's pass, written out
+
+
+LIKE_LLAMA = ("pocket", "llama2", "llama3", "qwen2", "qwen3")
+
+
+@pytest.mark.parametrize("name", ["pocket", *ZOO])
+def test_whether_a_model_is_built_as_llama(models: Callable[[str], LanguageModel], name: str) -> None:
+    """Gemma adds 1 to the weights of its norms, Phi turns half of a head, Mistral's window ends: these go as before."""
+    lm = models(name)
+    assert lm.cpu_fast_path == (name in LIKE_LLAMA)
+    with lm.decoding():
+        assert type(lm.start_decoding([(1, 2, 3)])) is (FastDecoding if lm.cpu_fast_path else CachedDecoding)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 12])
+@pytest.mark.parametrize("name", LIKE_LLAMA)
+def test_written_out_a_pass_gives_what_the_modules_give(
+    models: Callable[[str], LanguageModel], name: str, n_rows: int
+) -> None:
+    """Where no weight is what a fresh model has: norms, biases and heads of their own say something."""
+    lm, random = copy.deepcopy(models(name)), np.random.default_rng(n_rows)
+    for number, one in enumerate(lm.base.parameters()):
+        one.add_(
+            0.2 * torch.randn(one.shape, generator=torch.Generator().manual_seed(number)) * one.abs().mean() + 0.01
+        )
+    prompts = [tuple(random.integers(2, 60, size=size).tolist()) for size in random.integers(1, 30, size=n_rows)]
+    with lm.decoding():
+        ours, theirs = lm.start_decoding(prompts), CachedDecoding(lm.base, prompts, takes_bias=True)
+        assert type(ours) is FastDecoding
+        for _ in range(5):
+            tokens = random.integers(2, 60, size=n_rows).tolist()
+            for one in (ours, theirs):
+                one.advance(range(n_rows), tokens)
+            assert ours.hidden.shape == theirs.hidden.shape
+            near(ours.hidden, theirs.hidden)
+
+
+@pytest.mark.parametrize("part", ["self_attn", "mlp", "input_layernorm"])
+def test_what_only_looks_like_llama_is_found_out(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known classes, of another version of transformers perhaps, that do a little more: the comparison tells."""
+    base, tokenizer = load(ModelSource("pocket"))
+    kind = type(getattr(base.get_decoder().layers[1], part))
+    plain = kind.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        output = plain(*args, **kwargs)
+        return (1.01 * output[0], *output[1:]) if isinstance(output, tuple) else 1.01 * output
+
+    monkeypatch.setattr(kind, "forward", forward)
+    lm = LanguageModel(lambda: (base, tokenizer))
+    with lm.decoding():
+        assert applies_to(lm.base.get_decoder())
+    assert lm.caches
+    assert not lm.cpu_fast_path
+
+
+def test_a_pass_that_says_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TokenPass, "__call__", lambda self, tokens, *_: torch.full((len(tokens), 128), torch.nan))
+    assert not LanguageModel().cpu_fast_path
+
+
+def tiny(kind: str, **settings: Any) -> Any:
+    config = CONFIG_MAPPING[kind](
+        vocab_size=100, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=512, **settings,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def test_what_begins_as_llama_is_not_written_out() -> None:
+    """Ministral 3 scales its queries at late positions; Mistral without a window is as Llama."""
+    assert applies_to(tiny("mistral", sliding_window=None).get_decoder())
+    assert not applies_to(tiny("ministral3").get_decoder())
+    assert not applies_to(tiny("olmo2").get_decoder())
+    assert not applies_to(tiny("granite").get_decoder())
+
+
+@pytest.mark.parametrize("place", ["layers.1", "layers.0.self_attn", "layers.1.mlp.up_proj", "norm", ""])
+@pytest.mark.parametrize("way", ["before", "after", "instead"])
+def test_what_is_watched_is_not_written_out(place: str, way: str) -> None:
+    """A hook, registered at any time, sees and changes every token; so does another forward."""
+    decoder = tiny("llama").get_decoder()
+    assert applies_to(decoder)
+    module = decoder.get_submodule(place)
+    if way == "instead":
+        module.forward = module.forward
+    elif way == "before":
+        module.register_forward_pre_hook(lambda *_: None)
+    else:
+        module.register_forward_hook(lambda *_: None)
+    assert not applies_to(decoder)
+
+
+@pytest.mark.parametrize("lora", [{"init_lora_weights": False}, None])
+def test_adapters_that_begin_with_something_are_written_out(lora: dict[str, Any] | None) -> None:
+    """The comparison is made as texts are written: with the adapter added up, if there is one."""
+    torch.manual_seed(0)
+    lm = LanguageModel(lora=lora, critic_trunk="live")
+    assert lm.cpu_fast_path
+    with lm.decoding():
+        assert type(lm.start_decoding([(1, 2)])) is FastDecoding
+
+
+@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")
+def test_what_cannot_be_added_up_is_not_written_out() -> None:
+    """Weights read past such an adapter would be those of the base."""
+    for changes in ({}, *KEPT.values()):
+        lm = adapted(changes)
+        with lm.decoding():
+            assert isinstance(lm.start_decoding([(1, 2)]), FastDecoding) == (not changes)
+    assert type(adapted({}).start_decoding([(1, 2)])) is CachedDecoding, "nothing is added up here"
+
+
+# ------------------------------------------------------------------ the adapter, added up
+
+PLAIN: dict[str, dict[str, Any]] = {
+    "default": {},
+    "rslora": {"use_rslora": True, "r": 4},
+    "every layer": {"target_modules": "all-linear"},
+    "ranks of their own": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 64}},
+    "only some layers": {"layers_to_transform": [1]},
+}
+KEPT: dict[str, dict[str, Any]] = {"DoRA": {"use_dora": True}, "biases": {"lora_bias": True}}
+ROWS = [TokenRow((1, 20, 30, 40, 50), None, (1, 3, 4)), TokenRow((1, 21, 31), None, (2,))]
+
+
+def adapted(changes: dict[str, Any], **kwargs: Any) -> LanguageModel:
+    torch.manual_seed(0)
+    lm = LanguageModel(lora=changes, **kwargs)
+    randomise(lm)
+    return lm
+
+
+def layers(lm: LanguageModel) -> dict[str, nn.Module]:
+    return dict(lm.network.named_modules(remove_duplicate=False))
+
+
+def same(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> bool:
+    return list(before) == list(after) and all(before[name] is after[name] for name in before)
+
+
+@pytest.mark.parametrize("changes", PLAIN)
+def test_an_adapter_that_is_added_up_says_the_same(changes: str) -> None:
+    lm = adapted(PLAIN[changes])
+    before, weights = layers(lm), {name: one.clone() for name, one in lm.state_dict().items()}
+    expected, off = lm.hidden_states(ROWS), lm.hidden_states(ROWS, frozen=True)
+    assert (expected - off).abs().max() > 0.1
+    with merged(lm.base):
+        assert not any(isinstance(module, lora.LoraLayer) for module in lm.base.modules())
+        near(lm.hidden_states(ROWS), expected)
+        assert not any(one.requires_grad for one in lm.base.parameters())
+    assert same(before, layers(lm))
+    assert torch.equal(lm.hidden_states(ROWS), expected)
+    now = lm.state_dict()
+    assert list(now) == list(weights)
+    assert all(torch.equal(one, weights[name]) for name, one in now.items()), "bit by bit"
+
+
+def test_biases_of_the_base_stay(models: Callable[[str], LanguageModel]) -> None:
+    lm = models("qwen2")
+    assert lm.base.get_decoder().layers[0].self_attn.q_proj.base_layer.bias.abs().max() > 0.1
+    expected = lm.hidden_states(ROWS)
+    with merged(lm.base):
+        near(lm.hidden_states(ROWS), expected)
+
+
+@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")
+@pytest.mark.parametrize("changes", KEPT)
+def test_adapters_that_are_no_sum_stay(changes: str) -> None:
+    lm = adapted(KEPT[changes])
+    for name, one in lm.named_parameters():
+        if one.requires_grad:
+            one.add_(0.1 * torch.randn(one.shape, generator=torch.Generator().manual_seed(len(name))))
+    before, expected = layers(lm), lm.hidden_states(ROWS)
+    with merged(lm.base):
+        assert same(before, layers(lm))
+        assert torch.equal(lm.hidden_states(ROWS), expected)
+
+
+def test_adapters_that_are_off_stay_off(lm: LanguageModel) -> None:
+    before, expected = layers(lm), lm.hidden_states(ROWS, frozen=True)
+    with lm.network.disable_adapter(), merged(lm.base):
+        assert same(before, layers(lm))
+        assert torch.equal(lm.hidden_states(ROWS), expected)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "no adapter", "bfloat16"])
+def test_models_that_decode_as_they_are(models: Callable[[str], LanguageModel], name: str) -> None:
+    """Transposed weights; nothing to add; and sums that would round other numbers than the update sees."""
+    kwargs = {"dtype": "bfloat16"} if name == "bfloat16" else {}
+    lm = models("gpt2") if name == "gpt2" else LanguageModel(lora=None if name == "no adapter" else {}, **kwargs)
+    before = layers(lm)
+    with lm.decoding():
+        assert same(before, layers(lm))
+
+
+class Packed8(nn.Linear):
+    """Stands for a layer whose weights are no plain numbers."""
+
+
+class OwnAdapter(lora.Linear):
+    """Stands for peft's adapters of quantised layers, which are classes of their own."""
+
+
+@pytest.mark.parametrize(("place", "kind"), [("base_layer", Packed8), ("", OwnAdapter)])
+def test_quantised_layers_stay(place: str, kind: type[nn.Module]) -> None:
+    lm = adapted({})
+    projection = lm.base.get_decoder().layers[2].self_attn.q_proj
+    (getattr(projection, place) if place else projection).__class__ = kind
+    with merged(lm.base):
+        now = lm.base.get_decoder().layers
+        assert now[2].self_attn.q_proj is projection
+        assert type(now[2].self_attn.v_proj) is type(now[1].self_attn.q_proj) is nn.Linear
+    lm.is_exact = False  # as it is found to be when such a model is loaded
+    before = layers(lm)
+    with lm.decoding():
+        assert same(before, layers(lm))
+
+
+def test_it_is_used_where_actions_are_written(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the adapter is back, whatever happens there."""
+    before, seen = layers(lm), []
+
+    def fails(hidden: Tensor) -> Tensor:
+        seen.append(any(isinstance(module, lora.LoraLayer) for module in lm.base.modules()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lm, "vocabulary_logits", fails)
+    with pytest.raises(KeyboardInterrupt):
+        generate(lm, [lm.prompt_ids("The lamp is red.")], Limits(3), TokenSampling(), None)
+    assert seen == [False]
+    assert same(before, layers(lm))
+
+
+def test_an_addition_that_fails_leaves_the_adapter(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, real, left = layers(lm), lora.Linear.get_delta_weight, [2]
+
+    def fails(self: Any, adapter: str) -> Tensor:
+        left[0] -= 1
+        if left[0] < 0:
+            raise MemoryError
+        return real(self, adapter)
+
+    monkeypatch.setattr(lora.Linear, "get_delta_weight", fails)
+    with pytest.raises(MemoryError), merged(lm.base):
+        pass
+    assert same(before, layers(lm))
+
+
+def test_transformers_caches_are_made_of_plain_layers(lm: LanguageModel) -> None:
+    """What `_GrowingLayer` takes the place of; where it is another class, nothing is replaced."""
+    made = DynamicCache(config=lm.base.config)
+    assert {type(layer) for layer in made.layers} == {DynamicLayer}
+    ours = CachedDecoding(lm.base, [(1, 2, 3)])
+    assert {type(layer) for layer in ours._cache.layers} == {_GrowingLayer}

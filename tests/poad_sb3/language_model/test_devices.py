@@ -1,0 +1,74 @@
+"""The same on every device that is here: scores, and trainings in every number format and way to act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import make_agent, randomise
+
+from poad_sb3 import POAD
+from poad_sb3.distributions.free import Limits, generate
+from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+
+DEVICES = [
+    "cpu",
+    *(["cuda"] if torch.cuda.is_available() else []),
+    *(["mps"] if torch.backends.mps.is_available() else []),
+]
+every_device = pytest.mark.parametrize("device", DEVICES)
+WAYS: dict[str, dict[str, Any]] = {
+    "trie": {},
+    "candidates": {"action_sampling": "candidates"},
+    "free": {"action_sampling": "free", "max_new_tokens": 6},
+    "free, sharpened": {
+        "action_sampling": "free", "max_new_tokens": 6, "temperature": 0.7, "top_k": 5, "top_p": 0.9, "stop": ["e"],
+    },
+}  # fmt: skip
+
+
+@every_device
+@pytest.mark.parametrize("name", ["llama2", "gpt2", "gemma2", "phi"])
+def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], device: str, name: str) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    lm = LanguageModel(str(zoo_folder(name)), prompt="completion")
+    randomise(lm)
+    prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You", "Go.", "The lamp is green. You wait. You")]
+    rows = [TokenRow(prompt, None, (len(prompt) - 1,)) for prompt in prompts]
+    uniforms = np.random.default_rng(0).random((3, 5))
+    with torch.no_grad():
+        here = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
+    written = generate(lm, prompts, Limits(5), TokenSampling(0.7, 5, 0.9), uniforms)
+    lm.to(device)
+    with torch.no_grad():
+        there = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-5 if device == "cpu" else 1e-4)
+    again = generate(lm, prompts, Limits(5), TokenSampling(0.7, 5, 0.9), uniforms)
+    differ = [one.path.action != other.path.action for one, other in zip(again, written, strict=True)]
+    assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
+
+
+@every_device
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("way", WAYS)
+def test_it_trains_and_moves(
+    zoo_folder: Callable[[str], Path], tmp_path: Path, device: str, dtype: str, way: str
+) -> None:
+    """And a checkpoint of one device goes on on another."""
+    kwargs = {"model": str(zoo_folder("qwen2")), "critic_arch": (8,), "dtype": dtype, "gradient_checkpointing": True}
+    model = make_agent(policy_kwargs=kwargs, device=device, learning_rate=1e-3, normalize_value=True, **WAYS[way])
+    model.learn(32)
+    assert model.policy.device.type == device
+    logged = model.logger.name_to_value
+    assert logged["train/first_ratio_error"] < (1e-4 if dtype == "float32" else 0.3)
+    assert all(torch.isfinite(one).all() for one in model.policy.parameters())
+    model.save(tmp_path / "saved.zip")
+    for other in {"cpu", device}:
+        rest = POAD.load(tmp_path / "saved.zip", make_agent(policy_kwargs=kwargs).env, device=other)
+        rest.learn(16, reset_num_timesteps=False)
+        assert all(torch.isfinite(one).all() for one in rest.policy.parameters())

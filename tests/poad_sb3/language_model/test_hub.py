@@ -1,0 +1,364 @@
+"""Models by id and revision, loaded by the hub's own client from a stand-in of the hub."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from poad_runs import ENV_ID, SMALL, N
+from safetensors.torch import load_file, save_file
+from standins import Cut, ModelHubStandIn, Request, Status, StoredModel
+
+import poad_sb3
+from poad_sb3.language_model.language_model import LanguageModel
+
+ROOT = Path(poad_sb3.__file__).parents[1]
+WORKER = """
+import io, json, sys, time
+from dataclasses import asdict
+
+import huggingface_hub, transformers
+from typer.testing import CliRunner
+
+from poad_sb3 import POAD
+from poad_sb3.cli.app import app
+from poad_sb3.errors import ModelError
+from poad_sb3.runs.run_folder import describe_model
+
+asked, sys.stdin = sys.stdin, io.StringIO("y\\n" * 99)  # who asks whether to run code is told yes
+waited = []
+time.sleep = waited.append  # the client waits between its attempts
+transformers.logging.set_verbosity_error()
+huggingface_hub.logging.set_verbosity_error()
+
+
+def load(policy_kwargs):
+    try:
+        model = POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", policy_kwargs={"critic_arch": [8], **policy_kwargs})
+    except ModelError as error:
+        return {"error": str(error)}
+    return describe_model(model)
+
+
+def poad(arguments):
+    result = CliRunner().invoke(app, arguments)
+    return {"code": result.exit_code, "output": result.output, "stderr": result.stderr}
+
+
+for line in asked:
+    what, argument = json.loads(line)
+    waited.clear()
+    begun = time.monotonic()
+    answer = {"load": load, "poad": poad}[what](argument)
+    print(json.dumps({**answer, "waited": sum(waited), "seconds": time.monotonic() - begun}), flush=True)
+"""
+ASKED = "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
+FIX = (
+    "Fix: check the spelling, also of the revision; a folder is looked up where the process runs; for a private or "
+    "gated model run `hf auth login` or set HF_TOKEN"
+)
+
+
+class Worker:
+    """A child that knows nobody but the stand-in, and does what it is told."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WORKER],
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _tell(self, what: str, argument: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([what, argument]), file=self._process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def load(self, model: str, revision: str | None = None) -> dict[str, Any]:
+        """What `describe_model` says of it."""
+        found = self._tell("load", {"model": model, "revision": revision})
+        assert "error" not in found, found["error"]
+        return found
+
+    def refusal(self, model: str, revision: str | None = None) -> dict[str, Any]:
+        """The error, which is a `ModelError` of one line, and the seconds that the client waited before it."""
+        found = self._tell("load", {"model": model, "revision": revision})
+        at = "" if revision is None else f" at revision {revision!r}"
+        assert found["error"].startswith(f"{ASKED}{model!r}{at}, which could not be loaded ("), found
+        assert "\n" not in found["error"]
+        return found
+
+    def poad(self, *arguments: str) -> dict[str, Any]:
+        """Exit code and output of a command."""
+        return self._tell("poad", arguments)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelHubStandIn]:
+    """The hub. Each test has repositories of its own there."""
+    with ModelHubStandIn() as hub:
+        yield hub
+        assert not hub.strays
+        assert not any("authorization" in request.headers for request in hub.requests if request.host == hub.storage)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the worker has its cache of the hub."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def workers(server: ModelHubStandIn, home: Path) -> Iterator[dict[str, Worker]]:
+    """Three with one cache; nobody is logged in. To import what they need takes them some seconds."""
+    with ModelHubStandIn() as gone:
+        nowhere = gone.proxy
+    usual = server.environment(home, token="", xet=False)
+    others = {"online": {}, "offline": {"HF_HUB_OFFLINE": "1"}, "alone": {"HF_ENDPOINT": nowhere}}
+    started = {name: Worker({**usual, **variables}) for name, variables in others.items()}
+    yield started
+    for worker in started.values():
+        worker.close()
+
+
+@pytest.fixture(scope="module")
+def worker(workers: dict[str, Worker]) -> Worker:
+    """The one that reaches the hub."""
+    return workers["online"]
+
+
+@pytest.fixture(scope="module")
+def folders(zoo_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A tiny model, and the same with other weights. Leave them as they are."""
+    old, new = zoo_folder("llama3"), tmp_path_factory.mktemp("models") / "new"
+    new.mkdir()
+    for path in old.iterdir():
+        (new / path.name).write_bytes(path.read_bytes())
+    weights = load_file(new / "model.safetensors")
+    save_file({name: 1.01 * tensor for name, tensor in weights.items()}, new / "model.safetensors", {"format": "pt"})
+    return old, new
+
+
+def fingerprint(folder: Path) -> str:
+    return LanguageModel(str(folder)).fingerprint
+
+
+def files(requests: Sequence[Request]) -> list[str]:
+    """Which files were asked for."""
+    return [request.path for request in requests if "/resolve/" in request.path or request.path.count("/") == 1]
+
+
+# ---------------------------------------------------------------------- what is loaded
+
+
+def test_a_revision(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]) -> None:
+    commits = [
+        server.put("user/tiny", folder, *names) for folder, names in zip(folders, (["v1"], ["v2", "main"]), strict=True)
+    ]
+    prints = [fingerprint(folder) for folder in folders]
+    assert prints[0] != prints[1]
+    for revision, which in (("v1", 0), ("v2", 1), (None, 1), (commits[0], 0)):
+        found = worker.load("user/tiny", revision)
+        assert (found["name"], found["revision"]) == ("user/tiny", revision)
+        assert (found["commit"], found["fingerprint"]) == (commits[which], prints[which])
+    assert server.objects, "weights come from the storage"
+
+
+def test_a_branch_that_moves_while_it_is_loaded(
+    server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]
+) -> None:
+    """Model and tokenizer are of one commit."""
+    first = server.put("user/moving", folders[0], "main")
+    server.when("/model.safetensors", lambda: server.put("user/moving", folders[1], "main"))
+    found = worker.load("user/moving")
+    assert (found["commit"], found["fingerprint"]) == (first, fingerprint(folders[0]))
+    asked = [request.path for request in server.requests if request.path.startswith("/user/moving/resolve/")]
+    assert any(path.endswith("/tokenizer.json") for path in asked)
+    assert all(first in path for path in asked)
+
+
+def test_the_cache(
+    server: ModelHubStandIn, worker: Worker, workers: dict[str, Worker], folders: tuple[Path, Path]
+) -> None:
+    commit = server.put("user/kept", folders[0], "v1")
+    first = worker.load("user/kept", "v1")
+    before = len(server.requests)
+    again = worker.load("user/kept", "v1")
+    later = server.requests[before:]
+    assert later
+    assert not files(later)
+    assert all(request.path.startswith("/api/models/user/kept/") for request in later)
+    before = len(server.requests)
+    offline = workers["offline"]
+    kept = offline.load("user/kept", "v1")
+    assert len({(found["commit"], found["fingerprint"]) for found in (first, again, kept)}) == 1
+    assert first["commit"] == commit
+    assert "RevisionResolutionError" in offline.refusal("user/kept", "v2")["error"]
+    assert offline.refusal("user/not-kept")["waited"] == 0
+    assert len(server.requests) == before
+
+
+def test_nobody_listens(
+    server: ModelHubStandIn, worker: Worker, workers: dict[str, Worker], folders: tuple[Path, Path]
+) -> None:
+    server.put("user/here", folders[0], "main")
+    here = worker.load("user/here")
+    alone = workers["alone"]
+    refused = alone.refusal("user/elsewhere", "v1")
+    assert "the Hub could not be reached (ConnectError: " in refused["error"]
+    assert f"{FIX}; without a network, download the folder elsewhere and pass its path." in refused["error"]
+    assert refused["waited"] == 0
+    kept = alone.load("user/here")  # its waits are left out here: 46 s, in which the client tries to list files
+    assert (kept["commit"], kept["fingerprint"]) == (here["commit"], here["fingerprint"])
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def test_what_is_not_there(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]) -> None:
+    server.put("user/some", folders[0], "main")
+    server.put("user/private", folders[0], "main")
+    server.put("user/gated", folders[0], "main")
+    server.put("user/ill", folders[0], "main")
+    server.models["user/empty"] = StoredModel()
+    server.models["user/empty"].commit({"README.md": b"Nothing yet."}, "main")
+    server.models["user/private"].private = True
+    server.models["user/gated"].gated = True
+    server.fail(Status(500, b"internal"), path="/user/ill", times=None)
+    server.fail(Status(403, b"forbidden"), path="/user/forbidden", times=None)
+    for name, revision, said in (
+        ("user/none", None, "Invalid username or password"),
+        ("user/private", None, "Invalid username or password"),
+        ("user/some", "v9", "RevisionNotFoundError: 404 Client Error."),
+        ("user/some", "0" * 40, "is not a valid git identifier"),
+        ("user/forbidden", None, "HfHubHTTPError: 403 Forbidden"),
+        ("user/gated", None, "OSError: You are trying to access a gated repo."),
+        ("user/ill", None, "Server error '500"),
+        ("user/empty", None, "ValueError: Unrecognized model in user/empty."),
+        ("not a name", None, "HFValidationError: Repo id must"),
+    ):
+        refused = worker.refusal(name, revision)
+        assert said in refused["error"], refused
+        assert FIX in refused["error"]
+        assert refused["waited"] == 0
+        assert refused["seconds"] < 5
+
+
+def test_a_download_that_breaks(
+    server: ModelHubStandIn, worker: Worker, home: Path, folders: tuple[Path, Path]
+) -> None:
+    commit = server.put("user/far", folders[0], "main")
+    server.fail(Cut(1000), path=server.storage)
+    server.fail(Cut(0), path=server.storage, times=6)
+    refused = worker.refusal("user/far")
+    assert "RemoteProtocolError" in refused["error"]
+    assert FIX in refused["error"]
+    assert refused["waited"] <= 6, "a second after each attempt"
+    assert not list((home / "hub").rglob("models--user--far/snapshots/*/model.safetensors"))
+    found = worker.load("user/far")
+    assert (found["commit"], found["fingerprint"]) == (commit, fingerprint(folders[0]))
+
+
+# ---------------------------------------------------------------------- files that would be code
+
+
+class _Touch:
+    """What a pickle of weights can do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_nothing_of_a_repository_is_executed(
+    server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w').close()\nfrom transformers import *\n".encode()
+    own = {path.name: path.read_bytes() for path in folders[0].iterdir()}
+    classes = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+    config = {**json.loads(own["config.json"]), "auto_map": classes}
+    tokenizer = {**json.loads(own["tokenizer_config.json"]), "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}
+    own |= {"code.py": code, "tokenizer_config.json": json.dumps(tokenizer).encode()}
+    for name, kind in (("user/known", "llama"), ("user/unknown", "of-their-own")):
+        changed = {**own, "config.json": json.dumps({**config, "model_type": kind}).encode()}
+        server.models[name] = StoredModel()
+        server.models[name].commit(changed, "main")
+    assert worker.load("user/known")["fingerprint"] == fingerprint(folders[0]), "the classes of transformers will do"
+    refused = worker.refusal("user/unknown")["error"]
+    assert "contains custom code" in refused
+    assert "Fix: load it in a function, model=make, where trust_remote_code says" in refused
+    assert not any(request.path.endswith("code.py") for request in server.requests)
+    assert not ran.exists()
+
+
+def test_weights_that_are_a_program(
+    server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    torch.save({"lm_head.weight": _Touch(ran)}, tmp_path / "weights", pickle_module=pickle)
+    own = {path.name: path.read_bytes() for path in folders[0].iterdir() if path.name != "model.safetensors"}
+    server.models["user/pickled"] = StoredModel()
+    server.models["user/pickled"].commit({**own, "pytorch_model.bin": (tmp_path / "weights").read_bytes()}, "main")
+    assert "Weights only load failed" in worker.refusal("user/pickled")["error"]
+    assert not ran.exists()
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def test_a_run(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    commit = server.put("user/cook", folders[0], "v1", "main")
+    for revision in ("v1", "main"):
+        out = str(tmp_path / revision)
+        model = ("--set", "policy_kwargs.model=user/cook", "--set", f"policy_kwargs.revision={revision}")
+        done = worker.poad("train", ENV_ID, "--steps", str(N), "--seed", "0", *SMALL, *model, "--out", out)
+        assert done["code"] == 0, done
+        recorded = json.loads((tmp_path / revision / "config.json").read_text())["model"]
+        about = {"name": "user/cook", "revision": revision, "commit": commit}
+        assert recorded == {**about, "fingerprint": fingerprint(folders[0])}
+    server.put("user/cook", folders[1], "main")
+    goes_on = worker.poad("train", "--resume", "--out", str(tmp_path / "v1"), "--steps", str(2 * N))
+    assert goes_on["code"] == 0, goes_on
+    before = (tmp_path / "main" / "latest.zip").read_bytes()
+    refused = worker.poad("train", "--resume", "--out", str(tmp_path / "main"), "--steps", str(2 * N))
+    assert refused["code"] == 1
+    prints = [fingerprint(folder)[:12] for folder in folders]
+    assert refused["stderr"] == (
+        "poad: Expected the base model the checkpoint was written with "
+        f"(fingerprint {prints[0]}); got {prints[1]}. Its weights or vocabulary changed. "
+        "Fix: restore that model at the path or revision in policy_kwargs, or train anew.\n"
+    )
+    assert (tmp_path / "main" / "latest.zip").read_bytes() == before
+
+
+def test_an_export_names_what_was_loaded(
+    server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    commit = server.put("user/base", folders[0], "main")
+    run = str(tmp_path / "run")
+    trained = worker.poad(
+        "train", ENV_ID, "--steps", str(N), *SMALL, "--set", "policy_kwargs.model=user/base", "--out", run
+    )
+    assert trained["code"] == 0, trained
+    exported = worker.poad("export", run, str(tmp_path / "out"))
+    assert exported["code"] == 0, exported
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("user/base", commit)

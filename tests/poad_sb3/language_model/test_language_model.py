@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toy import randomise
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from poad_sb3 import ModelError, PoadError
+from poad_sb3.distributions.action_trie import build_trie
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.pocket import POCKET_FOLDER
+
+PROMPT = "The lamp is red. The tomato is on the table."
+ACTIONS = (
+    "press the red button",
+    "press the red lever",
+    "press it",
+    "wait",
+    "put the tomato on the board",
+    "wait here",
+)
+TEXTS = ("You are in the kitchen.", PROMPT, "The lamp is green.", PROMPT * 3, "Go.")
+
+
+@pytest.fixture(scope="session")
+def base() -> Any:
+    """The pocket model as transformers loads it, untouched by us."""
+    return AutoModelForCausalLM.from_pretrained(POCKET_FOLDER, dtype=torch.float32).eval()
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def chain(tokens: Sequence[int], reads: Sequence[int] | None = None) -> TokenRow:
+    return TokenRow(tuple(tokens), None, tuple(range(len(tokens))) if reads is None else tuple(reads))
+
+
+def tree_row(lm: LanguageModel, text: str = PROMPT) -> tuple[TokenRow, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """The packed row of the candidates, and for each of its reads the prefix it stands for and its children."""
+    prompt = lm.prompt_ids(text)
+    trie = build_trie(tuple(lm.action_ids(action) for action in ACTIONS))
+    start, tree = len(prompt), trie.tree
+    parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
+    row = TokenRow((*prompt, *tree.tokens), parents, tuple(start + position for position, _ in tree.queries))
+    queries = []
+    for position, children in tree.queries:
+        prefix: tuple[int, ...] = ()
+        while position >= 0:
+            prefix, position = (tree.tokens[position], *prefix), tree.parents[position]
+        queries.append(((*prompt, *prefix), children))
+    return row, queries
+
+
+# ------------------------------------------------------------------ one pass, many candidates
+
+
+@pytest.mark.parametrize("adapter", [True, False])
+def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, base: Any, adapter: bool) -> None:
+    row, queries = tree_row(lm)
+    children = [some for _, some in queries]
+    packed = lm.child_logits(lm.hidden_states([row], frozen=not adapter), children)
+    rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
+    apart = torch.cat([lm.hidden_states([one], frozen=not adapter) for one in rows])
+    torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
+    plain = lm.network if adapter else base
+    full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
+    torch.testing.assert_close(packed, torch.cat(full), rtol=0, atol=1e-4)
+    assert len(queries) >= 4, "the candidates branch in mid-action too"
+
+
+@pytest.mark.parametrize("kind", ["chain", "tree"])
+def test_neighbours_and_padding_change_nothing(lm: LanguageModel, kind: str) -> None:
+    row = chain(lm.prompt_ids("The lamp is green.")) if kind == "chain" else tree_row(lm, "The lamp is green.")[0]
+    chains = [chain(lm.prompt_ids(text)) for text in TEXTS]
+    alone = lm.hidden_states([row])
+    for neighbours in (chains, [tree_row(lm, PROMPT * 3)[0]], [*chains, tree_row(lm)[0]]):
+        together = lm.hidden_states([row, *neighbours])[: len(row.reads)]
+        torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+        last = lm.hidden_states([*neighbours, row])[-len(row.reads) :]
+        torch.testing.assert_close(last, alone, rtol=0, atol=1e-5)
+
+
+def test_siblings_do_not_see_each_other(lm: LanguageModel) -> None:
+    """Other candidates may come and go; the logits of one branch stay."""
+    row, queries = tree_row(lm)
+    number = max(range(len(queries)), key=lambda index: len(queries[index][0]))
+    (prefix, _), start = queries[number], len(lm.prompt_ids(PROMPT))
+    expected = lm.hidden_states([row])[number]
+    path, position = [], row.reads[number]
+    while position >= 0:
+        path.append(position)
+        position = row.parents[position]
+    others = [place for place in range(start, len(row.tokens)) if place not in path]
+    assert others
+    tokens = tuple(7 if place in others else token for place, token in enumerate(row.tokens))
+    changed = lm.hidden_states([row._replace(tokens=tokens)])[number]
+    torch.testing.assert_close(changed, expected, rtol=0, atol=0)
+    assert tuple(row.tokens[place] for place in reversed(path)) == prefix
+
+
+# ------------------------------------------------------------------ chunks
+
+
+@pytest.mark.parametrize("bound", [1, 7, 40, 4096])
+def test_chunks_cover_every_row_once_and_keep_the_bound(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    """Rows that differ from their first token, so that each is padded to the longest."""
+    monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+    for seed in range(20):
+        lengths = np.random.default_rng(seed).integers(1, 30, size=seed)
+        rows = [chain([number, *[5] * (int(length) - 1)]) for number, length in enumerate(lengths)]
+        chunks = list(lm.chunks(rows))
+        assert sorted(index for chunk in chunks for index in chunk) == list(range(len(rows)))
+        for chunk in chunks:
+            assert len(chunk) == 1 or len(chunk) * max(lengths[chunk]) <= bound
+        assert len(chunks) <= 1 or bound < 4096, "what fits goes together"
+
+
+def passed(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[int, ...]:
+    """Shape of what really goes through the model."""
+    shapes: list[tuple[int, ...]] = []
+    decoder = lm.base.get_decoder()
+
+    def note(_: Any, __: Any, given: dict[str, Any]) -> None:
+        shapes.append(tuple(given["input_ids"].shape))
+
+    hook = decoder.register_forward_pre_hook(note, with_kwargs=True)
+    lm.hidden_states(rows)
+    hook.remove()
+    return shapes[0]
+
+
+@pytest.mark.parametrize("bound", [1, 12, 40, 4096])
+def test_chunks_of_rows_that_begin_alike_keep_the_bound(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    """Merged rows are as long as what differs in them; a row is alone where it is longer by itself."""
+    monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+    total = alone = 0
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        starts = [tuple(random.integers(1, 4, size=9).tolist()) for _ in range(2)]
+        lengths = random.integers(1, 14, size=(14, 2))
+        rows = [chain((*starts[n % 2][:first], *random.integers(1, 4, size=rest).tolist()), [0])
+                for n, (first, rest) in enumerate(lengths)]  # fmt: skip
+        chunks = list(lm.chunks(rows))
+        assert sorted(index for chunk in chunks for index in chunk) == list(range(len(rows)))
+        for chunk in chunks:
+            n_rows, longest = passed(lm, [rows[index] for index in chunk])
+            assert n_rows * longest <= bound or len(chunk) == 1
+            total, alone = total + n_rows * longest, alone + sum(len(rows[index].tokens) for index in chunk)
+    assert bound < 40 or total < 0.8 * alone, "much is computed once"
+
+
+def test_rows_that_meet_in_a_chunk_keep_the_bound(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups, apart for the long row between them, become one of twice their size where it is not."""
+    monkeypatch.setattr(lm, "max_tokens_per_forward", 40)
+    rows = [chain((1, first, *[3] * (length - 2)), [0]) for first, length in ((1, 13), (2, 39), (3, 13))]
+    rows.append(chain([9] * 13, [0]))
+    assert [sorted(group.rows) for group in lm._groups(rows)] == [[0], [1], [2], [3]]
+    assert [group.size for group in lm._groups([rows[0], rows[2], rows[3]])] == [25, 13]
+    chunks = list(lm.chunks(rows))
+    assert sorted(index for chunk in chunks for index in chunk) == [0, 1, 2, 3]
+    for chunk in chunks:
+        n_rows, longest = passed(lm, [rows[index] for index in chunk])
+        assert n_rows * longest <= 40
+
+
+@pytest.mark.parametrize("bound", [1, 20, 45])
+def test_the_bound_changes_no_result(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    rows = [chain(lm.prompt_ids(text)) for text in TEXTS]
+    together = lm.trunk_features(rows)
+    assert len(list(lm.chunks(rows))) == 1
+    monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
+    assert len(list(lm.chunks(rows))) > 1
+    for one, other in zip(lm.trunk_features(rows), together, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+# ------------------------------------------------------------------ the frozen trunk
+
+
+def test_without_the_adapter_it_is_the_base_model(lm: LanguageModel, base: Any) -> None:
+    tokens = lm.prompt_ids(PROMPT)
+    every = [tuple(range(len(lm.tokenizer)))] * len(tokens)
+    expected = base(input_ids=torch.tensor([tokens])).logits[0].flatten()
+    off = lm.child_logits(lm.hidden_states([chain(tokens)], frozen=True), every)
+    torch.testing.assert_close(off, expected, rtol=0, atol=1e-5)
+    on = lm.child_logits(lm.hidden_states([chain(tokens)]), every)
+    assert (on - expected).abs().max() > 0.1, "the adapter of this fixture is not the identity"
+
+
+def test_trunk_features_are_hidden_states_before_each_token(lm: LanguageModel, base: Any) -> None:
+    rows, expected = [], []
+    for text, action in zip(TEXTS, ACTIONS, strict=False):
+        prompt, tokens = lm.prompt_ids(text), lm.action_ids(action)
+        sequence = (*prompt, *tokens)
+        states = base(input_ids=torch.tensor([sequence]), output_hidden_states=True).hidden_states[-1][0]
+        before = range(len(prompt) - 1, len(sequence) - 1)
+        rows.append(chain(sequence[:-1], before))
+        expected.append(states[list(before)])
+    for feature, states in zip(lm.trunk_features(rows), expected, strict=True):
+        assert feature.dtype == torch.float32
+        torch.testing.assert_close(feature, states, rtol=0, atol=1e-5)
+
+
+# ------------------------------------------------------------------ text and tokens
+
+
+def test_prompts_start_and_actions_end(lm: LanguageModel) -> None:
+    assert lm.prompt_ids(PROMPT)[0] == lm.tokenizer.bos_token_id
+    assert lm.action_ids("wait")[-1] == lm.tokenizer.eos_token_id
+    together = lm.tokenizer.decode([*lm.prompt_ids("The lamp is red."), *lm.action_ids("wait, é\n")])
+    assert together == f"{lm.tokenizer.bos_token}The lamp is red. wait, é\n{lm.tokenizer.eos_token}"
+
+
+# ------------------------------------------------------------------ models from a folder, and wrong ones
+
+WORDS = ("<unk>", "</s>", "press", "the", "red", "green", "button", "wait")
+
+
+def save_tiny_llama(folder: Path, *, words: Sequence[str] = WORDS, eos_token: str | None = "</s>") -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token=eos_token).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=12,
+        eos_token_id=1,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return save_tiny_llama(tmp_path / "tiny")
+
+
+def test_a_model_from_a_folder(tiny: Path) -> None:
+    model = LanguageModel(str(tiny))
+    assert model.prompt_ids("press the red button") == (2, 3, 4, 6), "no start token where the tokenizer has none"
+    assert model.action_ids("wait") == (7, 1)
+    assert (model.hidden_size, model.max_length) == (16, 12)
+    adapted = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert len(adapted) == 4
+    assert all("q_proj.lora_" in name or "v_proj.lora_" in name for name in adapted)
+
+
+def test_the_fingerprint_knows_the_model(tiny: Path) -> None:
+    fingerprint = LanguageModel(str(tiny)).fingerprint
+    torch.manual_seed(123)
+    twin = LanguageModel(str(tiny), lora={"r": 4})
+    randomise(twin)
+    assert twin.fingerprint == fingerprint, "the adapter is no part of it"
+    weights = load_file(tiny / "model.safetensors")
+    name = next(name for name in weights if "k_proj" in name)
+    weights[name][3, 5] += 1e-3
+    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
+    assert LanguageModel(str(tiny)).fingerprint != fingerprint
+
+
+def test_the_fingerprint_reads_every_weight_of_the_pocket_model(lm: LanguageModel, tmp_path: Path) -> None:
+    """Its embedding is its largest tensor; no change of a single element may pass."""
+    folder = shutil.copytree(POCKET_FOLDER, tmp_path / "pocket")
+    weights = load_file(folder / "model.safetensors")
+    for place in (0, 1):
+        largest = max(weights.values(), key=torch.numel).view(-1)
+        largest[place] += 1.0
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        largest[place] -= 1.0
+        assert LanguageModel(str(folder)).fingerprint != lm.fingerprint
+
+
+def test_the_fingerprint_knows_the_vocabulary(tiny: Path) -> None:
+    fingerprint = LanguageModel(str(tiny)).fingerprint
+    file = tiny / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["red"], vocabulary["green"] = vocabulary["green"], vocabulary["red"]
+    file.write_text(json.dumps(tokenizer))
+    assert LanguageModel(str(tiny)).fingerprint != fingerprint
+
+
+def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny_llama(tmp_path, eos_token=None)
+    with pytest.raises(ModelError, match=r"Expected a tokenizer with an end-of-sequence token.*Fix: set eos_token"):
+        LanguageModel(str(folder))
+
+
+def test_a_folder_that_is_not_there_is_refused() -> None:
+    with pytest.raises(
+        ModelError, match=r"Expected a folder with a Hugging Face model; there is no /.*/no/such/folder"
+    ):
+        LanguageModel("./no/such/folder")
+
+
+@pytest.mark.parametrize("name", ["pokcet"])
+def test_an_unknown_model_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        ModelError, match=rf"(?s)Expected model='pocket', a folder .*got '{name}'.*Fix: check the spelling"
+    ):
+        LanguageModel(name)
+
+
+def test_a_damaged_folder_is_refused(tiny: Path) -> None:
+    weights = tiny / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"Expected model='pocket', a folder .*could not be loaded"):
+        LanguageModel(str(tiny))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lora_dropout": 0.1}, "Expected lora_dropout 0; got 0.1"),
+        ({"target_modules": ["query_key_value"]}, r"fit LlamaForCausalLM.*query_key_value.*Fix: target_modules"),
+        ({"rank": 8}, r"Expected arguments of peft.LoraConfig.*rank"),
+        ({"r": 0}, r"Expected arguments of peft.LoraConfig.*'r': 0"),
+    ],
+)
+def test_adapters_that_do_not_fit_are_refused(tiny: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        LanguageModel(str(tiny), lora=settings)
+
+
+def test_a_folder_with_missing_weights_is_refused(tiny: Path) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    gone = next(name for name in sorted(tensors) if "k_proj" in name)
+    del tensors[gone]
+    save_file(tensors, tiny / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"Expected all weights .*1 are missing, .*k_proj.*Fix: complete"):
+        LanguageModel(str(tiny))
+
+
+def test_special_tokens_in_a_text_are_text(lm: LanguageModel) -> None:
+    end = lm.tokenizer.eos_token_id
+    assert lm.prompt_ids("stop </s> here").count(end) == 0
+    assert lm.action_ids("stop</s>").count(end) == 1
+    assert lm.action_ids("stop</s>") != lm.action_ids("stop")
+
+
+def test_an_empty_prompt_without_a_start_token_is_refused(tiny: Path) -> None:
+    """No position precedes its first action token; position -1 would be the last one of whichever row is longest."""
+    model = LanguageModel(str(tiny))
+    with pytest.raises(PoadError, match="Expected"):
+        model.prompt_ids("")
+
+
+def test_an_impossible_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="Expected max_tokens_per_forward to be a positive integer; got 0"):
+        LanguageModel(max_tokens_per_forward=0)
+
+
+def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
+    model = LanguageModel(str(tiny))
+    fits = chain(model.prompt_ids("press " * 12))
+    assert model.hidden_states([fits]).shape == (12, 16)
+    with pytest.raises(ModelError, match=r"Expected a prompt of at most 12 tokens.*takes 13.*Fix: shorten"):
+        model.prompt_ids("press " * 13)
+    with pytest.raises(ModelError, match=r"Expected at most 12 tokens of prompt and action.*got 13.*Fix: shorten"):
+        model.hidden_states([fits, chain((2,) * 13)])

@@ -1,0 +1,381 @@
+"""What is asked of a head, against plain autograd over whole tables in float64."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toy import randomise
+
+from poad_sb3.language_model import lm_head as heads
+from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.lm_head import Picks, all_logits, can_gather, gathered_logits, vocabulary_statistics
+from poad_sb3.language_model.self_check import adjust_logits
+
+WIDTH, WORDS = 6, 11
+CHILDREN = ((3,), (0, 3, 3, 10), (), (1, 2), (7,), (9, 0))
+"""Of each row: one pick, several and equal ones, none."""
+BOUNDS = {
+    "whole": (1 << 22, 1 << 24),
+    "slices of a row, kept": (1, 1 << 24),
+    "slices of a row, recomputed": (1, 0),
+    "slices of two rows, some kept": (2 * WORDS + 1, 4 * WORDS),
+}
+"""Logits of a slice, and those that are kept."""
+CONFIGS = {
+    "plain": {},
+    "Gemma 2": {"final_logit_softcapping": 2.0},
+    "Cohere": {"logit_scale": 0.3},
+    "Granite": {"logits_scaling": 1.7},
+}
+
+
+@pytest.fixture(params=BOUNDS)
+def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(heads, "SLICE_LOGITS", BOUNDS[request.param][0])
+    monkeypatch.setattr(heads, "MAX_LOGITS", BOUNDS[request.param][1])
+    return str(request.param)
+
+
+class Case(NamedTuple):
+    """A head, hidden states, temperatures, and the log-probabilities of another distribution."""
+
+    layer: nn.Linear
+    hidden: Tensor
+    temperatures: Tensor
+    other: Tensor
+
+    def head(self, config: Any = None) -> Callable[[Tensor], Tensor]:
+        return lambda hidden: adjust_logits(self.layer(hidden), SimpleNamespace(**(config or {})))
+
+    def reference(self, rows: slice) -> Tensor:
+        return self.other[rows].clone()
+
+    def leaves(self) -> list[Tensor]:
+        return [self.hidden, *self.layer.parameters()]
+
+
+def case(dtype: torch.dtype = torch.float64, *, bias: bool = True, n_rows: int = len(CHILDREN)) -> Case:
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype)
+
+    layer = nn.Linear(WIDTH, WORDS, bias=bias, dtype=dtype)
+    with torch.no_grad():
+        for one in layer.parameters():
+            one.copy_(normal(*one.shape))
+    temperatures = 0.3 + normal(n_rows).abs()
+    return Case(layer, normal(n_rows, WIDTH).requires_grad_(), temperatures, normal(n_rows, WORDS).log_softmax(-1))
+
+
+def plainly(
+    logits: Tensor, children: Sequence[Sequence[int]], temperatures: Tensor | None, other: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by whole tables that autograd knows."""
+    scaled = logits if temperatures is None else logits / temperatures[:, None]
+    table = scaled.log_softmax(-1)
+    picks = [table[row, token] for row, tokens in enumerate(children) for token in tokens]
+    kl = torch.zeros_like(table[:, 0]) if other is None else (table.exp() * (table - other)).sum(-1)
+    return torch.stack(picks) if picks else table.new_zeros(0), -(table.exp() * table).sum(-1), kl
+
+
+def weighted(parts: Sequence[Tensor]) -> Tensor:
+    """A loss in which every number counts differently."""
+    total = torch.zeros((), dtype=parts[0].dtype)
+    for number, part in enumerate(parts):
+        total = total + (torch.cos(torch.arange(len(part)) * 1.3 + number).to(part.dtype) * part).sum()
+    return total
+
+
+def gradients(loss: Tensor, leaves: Sequence[Tensor], **kwargs: Any) -> list[Tensor]:
+    for leaf in leaves:
+        leaf.grad = None
+    loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+    return [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
+
+
+def close(ours: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float = 1e-12) -> None:
+    for one, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(one, other.to(one.dtype), rtol=tolerance, atol=tolerance)
+
+
+# ------------------------------------------------------------------ the whole vocabulary
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("tempered", [True, False])
+@pytest.mark.parametrize("compared", [True, False])
+def test_statistics_and_their_gradients_are_those_of_whole_tables(
+    bounds: str, config: str, tempered: bool, compared: bool
+) -> None:
+    """Also the gradients of what is trained in the head."""
+    known = case()
+    head, temperatures = known.head(CONFIGS[config]), known.temperatures if tempered else None
+    expected = plainly(head(known.hidden), CHILDREN, temperatures, known.other if compared else None)
+    slopes = gradients(weighted(expected), known.leaves())
+    assert all(slope.abs().max() > 1e-3 for slope in slopes)
+    ours = vocabulary_statistics(
+        head, WORDS, known.hidden, Picks.of(CHILDREN, known.hidden.device), temperatures,
+        known.reference if compared else None,
+    )  # fmt: skip
+    close(ours, expected)
+    close(gradients(weighted(ours), known.leaves()), slopes)
+
+
+@pytest.mark.parametrize("alone", range(3))
+def test_each_of_them_alone(bounds: str, alone: int) -> None:
+    known = case()
+    picks = Picks.of(CHILDREN, known.hidden.device)
+    expected = plainly(known.head()(known.hidden), CHILDREN, known.temperatures, known.other)[alone]
+    ours = vocabulary_statistics(known.head(), WORDS, known.hidden, picks, known.temperatures, known.reference)[alone]
+    close(
+        gradients(weighted([ours]), known.leaves()), gradients(weighted([expected]), known.leaves()),
+    )  # fmt: skip
+
+
+def test_numerical_gradients(bounds: str) -> None:
+    known = case()
+    picks = Picks.of(CHILDREN, known.hidden.device)
+
+    def asked(hidden: Tensor) -> tuple[Tensor, ...]:
+        found = vocabulary_statistics(known.head(), WORDS, hidden, picks, known.temperatures, known.reference)
+        return tuple(found)
+
+    known.layer.requires_grad_(False)
+    assert torch.autograd.gradcheck(asked, (known.hidden,))
+    slope = torch.autograd.grad(weighted(asked(known.hidden)), known.hidden, create_graph=True)[0]
+    assert not slope.requires_grad, "there is no second derivative, and nobody is given a wrong one"
+
+
+def test_float32_is_float64_rounded(bounds: str) -> None:
+    known, exact = case(torch.float32), case()
+    with torch.no_grad():
+        for one, other in zip(exact.leaves(), known.leaves(), strict=True):
+            one.copy_(other)
+    expected = plainly(exact.head()(exact.hidden), CHILDREN, known.temperatures.double(), known.other.double())
+    slopes = gradients(weighted(expected), exact.leaves())
+    picks = Picks.of(CHILDREN, known.hidden.device)
+    ours = vocabulary_statistics(known.head(), WORDS, known.hidden, picks, known.temperatures, known.reference)
+    assert {one.dtype for one in ours} == {torch.float32}
+    close(ours, expected, 1e-5)
+    close(gradients(weighted(ours), known.leaves()), slopes, 2e-5)
+
+
+def test_a_head_in_bfloat16(bounds: str) -> None:
+    """Against plain autograd through the same head: what is rounded is rounded alike, but for sums over slices."""
+    known = case(torch.bfloat16, bias=False)
+    hidden = known.hidden.detach().float().requires_grad_()
+    leaves = [hidden, *known.layer.parameters()]
+
+    def head(hidden: Tensor) -> Tensor:
+        return all_logits(known.layer, hidden)
+
+    expected = plainly(head(hidden), CHILDREN, known.temperatures.float(), known.other.float())
+    slopes = gradients(weighted(expected), leaves)
+    picks = Picks.of(CHILDREN, hidden.device)
+    ours = vocabulary_statistics(
+        head, WORDS, hidden, picks, known.temperatures.float(), lambda rows: known.other[rows].float()
+    )
+    assert {one.dtype for one in ours} == {torch.float32}
+    close(ours, expected, 2e-2)
+    close(gradients(weighted(ours), leaves), slopes, 5e-2)
+    assert all(slope.abs().max() > 0.3 for slope in slopes)
+
+
+def test_a_second_backward_pass(bounds: str) -> None:
+    known = case()
+    expected = plainly(known.head()(known.hidden), CHILDREN, known.temperatures, None)
+    slopes = gradients(weighted(expected), known.leaves())
+    picks = Picks.of(CHILDREN, known.hidden.device)
+    loss = weighted(vocabulary_statistics(known.head(), WORDS, known.hidden, picks, known.temperatures))
+    for _ in range(3):
+        close(gradients(loss, known.leaves(), retain_graph=True), slopes)
+    loss.backward()  # type: ignore[no-untyped-call]
+    close([leaf.grad for leaf in known.leaves() if leaf.grad is not None], [2 * slope for slope in slopes])
+
+
+def test_logits_are_computed_twice_only_where_they_are_not_kept(bounds: str) -> None:
+    known, asked = case(), []
+
+    def head(hidden: Tensor) -> Tensor:
+        asked.append(len(hidden))
+        return known.head()(hidden)
+
+    picks = Picks.of(CHILDREN, known.hidden.device)
+    found = vocabulary_statistics(head, WORDS, known.hidden, picks)
+    slices = list(asked)
+    found.log_probs.sum().backward()
+    again = asked[len(slices) :]
+    assert slices == {"whole": [6], "slices of two rows, some kept": [2, 2, 2]}.get(bounds, [1] * 6)
+    assert again == {"slices of a row, recomputed": [1] * 6, "slices of two rows, some kept": [2]}.get(bounds, [])
+
+
+def test_nothing_is_kept_without_gradients(bounds: str) -> None:
+    known = case()
+    with torch.no_grad():
+        found = vocabulary_statistics(known.head(), WORDS, known.hidden, Picks.of(CHILDREN, known.hidden.device))
+    assert not any(one.requires_grad for one in found)
+    close(found, plainly(known.head()(known.hidden), CHILDREN, None, None))
+
+
+def test_no_rows(bounds: str) -> None:
+    known = case(n_rows=0)
+    found = vocabulary_statistics(known.head(), WORDS, known.hidden, Picks.of([], known.hidden.device))
+    assert [len(one) for one in found] == [0, 0, 0]
+    found.entropies.sum().backward()
+    assert known.hidden.grad is not None
+    assert known.hidden.grad.shape == (0, WIDTH)
+
+
+@pytest.mark.parametrize("compared", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_words_that_cannot_be_said(bounds: str, dtype: torch.dtype, compared: bool) -> None:
+    """Logits of minus infinity, in both distributions, weigh nothing: as if there were no such words."""
+    known = case(dtype)
+    barred = torch.zeros(WORDS, dtype=dtype)
+    barred[[4, 10]] = -torch.inf
+    left = [word for word in range(WORDS) if word not in (4, 10)]
+    children = [[3], [0, 3], [], [1, 2], [7], [9]]
+    fewer = [[left.index(token) for token in tokens] for tokens in children]
+    other = known.other[:, left].log_softmax(-1)
+    whole = torch.full_like(known.other, -torch.inf)
+    whole[:, left] = other
+    expected = plainly(known.head()(known.hidden)[:, left], fewer, None, other if compared else None)
+    slopes = gradients(5 * weighted(expected), known.leaves())
+    reference = (lambda rows: whole[rows].clone()) if compared else None
+    picks = Picks.of(children, known.hidden.device)
+    ours = vocabulary_statistics(
+        lambda hidden: known.head()(hidden) + barred, WORDS, known.hidden, picks, None, reference
+    )
+    tolerance = 1e-12 if dtype == torch.float64 else 3e-5
+    close(ours, expected, tolerance)
+    close(gradients(5 * weighted(ours), known.leaves()), slopes, tolerance)
+
+
+def test_what_only_the_other_cannot_say() -> None:
+    """Then the divergence is infinite, and that must be seen."""
+    known = case()
+    whole = known.other.clone()
+    whole[2, 4] = -torch.inf
+    picks = Picks.of(CHILDREN, known.hidden.device)
+    kl = vocabulary_statistics(known.head(), WORDS, known.hidden, picks, None, lambda rows: whole[rows].clone()).kl
+    assert torch.isinf(kl).tolist() == [False, False, True, False, False, False]
+
+
+def test_a_pick_that_cannot_be_said() -> None:
+    known = case()
+    barred = torch.zeros(WORDS, dtype=torch.float64)
+    barred[4] = -torch.inf
+    children = [[4], [4, 1], [], [], [], [2]]
+    found = vocabulary_statistics(
+        lambda hidden: known.head()(hidden) + barred, WORDS, known.hidden, Picks.of(children, known.hidden.device)
+    )
+    assert torch.isneginf(found.log_probs).tolist() == [True, True, False, False]
+    assert torch.isfinite(found.entropies).all()
+
+
+def test_a_head_may_be_all_that_is_trained(bounds: str) -> None:
+    """With an adapter on nothing else, hidden states need no gradient; the head's must not be lost."""
+    known = case()
+    hidden, leaves = known.hidden.detach(), list(known.layer.parameters())
+    expected = plainly(known.head()(hidden), CHILDREN, None, None)
+    slopes = gradients(weighted(expected), leaves)
+    ours = vocabulary_statistics(known.head(), WORDS, hidden, Picks.of(CHILDREN, hidden.device))
+    close(gradients(weighted(ours), leaves), slopes)
+
+
+# ------------------------------------------------------------------ some of it
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gathered_logits_are_those_of_the_table(dtype: torch.dtype, bias: bool) -> None:
+    known = case(dtype, bias=bias)
+    assert can_gather(known.layer)
+    exact = copy.deepcopy(known.layer).double()
+    hidden = known.hidden.detach().double().requires_grad_()
+    table = exact(hidden)
+    expected = torch.stack([table[row, token] for row, tokens in enumerate(CHILDREN) for token in tokens])
+    slopes = gradients(weighted([expected]), [hidden, *exact.parameters()])
+    ours = gathered_logits(known.layer, known.hidden, Picks.of(CHILDREN, known.hidden.device))
+    assert ours.dtype == torch.float32
+    close([ours], [expected], 1e-5)
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5  # gradients are rounded to the type of what they are of
+    close([one.double() for one in gradients(weighted([ours]), known.leaves())], slopes, tolerance)
+
+
+def test_what_cannot_be_gathered() -> None:
+    class Own(nn.Linear):
+        """Does something else, for all we know."""
+
+    assert not can_gather(Own(2, 3))
+    assert not can_gather(nn.Sequential(nn.Linear(2, 3)))
+
+
+@pytest.mark.parametrize("n_rows", range(1, 10))
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_all_logits_are_those_of_the_module(n_rows: int, bias: bool, dtype: torch.dtype) -> None:
+    known = case(dtype, bias=bias, n_rows=n_rows)
+    expected = known.layer(known.hidden).float()
+    slopes = gradients(weighted(expected.unbind()), known.leaves())
+    ours = all_logits(known.layer, known.hidden.float())
+    assert (ours.dtype, ours.is_contiguous()) == (torch.float32, True)
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-6
+    close([ours], [expected], tolerance)
+    close(gradients(weighted(ours.unbind()), known.leaves()), slopes, tolerance)
+
+
+# ------------------------------------------------------------------ as a model asks it
+
+ROWS = [TokenRow((1, 20, 30, 40, 50), None, (1, 3, 4)), TokenRow((1, 20, 31), None, (2,))]
+SAID = [(5, 7, 9), (100,), (), (8, 800)]
+
+
+def head_adapted() -> LanguageModel:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of peft, that the head is tied
+        lm = LanguageModel(lora={"target_modules": ["lm_head"]})
+    randomise(lm)
+    return lm
+
+
+def test_an_adapter_on_the_head_alone_is_trained() -> None:
+    lm = head_adapted()
+    assert not can_gather(lm.base.get_output_embeddings())
+    trained = [one for one in lm.parameters() if one.requires_grad]
+    assert len(trained) == 2
+    expected = lm.base(torch.tensor([ROWS[0].tokens])).logits[0, [1, 3, 4]].log_softmax(-1)
+    flat = torch.cat([expected[row, list(tokens)] for row, tokens in enumerate(SAID[:3])])
+    slopes = gradients(weighted([flat]), trained)
+    assert all(slope.abs().max() > 1e-3 for slope in slopes)
+    ours = lm.child_log_probs(lm.hidden_states(ROWS[:1]), SAID[:3])
+    close([ours], [flat], 1e-5)
+    close(gradients(weighted([ours]), trained), slopes, 1e-5)
+
+
+def test_children_of_a_head_that_cannot_be_gathered(bounds: str) -> None:
+    """They come in slices too, and up to a constant of each hidden state."""
+    lm = head_adapted()
+    hidden = lm.hidden_states(ROWS)
+    for frozen in (False, True):
+        table = lm.vocabulary_logits(hidden, frozen=frozen)
+        ours = lm.child_logits(hidden, SAID, frozen=frozen).split([len(tokens) for tokens in SAID])
+        for row, (part, tokens) in enumerate(zip(ours, SAID, strict=True)):
+            close([part.log_softmax(0)], [table[row, list(tokens)].log_softmax(0)], 1e-5)
+    assert (lm.child_logits(hidden, SAID) - lm.child_logits(hidden, SAID, frozen=True)).abs().max() > 1e-2
+
+
+def test_children_of_a_plain_head_make_no_table(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = lm.hidden_states(ROWS)
+    table = lm.vocabulary_logits(hidden)
+    expected = torch.cat([table[row, list(tokens)] for row, tokens in enumerate(SAID)])
+    monkeypatch.setattr(lm, "vocabulary_logits", None)
+    close([lm.child_logits(hidden, SAID)], [expected], 1e-5)

@@ -1,0 +1,253 @@
+"""Earlier steps and fields of `info`, from the environment to the prompt, and through checkpoints."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+from toy import LampEnv, make_agent
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from lang_envs.wrappers import AdmissibleObservation, TextAction
+from poad_sb3 import ARCHER, BADQ, NTPO, POAD, ObservationError, UnsupportedEnvError
+from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.prompts import PastStep, Question
+from poad_sb3.prompts.templates import Needs
+from poad_sb3.vec_env.text_observations import VecAdmissibleObservation, parse_observation, wrap_language_env
+
+SMALL = {"critic_arch": (8,)}
+SHOWS = {**SMALL, "prompt": {"kind": "completion", "history": 2}}
+
+
+def question(observation: Any) -> Question:
+    (one,), _ = parse_observation(observation)
+    return one
+
+
+def played(env: gym.Env[Any, Any], n: int, seed: int = 0) -> list[tuple[Question, str]]:
+    """Questions of some steps, each with the action that followed."""
+    observation, info = env.reset(seed=seed)
+    seen = []
+    for number in range(n):
+        action = info["admissible_actions"][number % len(info["admissible_actions"])]
+        seen.append((question(observation), action))
+        observation, _, terminated, truncated, info = env.step(env.action_space.encode(action))
+        if terminated or truncated:
+            seen.append((question(observation), "(over)"))
+            observation, info = env.reset()
+    return seen
+
+
+def test_the_latest_steps_are_packed_and_an_episode_starts_without() -> None:
+    seen = played(AdmissibleObservation(LampEnv(moves=4), history=2), 9)
+    past: list[PastStep] = []
+    for asked, action in seen:
+        assert asked.context is not None
+        assert list(asked.context.history) == past[-2:]
+        past = [] if action == "(over)" else [*past, PastStep(asked.text, action)]
+    assert sum(action == "(over)" for _, action in seen) == 2
+
+
+def test_without_history_nothing_is_packed() -> None:
+    env = AdmissibleObservation(LampEnv())
+    observation, _ = env.reset(seed=0)
+    assert set(observation) == {"text", "admissible_actions"} == set(env.observation_space.spaces)  # type: ignore[attr-defined]
+    assert question(observation).context is None
+
+
+@pytest.mark.parametrize("make", [DummyVecEnv, partial(SubprocVecEnv, start_method="fork")])
+def test_a_vector_packs_what_each_of_its_environments_would(make: Any) -> None:
+    def rolled(vector: Any) -> list[Any]:
+        vector.seed(3)
+        observation, all_seen = vector.reset(), []
+        for _ in range(9):
+            questions = parse_observation(observation)[0]
+            actions = np.stack([vector.action_space.encode((one.actions or ())[0]) for one in questions])
+            observation, _, dones, infos = vector.step(actions)
+            ends = [question(info["terminal_observation"]) for done, info in zip(dones, infos, strict=True) if done]
+            all_seen.append((questions, ends))
+        vector.close()
+        return all_seen
+
+    inner = [partial(AdmissibleObservation, LampEnv(moves=n), history=2) for n in (2, 4)]
+    outer = [partial(LampEnv, moves=n) for n in (2, 4)]
+    wrapped = wrap_language_env(make(outer), Needs(history=2))
+    assert isinstance(wrapped, VecAdmissibleObservation)
+    ours, theirs = rolled(wrapped), rolled(make(inner))
+    assert ours == theirs
+    assert any(ends for _, ends in ours)
+
+
+def test_fields_of_info_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = AdmissibleObservation(gym.make("DataSciCoding-balance-scale-v0"), fields=("prefix", "suffix"))
+    observation, info = env.reset(seed=0)
+    assert env.observation_space.contains(observation)
+    asked = question(observation)
+    assert asked.context is not None
+    assert dict(asked.context.fields) == {"prefix": info["prefix"], "suffix": info["suffix"]}
+    env.close()
+    with pytest.raises(KeyError, match=r"Expected info\['prefix'\] to be a str.*Fix: leave it out of fields"):
+        AdmissibleObservation(LampEnv(), fields=("prefix",)).reset()
+
+
+@pytest.mark.parametrize("history", [-1, 1.5, True])
+def test_impossible_histories_are_refused(history: Any) -> None:
+    with pytest.raises(TypeError, match="Expected history to be a number of steps, 0 or more"):
+        AdmissibleObservation(LampEnv(), history=history)
+
+
+def test_history_needs_the_tokens_of_actions() -> None:
+    with pytest.raises(TypeError, match=r"Expected an environment with a TokenSequence action space for history.*Fix"):
+        AdmissibleObservation(TextAction(LampEnv()), history=2)
+
+
+@pytest.mark.parametrize("packed", ["{", "3", '{"history": []}', '{"history": [["a"]], "fields": {}}', "[]"])
+def test_a_damaged_context_is_refused(packed: str) -> None:
+    with pytest.raises(ObservationError, match="Expected context as JSON of history and fields"):
+        parse_observation({"text": "a", "admissible_actions": "null", "context": packed})
+    with pytest.raises(ObservationError, match="Expected text, admissible_actions and context to be str"):
+        parse_observation({"text": "a", "admissible_actions": "null", "context": 3})
+
+
+def test_an_action_that_was_too_long_says_so() -> None:
+    env = AdmissibleObservation(LampEnv(), history=2)
+    env.reset(seed=0)
+    observation, *_ = env.step(env.action_space.unfinished())  # type: ignore[attr-defined]
+    context = question(observation).context
+    assert context is not None
+    assert [step.action for step in context.history] == ["(too long)"]
+
+
+# ------------------------------------------------------------------ in training
+
+
+def test_values_are_of_the_prompts_that_are_acted_on() -> None:
+    """Where the context is tight, the room that an action needs decides how much history is shown."""
+    kwargs = {**SMALL, "prompt": {"kind": "completion", "history": 40}, "model": random_coder}
+    model = POAD("LLMPolicy", LampEnv(moves=60), n_steps=45, seed=0, action_sampling="free", max_new_tokens=3900,
+                 policy_kwargs=kwargs, _init_setup_model=False)  # fmt: skip
+    model._setup_model()
+    policy, limit = model.policy, model.policy.lm.max_length
+    env = AdmissibleObservation(LampEnv(moves=60), history=40)
+    observation, _ = env.reset(seed=0)
+    for _ in range(30):
+        observation, *_ = env.step(env.action_space.encode("wait"))  # type: ignore[attr-defined]
+    with pytest.warns(UserWarning, match="does not fit"):
+        (prompt,) = policy.prompts(observation)
+    assert len(prompt) <= limit - 3900
+    assert prompt == policy.distribution.prompt(question(observation))
+
+
+def last_prompt(model: POAD) -> str:
+    path = model.rollout_buffer.steps[-1][0].path
+    return str(model.policy.lm.tokenizer.decode(path.prompt))
+
+
+@pytest.mark.parametrize("env", ["env", "vector", "wrapped"])
+def test_the_prompt_shows_the_history_in_training(env: str) -> None:
+    made: Any = {
+        "env": lambda: LampEnv(moves=5),
+        "vector": lambda: VecMonitor(DummyVecEnv([partial(LampEnv, moves=5)] * 2)),
+        "wrapped": lambda: AdmissibleObservation(LampEnv(moves=5), history=2),
+    }[env]()
+    model = POAD("LLMPolicy", made, n_steps=14, seed=0, policy_kwargs=SHOWS).learn(14)
+    text = last_prompt(model)  # the fourth step of an episode of five
+    assert [f"You have {left} moves left." in text for left in (4, 3, 2, 1)] == [True, True, True, False]
+    assert text.count("\n") == 2
+
+
+def test_an_environment_without_history_is_refused() -> None:
+    with pytest.raises(UnsupportedEnvError, match="Expected an environment that brings what the prompt shows"):
+        POAD("LLMPolicy", AdmissibleObservation(LampEnv()), policy_kwargs=SHOWS)
+    model = POAD("LLMPolicy", LampEnv(), n_steps=8, policy_kwargs=SHOWS)
+    with pytest.raises(ObservationError, match=r"Expected the latest steps beside the observation: the prompt shows 2"):
+        model.predict("The lamp is red.", admissible_actions=["wait", "press it"])
+
+
+def test_by_hand_the_observation_comes_alone() -> None:
+    model = POAD("LLMPolicy", LampEnv(), n_steps=8, policy_kwargs=SHOWS)
+    observation, info = AdmissibleObservation(LampEnv(), history=2).reset(seed=0)
+    assert set(model.policy.action_probabilities(observation)) == set(info["admissible_actions"])
+    with pytest.raises(ObservationError, match=r"got both. Fix: leave admissible_actions out"):
+        model.policy.action_probabilities(observation, info["admissible_actions"])
+
+
+def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
+    model = POAD("LLMPolicy", LampEnv(moves=4), n_steps=16, seed=0, policy_kwargs=SHOWS)
+    eval_env = Monitor(AdmissibleObservation(LampEnv(moves=4), history=2))
+    model.learn(
+        32, callback=EvalCallback(eval_env, n_eval_episodes=2, eval_freq=16, best_model_save_path=str(tmp_path))
+    )
+    evaluate_policy(model, eval_env, n_eval_episodes=2)
+    evaluate_policy(model, model.get_env(), n_eval_episodes=2)
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+@pytest.mark.parametrize("stop_at", [16, 24, 26])
+def test_training_goes_on_exactly_in_the_middle_of_an_episode(tmp_path: Path, n_envs: int, stop_at: int) -> None:
+    """The history so far belongs to the checkpoint."""
+    kwargs = {"n_envs": n_envs, "env": {"moves": 5}, "policy_kwargs": SHOWS, "n_steps": 8 if n_envs == 1 else 4}
+    whole = make_agent(**kwargs).learn(48)
+    half = make_agent(**kwargs).learn(stop_at)
+    half.save(tmp_path / "half.zip")
+    assert half.num_timesteps < 48
+    lamps = LampEnv(moves=5) if n_envs == 1 else DummyVecEnv([partial(LampEnv, moves=5)] * 2)
+    rest = POAD.load(tmp_path / "half.zip", lamps)
+    rest.learn(48 - rest.num_timesteps, reset_num_timesteps=False)
+    assert last_prompt(rest) == last_prompt(whole)
+    for mine, theirs in zip(whole.policy.parameters(), rest.policy.parameters(), strict=True):
+        assert np.array_equal(mine.detach().numpy(), theirs.detach().numpy())
+
+
+def test_another_environment_gets_the_same_history() -> None:
+    model = POAD("LLMPolicy", LampEnv(moves=5), n_steps=8, seed=0, policy_kwargs=SHOWS).learn(8)
+    model.set_env(LampEnv(moves=6))
+    model.learn(8)
+    assert "\n" in last_prompt(model)
+
+
+def test_badq_sees_the_history_too() -> None:
+    model = BADQ("LLMPolicy", LampEnv(moves=4), seed=0, learning_starts=8, policy_kwargs=SHOWS).learn(24)
+    shown = [one for one in model.replay_buffer.latest_questions(20) if one.context and one.context.history]
+    assert shown
+
+
+# ------------------------------------------------------------------ an open action space, end to end
+
+
+def random_coder() -> tuple[Any, Any]:
+    """A tiny model that has learned nothing, with room for a page of text."""
+    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
+    config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+                         num_attention_heads=2, max_position_embeddings=4096)  # fmt: skip
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config), tokenizer
+
+
+@pytest.mark.parametrize("kind", [POAD, NTPO, ARCHER])
+@pytest.mark.parametrize("prompt", ["completion", {"kind": "fim", "tokens": ["<s>", "<pad>", "</s>"]}])
+def test_free_code_trains_and_resumes(tmp_path: Path, kind: type[POAD], prompt: Any) -> None:
+    """Plumbing, not skill: a model that knows no Python writes code, is told what it is worth, learns, and goes on."""
+    coding = partial(make_vec_env, "DataSciCoding-balance-scale-v0", 2, env_kwargs={"max_attempts": 2})
+    settings = {"action_sampling": "free", "max_new_tokens": 12, "temperature": 0.7, "top_k": 50, "stop": ["\n\n"]}
+    policy = {**SMALL, "prompt": prompt, "model": random_coder}
+    make = partial(kind, "LLMPolicy", n_steps=4, batch_size=4, seed=0, policy_kwargs=policy, **settings)  # type: ignore[arg-type]
+    whole = make(env=coding()).learn(16)
+    assert whole.logger.name_to_value["train/first_ratio_error"] < 1e-4
+    assert [episode["l"] for episode in whole.ep_info_buffer or ()] == [2] * 8
+    assert whole.policy.lm.prompter.template.kind == (prompt if isinstance(prompt, str) else "fim")
+    half = make(env=coding()).learn(8)
+    half.save(tmp_path / "half.zip")
+    rest = kind.load(tmp_path / "half.zip", coding()).learn(8, reset_num_timesteps=False)
+    for mine, theirs in zip(whole.policy.parameters(), rest.policy.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
