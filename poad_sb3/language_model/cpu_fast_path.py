@@ -80,7 +80,7 @@ class TokenPass:
         Args:
             tokens: One for each row, `[n]`.
             positions: Theirs, `[n]`.
-            bias: What is added to the attention scores of all that will then be in the cache, `[n, 1, 1, length]`.
+            bias: Additive attention mask over all tokens that will then be in the cache, `[n, 1, 1, length]`.
             cache: Layers of a cache, to which the tokens are added.
         """
         hidden = self._decoder.embed_tokens(tokens)
@@ -163,7 +163,7 @@ class _Layer(NamedTuple):
         Args:
             hidden: Behind the norm, `[n, hidden_size]`.
             turn: Cosine and signed sine of the positions, `[n, 1, width]` each.
-            seen: What is added to scores, `[n * shared, sharing, length]`.
+            seen: Additive attention mask, `[n * shared, sharing, length]`.
             known: The layer's part of the cache.
         """
         to_queries, to_keys, to_values, to_output = self.of_attention
@@ -206,11 +206,12 @@ class FastDecoding(CachedDecoding):
     Args:
         base: As in `CachedDecoding`; one that can be told what is seen, and which this `applies_to`.
         prompts: Token ids, at least one each.
+        enter: As in `CachedDecoding`.
     """
 
-    def __init__(self, base: Any, prompts: Sequence[TokenIds]) -> None:
-        super().__init__(base, prompts, takes_bias=True)
+    def __init__(self, base: Any, prompts: Sequence[TokenIds], **enter: Any) -> None:
+        super().__init__(base, prompts, takes_bias=True, **enter)
         self._pass = TokenPass(decoder_of(base))
 
     def _step(self, tokens: Tensor) -> None:
-        self.hidden = self._pass(tokens, self._next, self._bias(), self._cache.layers)
+        self.hidden = self._enter(self._pass, tokens, self._next, self._bias(), self._cache.layers)

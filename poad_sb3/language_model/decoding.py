@@ -31,11 +31,11 @@ class Decoding(ABC):
 
     @abstractmethod
     def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
-        """Go on with some of them, each by one token; the others are finished and forgotten.
+        """Append one token to some of the prompts; the others are finished and dropped.
 
         Args:
-            keep: Which, by their present numbers, ascending; they are numbered anew from 0.
-            tokens: The token that each of these goes on with.
+            keep: Indices of those that go on, ascending; they are renumbered from 0.
+            tokens: The next token of each.
         """
 
 
@@ -82,12 +82,20 @@ class CachedDecoding(Decoding):
     Args:
         base: A transformers model, its adapter as it shall be.
         prompts: Token ids, at least one each.
-        takes_bias: Whether the model can be told by `attention_bias` what is seen; else it makes that of the padding,
-            anew for every token.
+        takes_bias: Whether the model takes the mask of `attention_bias`; else it makes one from the padding at every
+            token.
+        enter: Calls the function that it gets, with the rest of its arguments; `LanguageModel` is one.
     """
 
-    def __init__(self, base: Any, prompts: Sequence[TokenIds], *, takes_bias: bool = False) -> None:
-        self._base, self._takes_bias, device = base, takes_bias, base.device
+    def __init__(
+        self,
+        base: Any,
+        prompts: Sequence[TokenIds],
+        *,
+        takes_bias: bool = False,
+        enter: Callable[..., Any] = lambda run, *args: run(*args),
+    ) -> None:
+        self._base, self._takes_bias, self._enter, device = base, takes_bias, enter, base.device
         numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         longest = max(map(len, prompts))
         ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in numbers], device=device)
@@ -119,10 +127,13 @@ class CachedDecoding(Decoding):
         self._run(tokens[:, None], self._next[:, None], self._bias() if self._takes_bias else self._mask)
 
     def _bias(self) -> Tensor:
-        """What is added to the scores of a token of each row, `[n, 1, 1, length]`."""
+        """Return the additive attention mask of one token of each row, `[n, 1, 1, length]`."""
         return attention_bias(self._mask[:, None].bool(), self._base)
 
     def _run(self, ids: Tensor, positions: Tensor, mask: Tensor) -> None:
+        self.hidden = self._enter(self._last_hidden, ids, positions, mask)
+
+    def _last_hidden(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         output = decoder_of(self._base)(
             input_ids=ids,
             attention_mask=mask,
@@ -130,7 +141,8 @@ class CachedDecoding(Decoding):
             past_key_values=self._cache,
             use_cache=True,
         )
-        self.hidden = output.last_hidden_state[:, -1]
+        hidden: Tensor = output.last_hidden_state[:, -1]
+        return hidden
 
 
 class PlainDecoding(Decoding):

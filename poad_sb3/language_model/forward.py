@@ -48,11 +48,11 @@ def decoder_pass(model: Any, packed: Packed) -> Tensor:
 
 
 def attention_bias(seen: Tensor, model: Any) -> Tensor:
-    """What is added to attention scores, `[rows, 1, ...]`: 0 where something is seen, the least number elsewhere.
+    """Return the additive attention mask, `[rows, 1, queries, keys]`: 0 where visible, the least number elsewhere.
 
     Args:
-        seen: Which tokens see which, bool `[rows, queries, keys]`.
-        model: Whose dtype and device it shall have.
+        seen: Whether a query sees a key, bool `[rows, queries, keys]`.
+        model: Its dtype and device are the mask's.
     """
     unseen = ~moved(seen, model.device)[:, None]
     mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)

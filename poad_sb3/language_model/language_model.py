@@ -10,7 +10,7 @@ Only this module and the package `poad_sb3.language_model` call transformers and
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -148,6 +148,14 @@ class LanguageModel(nn.Module):
 
     # ------------------------------------------------------------------ passes
 
+    def forward(self, run: Callable[..., Tensor], *args: Any) -> Tensor:
+        """Run one part of the model: a pass of the decoder or of the head.
+
+        Every pass over the weights enters through this module, so that what wraps or hooks it (sharded weights are
+        gathered by such hooks) sees all of them.
+        """
+        return run(*args)
+
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
         """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
         for groups in passes_of(self._groups(rows), 1 if self.apart else self.max_tokens_per_forward):
@@ -174,7 +182,7 @@ class LanguageModel(nn.Module):
             packed, here = pack(rows, groups), sorted(index for group in groups for index in group.rows)
             self._require_room(packed.deepest)
             with self._as_it_was(frozen) as model, self._recomputing(frozen):
-                hidden = decoder_pass(model, packed)
+                hidden: Tensor = self(decoder_pass, model, packed)
             if len(here) == len(rows):
                 return hidden
             for index, part in zip(here, torch.split(hidden, [len(rows[index].reads) for index in here]), strict=True):
@@ -196,8 +204,8 @@ class LanguageModel(nn.Module):
         with self._as_it_was(frozen) as model:
             head, config = model.get_output_embeddings(), model.config.get_text_config()
             if self._decodes_fast and type(head) is nn.Linear:
-                return adjust_logits(few_rows_product(hidden, head.weight, head.bias).contiguous(), config)
-            return adjust_logits(all_logits(head, hidden), config)
+                return adjust_logits(self(few_rows_product, hidden, head.weight, head.bias).contiguous(), config)
+            return adjust_logits(self(all_logits, head, hidden), config)
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
         """Logits of the child tokens of each hidden state, up to a constant of each.
@@ -214,7 +222,7 @@ class LanguageModel(nn.Module):
         with self._as_it_was(frozen) as model:
             config, head = model.config.get_text_config(), model.get_output_embeddings()
             if can_gather(head):
-                return adjust_logits(gathered_logits(head, hidden, picks), config)
+                return adjust_logits(self(gathered_logits, head, hidden, picks), config)
         asked = partial(self.vocabulary_logits, frozen=frozen)
         return vocabulary_statistics(asked, config.vocab_size, hidden, picks).log_probs
 
@@ -294,8 +302,8 @@ class LanguageModel(nn.Module):
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
         if self._may_be_fast():
-            return FastDecoding(self.base, prompts)
-        return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees)
+            return FastDecoding(self.base, prompts, enter=self)
+        return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees, enter=self)
 
     # ------------------------------------------------------------------ modes
 
