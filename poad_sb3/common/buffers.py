@@ -27,7 +27,7 @@ class TokenRolloutBuffer(RolloutBuffer):
     so memory follows the tokens there are.
 
     Args:
-        buffer_size: Steps per environment.
+        buffer_size: Steps per environment; a rollout of whole episodes has as many as they take.
         observation_space: Kept for SB3; observations themselves are stored as token ids.
         action_space: Kept for SB3.
         device: Where minibatches go.
@@ -56,12 +56,9 @@ class TokenRolloutBuffer(RolloutBuffer):
 
     def reset(self) -> None:
         """Forget everything."""
-        shape = (self.buffer_size, self.n_envs)
         self.steps: list[list[SampledAction]] = []
         self.final_prompts: dict[tuple[int, int], TokenIds] = {}
-        self.rewards = np.zeros(shape, dtype=np.float64)
-        self.durations = np.ones(shape, dtype=np.float64)
-        self.episode_ends = np.zeros(shape, dtype=bool)
+        self._outcomes: list[tuple[NDArray[Any], ...]] = []
         self.pos, self.full = 0, False
         self._flat: TokenRolloutSamples | None = None
         self._offsets: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
@@ -73,6 +70,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         episode_ends: NDArray[np.bool_],
         final_prompts: Mapping[int, TokenIds],
         durations: NDArray[np.floating] | float = 1.0,
+        counted: NDArray[np.bool_] | bool = True,
     ) -> None:
         """Store one step of every environment.
 
@@ -83,14 +81,20 @@ class TokenRolloutBuffer(RolloutBuffer):
             final_prompts: For each environment whose episode a time limit cut, the prompt of the true final
                 observation, whose value the step bootstraps from.
             durations: Time that each action took, `[n_envs]`; `gamma` discounts by its power.
+            counted: Whether the step of each environment belongs to the rollout, `[n_envs]`; in a rollout of whole
+                episodes not after the end of its own. Nothing is learned from the others.
         """
+        counted = np.broadcast_to(counted, self.n_envs).copy()
         self.steps.append(steps)
-        self.rewards[self.pos] = rewards
-        self.durations[self.pos] = durations
-        self.episode_ends[self.pos] = episode_ends
-        self.final_prompts.update({(self.pos, index): prompt for index, prompt in final_prompts.items()})
+        kept = (
+            np.where(counted, rewards, 0.0),
+            np.where(counted, durations, 1.0),
+            np.where(counted, episode_ends, True),
+        )
+        self._outcomes.append((*kept, counted))
+        self.final_prompts.update({(self.pos, env): prompt for env, prompt in final_prompts.items() if counted[env]})
         self.pos += 1
-        self.full = self.pos == self.buffer_size
+        self.full = self.pos >= self.buffer_size
 
     def compute_returns_and_advantage(  # type: ignore[override]  # values come from one batched pass at the end
         self, evaluate: Callable[[Sequence[TokenPath]], TokenValues], last_prompts: Sequence[TokenIds]
@@ -103,14 +107,17 @@ class TokenRolloutBuffer(RolloutBuffer):
             evaluate: The policy's `token_values`.
             last_prompts: Prompt after the last step, of each environment.
         """
-        actions = [step for row in self.steps for step in row]
+        rewards, durations, episode_ends, counted = (np.array(rows) for rows in zip(*self._outcomes, strict=True))
+        self.rewards, self.durations = rewards.astype(np.float64), durations.astype(np.float64)
+        self.episode_ends, self.counted = episode_ends, counted
+        actions = [self.steps[step][env] for step, env in np.argwhere(counted)]
         n_units = [self.estimator.n_units(len(step.path.action)) for step in actions]
         valued = [step.path._replace(action=step.path.action[:n]) for step, n in zip(actions, n_units, strict=True)]
         ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
         known = evaluate([*valued, *ends])
-        lengths = np.array(n_units).reshape(self.buffer_size, self.n_envs)
-        real = np.arange(lengths.max()) < lengths[..., None]
-        starts = known.starts[: len(actions)].reshape(lengths.shape)
+        lengths, starts = np.ones(counted.shape, dtype=np.int64), np.zeros(counted.shape, dtype=np.int64)
+        lengths[counted], starts[counted] = n_units, known.starts[: len(actions)]
+        real = (np.arange(lengths.max()) < lengths[..., None]) & counted[..., None]
         feature_of = (starts[..., None] + np.arange(lengths.max()))[real]
         flat_values = known.values.cpu().numpy()
         values = np.zeros(real.shape, dtype=np.float64)
@@ -122,7 +129,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         advantages = self.estimator.advantages(
             self.rewards, values, lengths, self.episode_ends, end_values[: self.n_envs], final_values, self.durations
         )
-        self._offsets = np.concatenate([[0], np.cumsum(lengths.ravel())]).astype(np.int64)
+        self._offsets = np.concatenate([[0], np.cumsum(n_units)]).astype(np.int64)
         decisions = [[decision.position for decision in step.path.decisions] for step in actions]
         is_decision = [
             self.estimator.is_decision(len(step.path.action), places)
@@ -183,13 +190,12 @@ class TokenRolloutBuffer(RolloutBuffer):
             RuntimeError: Before `compute_returns_and_advantage`, and for a rollout that a checkpoint brought back:
                 it holds what the update needs, and no rewards.
         """
-        if self._flat is None or len(self.steps) * self.n_envs != len(self._flat.paths):
+        if self._flat is None or not self.steps:
             raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
         names = ("old_values", "advantages", "returns")
         units = [np.split(getattr(self._flat, name).cpu().numpy(), self._offsets[1:-1]) for name in names]
-        steps = [(position, env, step) for position, row in enumerate(self.steps) for env, step in enumerate(row)]
-        for (position, env, step), *credit in zip(steps, *units, strict=True):
-            reward = float(self.rewards[position, env])
+        for (position, env), *credit in zip(np.argwhere(self.counted).tolist(), *units, strict=True):
+            step, reward = self.steps[position][env], float(self.rewards[position, env])
             yield RolloutAction(position, env, step.path, reward, step.log_probs, *credit)
 
     def get_state(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -33,6 +33,7 @@ from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.settings import PPOSettings, SamplingSettings, unknown_setting
 from poad_sb3.settings.sampling import AUTO, ActionSampling
+from poad_sb3.vec_env.pipelined import reset_with_seeds
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
 __all__ = ["LLMOnPolicyAlgorithm"]
@@ -320,7 +321,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer: TokenRolloutBuffer,  # type: ignore[override]
         n_rollout_steps: int,
     ) -> bool:
-        """Fill the buffer with `n_rollout_steps` steps of every environment.
+        """Fill the buffer with `n_rollout_steps` steps of every environment, or with `n_episodes` whole episodes.
 
         Returns:
             False if a callback stopped the training.
@@ -345,18 +346,29 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer.reset()
         callback.on_rollout_start()
         turns = Turns(env, self.policy, self.stopwatch)
-        for left in reversed(range(n_rollout_steps)):
+        n_episodes = 0
+        playing = np.ones(env.num_envs, dtype=bool)
+        while rollout_buffer.pos < n_rollout_steps if self.n_episodes is None else n_episodes < self.n_episodes:
+            if self.n_episodes is not None and (not rollout_buffer.pos or not playing.any()):
+                playing[:] = True
+                self._last_obs = reset_with_seeds(env, self.episode_seeds(env.num_envs))  # type: ignore[assignment]
             turns.choose(self._last_obs)
-            step = partial(turns.step, self._last_obs, ahead=left > 0)
+            ahead = self.n_episodes is None and rollout_buffer.pos + 1 < n_rollout_steps
+            step = partial(turns.step, self._last_obs, ahead=ahead)
             new_obs, rewards, dones, infos = self._step_envs(step)
             actions = np.stack([one.env_action for one in turns.taken])  # read by callbacks
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             go_on = callback.on_step()
-            self._update_info_buffer(infos, dones)
-            rollout_buffer.add(turns.taken, rewards, dones, self._final_prompts(dones, infos), self._durations(infos))
+            self._update_info_buffer([info if plays else {} for info, plays in zip(infos, playing, strict=True)], dones)
+            final_prompts = self._final_prompts(dones & playing, infos)
+            rollout_buffer.add(turns.taken, rewards, dones, final_prompts, self._durations(infos), playing)
             if not go_on:
                 return False
+            if self.n_episodes is not None:
+                # An environment whose episode has ended plays on until all have; those steps do not count.
+                playing &= ~dones
+                n_episodes += not playing.any()
         # The update on this rollout may follow in another process: it must find the same learning rates.
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         with self.stopwatch.timing("values"):
@@ -366,6 +378,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def episode_seeds(self, n_envs: int) -> Sequence[int | None]:
+        """Return the reset seeds of the next episodes of a rollout of whole episodes; None for a seed of their own.
+
+        A subclass whose estimator compares episodes of one start gives them the same seed.
+        """
+        return [None] * n_envs
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
         """Prompts of the true final observations of episodes that a time limit cut, by environment."""

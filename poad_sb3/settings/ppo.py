@@ -72,4 +72,9 @@ class PPOSettings(Settings):
     normalize_value: bool = setting(
         False, Flag(), "let the critic learn returns of zero mean and unit variance, by running statistics"
     )
+    n_episodes: int | None = setting(
+        None,
+        Count(optional=True),
+        "whole episodes of each environment in a rollout, each begun by a reset, in place of n_steps",
+    )
     kl_coef: float = setting(0.0, Number(), "weight of the KL divergence from the frozen base model at decisions")

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 
 from poad_sb3.vec_env.stepping import Stepper, end_threads
 
-__all__ = ["PipelinedVecEnv", "gather", "make_pipelined_envs", "pipeline_envs"]
+__all__ = ["PipelinedVecEnv", "gather", "make_pipelined_envs", "pipeline_envs", "reset_with_seeds"]
 
 
 class PipelinedVecEnv(VecEnv):
@@ -207,6 +207,24 @@ def _check(parts: Sequence[VecEnv]) -> None:
 
 
 # ---------------------------------------------------------------------- putting results together
+
+
+def reset_with_seeds(env: VecEnv, seeds: Sequence[int | None]) -> VecEnvObs:
+    """Reset every environment with a seed of its own; `VecEnv.seed` can only count up from one.
+
+    Args:
+        env: The environments.
+        seeds: One for each; None goes on with the generator that it has.
+    """
+    _seed_next_reset(env.unwrapped, list(seeds))
+    return env.reset()
+
+
+def _seed_next_reset(env: VecEnv, seeds: list[int | None]) -> None:
+    env._seeds = seeds
+    if isinstance(env, PipelinedVecEnv):
+        for part, span in zip(env.parts, env.slices, strict=True):
+            _seed_next_reset(part.unwrapped, seeds[span])
 
 
 def gather(results: Sequence[VecEnvStepReturn]) -> VecEnvStepReturn:

@@ -368,6 +368,7 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "smdp_discount": ("POAD", {"smdp_discount": True}),
     "normalize_value": ("POAD", {"normalize_value": True}),
     "kl_coef": ("POAD", {"kl_coef": 1.0}),
+    "n_episodes": ("POAD", {"n_episodes": 2}),
     "seed": ("POAD", {"seed": 1}),
 }
 PLUMBING = {"self", "policy", "env", "stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "device",

@@ -1,0 +1,130 @@
+"""Rollouts of whole episodes: what counts, its credit, and the seeds that episodes begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from toy import LampEnv
+
+from poad_sb3 import POAD
+from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs, reset_with_seeds
+from poad_sb3.vec_env.text_observations import wrap_language_env
+
+
+class UnevenLamp(LampEnv):
+    """A lamp with one to five moves."""
+
+    def __init__(self) -> None:
+        super().__init__(moves=5)
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        super()._restart(options)
+        self.left = int(self.np_random.integers(1, 6))
+
+
+def agent_of(env: VecEnv, **settings: Any) -> POAD:
+    given = {"learning_rate": 0.0, "critic_learning_rate": 0.0, "seed": 0, "n_episodes": 2, **settings}
+    return POAD("LLMPolicy", env, batch_size=8, n_epochs=1, **given)
+
+
+@pytest.mark.filterwarnings("ignore:.*learning_rate")
+def test_every_environment_gives_its_whole_episodes_and_nothing_else() -> None:
+    agent = agent_of(DummyVecEnv([UnevenLamp] * 3), n_episodes=3).learn(1)
+    buffer = agent.rollout_buffer
+    counted = buffer.counted
+    assert (buffer.episode_ends & counted).sum(0).tolist() == [3, 3, 3]
+    assert not counted.all(), "episodes of one length"
+    assert agent.num_timesteps == counted.size
+    actions = list(buffer.sampled_actions())
+    assert len(actions) == counted.sum() == len(buffer.everything().paths)
+    for env in range(3):
+        last = np.flatnonzero(buffer.episode_ends[:, env] & counted[:, env])
+        lengths = [counted[start : end + 1, env].sum() for start, end in zip([0, *last[:-1] + 1], last, strict=True)]
+        prompts = [agent.policy.lm.tokenizer.decode(one.path.prompt) for one in actions if one.env == env]
+        starts = np.cumsum([0, *lengths[:-1]])
+        assert all(f"have {n} moves" in prompts[start] for start, n in zip(starts, lengths, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*learning_rate")
+def test_an_episode_has_the_credit_that_it_has_alone() -> None:
+    agent = agent_of(DummyVecEnv([UnevenLamp] * 2), gamma=0.9, gae_lambda=0.8, normalize_advantage=False).learn(1)
+    buffer = agent.rollout_buffer
+    for env in range(2):
+        following = (0.0, 0.0)
+        for action in reversed([one for one in buffer.sampled_actions() if one.env == env]):
+            ends = buffer.episode_ends[action.position, env]
+            value, advantage = (0.0, 0.0) if ends else following
+            # Inside an action discount and lambda are 1: every token has the return of the action, less its own value.
+            delta = action.reward + 0.9 * value - action.values[-1]
+            last = delta + 0.9 * 0.8 * advantage
+            np.testing.assert_allclose(action.advantages[-1], last, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(action.advantages, last + action.values[-1] - action.values, atol=1e-4)
+            following = (float(action.values[0]), float(action.advantages[0]))
+
+
+def dummy(n_envs: int) -> VecEnv:
+    return DummyVecEnv([UnevenLamp] * n_envs)
+
+
+def subproc(n_envs: int) -> VecEnv:
+    return SubprocVecEnv([UnevenLamp] * n_envs, start_method="fork")
+
+
+def pipelined(n_envs: int) -> PipelinedVecEnv:
+    return pipeline_envs([UnevenLamp() for _ in range(n_envs)], n_parts=2)
+
+
+@pytest.mark.parametrize("make", [dummy, subproc, pipelined])
+def test_episodes_of_one_seed_begin_alike(make: Callable[[int], VecEnv]) -> None:
+    env = wrap_language_env(make(4))
+    try:
+        alike = reset_with_seeds(env, [7] * 4)["text"]
+        assert len(set(alike)) == 1
+        mixed = reset_with_seeds(env, [7, 8, 7, None])["text"]
+        assert mixed[0] == mixed[2] == alike[0]
+        assert len({*reset_with_seeds(env, [*range(4)])["text"]}) > 1
+    finally:
+        env.close()
+
+
+class Grouped(POAD):
+    """All episodes of a round begin with one seed."""
+
+    def episode_seeds(self, n_envs: int) -> Sequence[int | None]:
+        return [self._n_updates + 5] * n_envs
+
+
+@pytest.mark.filterwarnings("ignore:.*learning_rate")
+@pytest.mark.parametrize("make", [dummy, pipelined])
+def test_an_algorithm_chooses_the_seeds_of_its_episodes(make: Callable[[int], VecEnv]) -> None:
+    agent = Grouped("LLMPolicy", make(4), n_episodes=1, batch_size=8, n_epochs=1, learning_rate=0.0, seed=0).learn(1)
+    first = [one.path.prompt for one in agent.rollout_buffer.sampled_actions() if one.position == 0]
+    assert len(first) == 4
+    assert len(set(first)) == 1
+
+
+def test_training_on_episodes_resumes_exactly(tmp_path: Any) -> None:
+    def made() -> POAD:
+        return agent_of(DummyVecEnv([UnevenLamp] * 2), learning_rate=1e-3, critic_learning_rate=1e-3)
+
+    whole, first = made(), made()
+    whole.learn(1)
+    whole.learn(1, reset_num_timesteps=False)
+    first.learn(1)
+    first.save(tmp_path / "first")
+    resumed = POAD.load(tmp_path / "first", DummyVecEnv([UnevenLamp] * 2))
+    assert resumed.n_episodes == 2
+    resumed.learn(1, reset_num_timesteps=False)
+    for ours, theirs in zip(resumed.policy.state_dict().values(), whole.policy.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
+def test_a_wrong_number_of_episodes_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="n_episodes"):
+        agent_of(DummyVecEnv([LampEnv]), n_episodes=wrong)
