@@ -332,7 +332,7 @@ def test_faults() -> None:
         assert [get(server, "/busy")[:2] for _ in range(3)] == [(503, b"busy")] * 2 + [(200, Shelf.body)]
         started = time.monotonic()
         assert get(server, "/slow")[1] == Shelf.body
-        assert 0.15 < time.monotonic() - started < 5
+        assert time.monotonic() - started > 0.15
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -370,7 +370,7 @@ def test_its_end_ends_every_answer(fault: Hang | Slow) -> None:
         while not server.requests and time.monotonic() < deadline:
             time.sleep(0.01)
         started = time.monotonic()
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 9  # and not 10,000 seconds
     asking.join(10)
     assert len(errors) == 1
 

@@ -296,12 +296,12 @@ for unit, length, end in itertools.product(units, (30, 49, 120, 299, 8191), ("",
 
 def attack():
     for program in programs:
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             extract(program)
         except CodeSyntaxError:
             pass
-        times.append(time.perf_counter() - start)
+        times.append(time.thread_time() - start)
 
 times = []
 threading.stack_size(256 * 1024)
@@ -322,9 +322,9 @@ def test_no_text_crashes_or_holds_up_the_parent():
 
 def test_extraction_does_not_change_warning_filters():
     filters = list(warnings.filters)
-    start = time.perf_counter()
+    start = time.thread_time()
     extract("x = '\\d'\nif x is 'a': pass")
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
     assert warnings.filters == filters
 
 
@@ -369,19 +369,19 @@ def test_banned_names_are_found_by_meaning(text, name):
 
 def test_looking_for_names_is_fast_on_deep_sums():
     code = extract("x = " + "\n".join("'S' +" * 290 + "'C'" if i == 0 else f"x = {'a + ' * 290}b" for i in range(5)))
-    start = time.perf_counter()
+    start = time.thread_time()
     assert banned_use(code, ("SVC",)) is None
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 @pytest.mark.parametrize(
     "line", ["```" + "a" * 8170 + "`", "~" * 4000 + "a" * 4000 + "`", " " * 8000 + "`", "~" * 8190]
 )
 def test_looking_for_fences_is_linear(line):
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(CodeSyntaxError):
         extract(line)
-    assert time.perf_counter() - start < 0.15  # measured 0.01; with backtracking 0.4 and more
+    assert time.thread_time() - start < 0.15  # measured 0.01; with backtracking 0.4 and more
 
 
 FORKS = r"""

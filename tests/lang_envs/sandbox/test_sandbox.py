@@ -547,7 +547,7 @@ def test_a_client_that_leaves_frees_the_cores(sandbox: Sandbox, expected: bytes)
     started = time.monotonic()
     (answer,) = sandbox.run([task_of(HONEST)], Limits())
     assert answer.probabilities.tobytes() == expected
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 # ---------------------------------------------------------------------- sharing

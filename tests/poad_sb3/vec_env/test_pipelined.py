@@ -627,7 +627,7 @@ def test_the_seconds_are_all_of_the_time() -> None:
     assert set(seconds) == {"acting", "values", "update", "env", "overhead"}
     assert all(value > 0 for value in seconds.values())
     assert seconds["env"] >= 0.01 * ROLLOUT
-    assert sum(seconds.values()) == pytest.approx(passed, abs=0.05)
+    assert sum(seconds.values()) == pytest.approx(passed, rel=0.1, abs=0.5)
 
 
 def test_waiting_is_less_where_the_model_works_meanwhile() -> None:

@@ -211,9 +211,9 @@ def test_the_result_has_at_most_limit_characters():
 )
 def test_a_megabyte_takes_no_longer_than_a_page(piece):
     code = extract(SOURCE)
-    start = time.perf_counter()
+    start = time.thread_time()
     assert len(mask(piece * (10**6 // len(piece)), code, KNOWN)) <= 300
-    assert time.perf_counter() - start < 1  # measured 0.03
+    assert time.thread_time() - start < 1  # measured 0.03
 
 
 WORDS = (
