@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from poad_sb3.ntpo import NTPO
 
-__all__ = ["ARCHER"]
-
 
 class ARCHER(NTPO):
     """Discounts inside an action, and bootstraps from an utterance-level value.

@@ -29,8 +29,6 @@ from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Question
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
-__all__ = ["BADQ"]
-
 Self = TypeVar("Self", bound="BADQ")
 
 _MOST_WHITENED = 1024

@@ -30,9 +30,6 @@ from poad_sb3.settings import ModelSettings, unknown_setting
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import parse_observation
 
-__all__ = ["BADQPolicy", "KnownQuestion", "QDistribution", "QHeads"]
-
-
 MODEL_SETTINGS = (
     "model",
     "revision",

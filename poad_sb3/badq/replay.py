@@ -8,8 +8,6 @@ import numpy as np
 
 from poad_sb3.prompts import Question
 
-__all__ = ["Transition", "TransitionBuffer"]
-
 
 class Transition(NamedTuple):
     """One environment step, or several in a row.

@@ -11,8 +11,6 @@ from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.badq.replay import TransitionBuffer
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 
-__all__ = ["ResumableOffPolicy"]
-
 
 class ResumableOffPolicy(LanguageModelAlgorithm):
     """A checkpoint holds the replay buffer too.

@@ -22,8 +22,6 @@ from torch import Tensor
 
 from poad_sb3.credit.losses import segment_log_softmax, segment_logsumexp
 
-__all__ = ["Backup", "HardBackup", "SoftBackup", "SoftReference", "token_targets"]
-
 
 class SoftReference(StrEnum):
     """pi_ref of the soft backup."""

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from poad_sb3.distributions.action_trie import ActionTrie, Decision, TokenIds
 from poad_sb3.distributions.trie import tokenize
 from poad_sb3.errors import ObservationError
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
-
-__all__ = ["QuestionTree", "build_tree", "question_tree"]
 
 
 class QuestionTree(NamedTuple):

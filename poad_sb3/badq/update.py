@@ -14,8 +14,6 @@ from poad_sb3.badq.replay import Transition
 from poad_sb3.badq.targets import Backup, token_targets
 from poad_sb3.prompts import Question
 
-__all__ = ["TokenBatch", "gather", "update_head"]
-
 
 class TokenBatch(NamedTuple):
     """The tokens that were chosen in some transitions (N), and the edges (E) that can follow them.

@@ -15,8 +15,6 @@ from lang_envs.cli.common import console
 from poad_sb3.cli.common import fail, require_llm
 from poad_sb3.cli.progress import ProgressLines
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="poad",
     help="Train language-model agents, take trainings up again, evaluate and export them.",

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
     from poad_sb3.runs.run_folder import RunConfig
 
-__all__ = [
-    "BAD",
-    "DOES_NOT_FIT",
-    "REFUSED",
-    "STOPPED",
-    "algorithm",
-    "environments",
-    "fail",
-    "found",
-    "moved_model",
-    "parse_settings",
-    "require_device",
-    "require_llm",
-]
-
 REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
 """Exit codes: nothing was done; a training was stopped by an error; it would not fit. (2 is Typer's, for usage.)"""
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)

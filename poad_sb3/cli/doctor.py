@@ -25,8 +25,6 @@ from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.model import DEFAULT_LORA
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
-__all__ = ["show_acting", "show_diagnosis", "show_model"]
-
 _GB = 1e9
 _WIDTH = 80
 _MARK = 3

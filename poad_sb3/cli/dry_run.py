@@ -22,8 +22,6 @@ from poad_sb3.memory.dry_run import Expected, expect, largest_pass, remedy
 from poad_sb3.memory.outline import OutlinePolicy
 from poad_sb3.settings.model import DEFAULT_LORA
 
-__all__ = ["dry_run"]
-
 _PASSES = (
     "A minibatch goes through the model in passes of at most max_tokens_per_forward tokens (rows x padded length), so "
     "batch_size changes little: how many decisions one of them may hold."

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from poad_sb3.badq import BADQ
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["evaluate_run"]
-
 
 class _Episode(NamedTuple):
     episode_return: float

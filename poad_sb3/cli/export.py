@@ -14,8 +14,6 @@ from poad_sb3.errors import PoadError
 from poad_sb3.export.export import Export, export_policy, push
 from poad_sb3.runs.loading import writer_of
 
-__all__ = ["export_run"]
-
 
 def export_run(
     console: Console,

@@ -13,8 +13,6 @@ from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.memory.doctor import MARGIN, usable_memory
 from poad_sb3.memory.dry_run import Expected, expect, remedy
 
-__all__ = ["MemoryLine", "fix", "plain", "size"]
-
 _STEP = 1000
 
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["ProgressLines", "duration"]
-
 _PERIOD = 5.0
 """Seconds between lines."""
 _PHASES = {"acting": "rollout", "env": "rollout", "values": "update", "update": "update"}

@@ -14,8 +14,6 @@ from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
 from poad_sb3.runs.run_folder import RunConfig, differences
 
-__all__ = ["Request"]
-
 _APART = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
 """What is not set by `--set`, and what it is set by."""
 _STEPS, _SAVE_EVERY = 10_000, 1_000

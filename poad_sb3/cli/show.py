@@ -11,8 +11,6 @@ from rich.text import Text
 from poad_sb3.common.hyperparameters import preset
 from poad_sb3.presets import PRESETS
 
-__all__ = ["list_presets", "show_preset"]
-
 
 def list_presets(console: Console) -> None:
     """One line for each."""

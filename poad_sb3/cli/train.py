@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
     from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
-__all__ = ["Resolved", "resolve", "train_run"]
-
 _INTERRUPTED = 130
 _LONGEST = 500
 """Characters of an error that are shown; all of it is in `error.txt`."""

@@ -28,8 +28,6 @@ from poad_sb3.prompts import PromptSpec, prompt_template
 from poad_sb3.prompts.specs import needs_of
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
-__all__ = ["LanguageModelAlgorithm"]
-
 Self = TypeVar("Self", bound="LanguageModelAlgorithm")
 
 

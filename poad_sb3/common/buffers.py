@@ -17,8 +17,6 @@ from poad_sb3.credit.estimators import TokenGAE
 from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import SampledAction, TokenPath
 
-__all__ = ["TokenRolloutBuffer"]
-
 
 class TokenRolloutBuffer(RolloutBuffer):
     """Rollout storage with ragged tokens and token-level credit.

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
 
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = [
-    "MOVABLE",
-    "SCHEDULED",
-    "check_arguments",
-    "check_combination",
-    "from_preset",
-    "known_arguments",
-    "preset",
-    "preset_arguments",
-    "require_effects",
-    "typed_arguments",
-]
-
 Algorithm = TypeVar("Algorithm", bound="LLMOnPolicyAlgorithm")
 
 MOVABLE = ("model", "revision")

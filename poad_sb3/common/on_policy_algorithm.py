@@ -36,8 +36,6 @@ from poad_sb3.settings.sampling import AUTO, ActionSampling
 from poad_sb3.vec_env.pipelined import reset_with_seeds
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
-__all__ = ["LLMOnPolicyAlgorithm"]
-
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
 
 _SB3 = (

@@ -16,8 +16,6 @@ from poad_sb3.common.timing import Stopwatch
 from poad_sb3.distributions.base import SampledAction
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather
 
-__all__ = ["Turns"]
-
 
 class _Parts(Protocol):
     slices: list[slice]

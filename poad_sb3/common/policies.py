@@ -21,12 +21,11 @@ from poad_sb3.distributions.agreement import require_agreement
 from poad_sb3.distributions.base import ActionEvaluation, SampledAction, ScoreCache, TokenPath
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.critic import TokenCritic
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.settings import ModelSettings, SamplingSettings, split_settings
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import merge_admissible, parse_observation, without_lists
-
-__all__ = ["LLMPolicy", "TextPolicy"]
 
 
 class TextPolicy(BasePolicy):

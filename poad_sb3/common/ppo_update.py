@@ -13,8 +13,6 @@ from poad_sb3.common.type_aliases import TokenRolloutSamples
 from poad_sb3.credit.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
 from poad_sb3.settings import PPOSettings
 
-__all__ = ["update"]
-
 
 @dataclass
 class _Log:

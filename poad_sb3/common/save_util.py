@@ -23,20 +23,6 @@ from poad_sb3.errors import CheckpointError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
 
-__all__ = [
-    "FORMAT",
-    "Target",
-    "add_header",
-    "atomic_target",
-    "capture_envs",
-    "capture_rng",
-    "read_header",
-    "read_policy_kwargs",
-    "restore_envs",
-    "restore_rng",
-    "write_text",
-]
-
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
 FORMAT = 4

@@ -10,8 +10,6 @@ from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from poad_sb3.settings import PPOSettings
 from poad_sb3.settings.fields import linear_start
 
-__all__ = ["schedule_of", "warn_if_nothing_is_learned"]
-
 
 def schedule_of(name: str, rate: object) -> Schedule:
     """Return a learning rate or clip range as a function of the progress remaining, which falls from 1 to 0.

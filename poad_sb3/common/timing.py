@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-__all__ = ["Part", "Stopwatch"]
-
 Part = Literal["acting", "values", "update", "env"]
 """The model in the rollout; the critic after it; the update; waiting for environments."""
 

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from poad_sb3.distributions.base import TokenPath
 
-__all__ = ["RolloutAction", "TokenRolloutSamples", "TokenValues"]
-
 
 class TokenValues(NamedTuple):
     """Features and values of the tokens of some paths; equal paths share them.

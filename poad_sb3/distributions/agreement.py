@@ -24,9 +24,10 @@ from poad_sb3.distributions.base import TokenPath
 from poad_sb3.distributions.free import Limits, generate
 from poad_sb3.distributions.token_sampling import TokenSampling
 from poad_sb3.distributions.trie import TrieDistribution, tree_row
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
 from poad_sb3.language_model.lora import merged_copy
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import probe_length, refuse
 from poad_sb3.settings.model import Check
 

@@ -25,8 +25,6 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 
-__all__ = ["TokenizedQuestion", "TrieDistribution", "tokenize", "tree_row"]
-
 
 class TokenizedQuestion(NamedTuple):
     """A question in tokens: its prompt, the trie of its actions, and the one row that scores them all."""

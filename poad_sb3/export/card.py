@@ -7,8 +7,6 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
-__all__ = ["model_card"]
-
 
 def model_card(about: Mapping[str, Any]) -> ModelCard:
     """Return the model card; the same for the same export.

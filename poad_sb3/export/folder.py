@@ -18,8 +18,6 @@ from safetensors import SafetensorError
 
 from poad_sb3.errors import ExportError
 
-__all__ = ["MANIFEST", "new_folder", "read_manifest", "require_whole", "write_manifest"]
-
 MANIFEST = "poad_export.json"
 """What was exported, and the SHA-256 of every other file. It tells an export from any other folder."""
 

@@ -25,8 +25,6 @@ from poad_sb3.language_model.decoding import CachedDecoding
 from poad_sb3.language_model.forward import decoder_of
 from poad_sb3.language_model.packing import TokenIds
 
-__all__ = ["FastDecoding", "TokenPass", "applies_to", "few_rows_product"]
-
 FEW_ROWS = 8
 """Rows up to which `few_rows_product` is faster."""
 

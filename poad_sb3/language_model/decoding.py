@@ -14,8 +14,6 @@ from transformers.cache_utils import DynamicLayer
 from poad_sb3.language_model.forward import attention_bias, decoder_of
 from poad_sb3.language_model.packing import TokenIds, TokenRow
 
-__all__ = ["CachedDecoding", "Decoding", "PlainDecoding"]
-
 CACHE_ROOM = 64
 """Tokens that a cache of keys and values has room for when it is full and moves."""
 

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from poad_sb3.language_model.packing import Group, Packed, moved
 
-__all__ = ["attention_bias", "decoder_of", "decoder_pass", "passes_of"]
-
 
 def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
     """Groups that go through a model together: of similar sizes, `limit` tokens with their padding, at least one."""

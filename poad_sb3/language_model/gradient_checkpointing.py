@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["enable_checkpointing", "recomputing", "spare_linear4bit"]
-
 
 def enable_checkpointing(base: Any) -> list[nn.Module]:
     """Prepare a model for it, and return the layers that can do it; `recomputing` lets them."""

@@ -52,8 +52,6 @@ CACHED_PER_FORWARD = 8
 """Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
 little more for many texts than for one, and without gradients a token takes little memory."""
 
-__all__ = ["CACHED_PER_FORWARD", "LanguageModel", "TokenRow"]
-
 
 class LanguageModel(nn.Module):
     """A causal language model, what is trained of it, and its tokenizer.

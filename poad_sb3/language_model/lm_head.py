@@ -17,8 +17,6 @@ from torch.autograd.function import once_differentiable
 
 from poad_sb3.language_model.packing import moved
 
-__all__ = ["Picks", "Statistics", "all_logits", "can_gather", "gathered_logits", "vocabulary_statistics"]
-
 Head = Callable[[Tensor], Tensor]
 """From hidden states `[n, hidden]` to logits, float32, `[n, vocabulary]`, a tensor of its own."""
 

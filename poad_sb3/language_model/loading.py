@@ -25,10 +25,6 @@ from lang_envs.errors import MissingExtraError, install_command
 from poad_sb3.errors import ModelError
 from poad_sb3.pocket import model_path
 
-__all__ = ["DTYPES", "FIX_FILES", "ModelFactory", "ModelSource", "at_revision", "check_folder", "check_source",
-           "context_length", "from_factory", "load", "no_progress_bars", "pinned", "quantization_config",
-           "said_by"]  # fmt: skip
-
 ModelFactory = Callable[[], tuple[Any, Any]]
 """Makes a transformers model and its tokenizer."""
 

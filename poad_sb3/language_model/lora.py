@@ -20,8 +20,6 @@ from transformers.pytorch_utils import Conv1D
 from poad_sb3.errors import ModelError
 from poad_sb3.settings.model import DEFAULT_LORA
 
-__all__ = ["adapt", "fingerprint", "is_quantized", "merged", "merged_copy"]
-
 _PAPERS_TARGETS = ("q_proj", "v_proj")
 _TARGETS = {
     "cpmant": ["project_q", "project_v"],

@@ -16,8 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Group", "Packed", "TokenRow", "groups_of", "moved", "pack", "path_to"]
-
 TokenIds = tuple[int, ...]
 Ints = NDArray[np.int64]
 

@@ -28,18 +28,6 @@ from poad_sb3.language_model.lora import is_quantized, merged
 from poad_sb3.language_model.packing import TokenIds, TokenRow
 from poad_sb3.settings.model import Check
 
-__all__ = [
-    "Abilities",
-    "adjust_logits",
-    "check_checkpointing",
-    "check_frozen",
-    "check_model",
-    "is_exact",
-    "plain_hidden",
-    "probe_length",
-    "probe_row",
-]
-
 _WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")

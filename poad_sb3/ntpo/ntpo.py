@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["NTPO"]
-
 
 class NTPO(LLMOnPolicyAlgorithm):
     """PPO over tokens that discounts from token to token as from action to action.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["POAD"]
-
 
 class POAD(LLMOnPolicyAlgorithm):
     """PPO over tokens with the Bellman backup with Action Decomposition (BAD).

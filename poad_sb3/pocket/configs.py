@@ -15,8 +15,6 @@ from poad_sb3.pocket.coding.corpus import bare_lines, coding_lines
 from poad_sb3.pocket.coding.grammar import WORD
 from poad_sb3.pocket.corpus import Line, household_sentences, random_play
 
-__all__ = ["CONFIGS", "CoderConfig", "PocketConfig", "TrainingConfig"]
-
 
 @dataclass(frozen=True)
 class TrainingConfig:

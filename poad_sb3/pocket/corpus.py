@@ -20,8 +20,6 @@ import numpy as np
 import lang_envs
 from lang_envs import TRAINING_IDS
 
-__all__ = ["Line", "household_sentences", "random_play"]
-
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.replace("_", " ") for word in text.split())

@@ -24,8 +24,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from poad_sb3.pocket.configs import CONFIGS, PocketConfig, TrainingConfig
 from poad_sb3.pocket.corpus import Line
 
-__all__ = ["train"]
-
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 
 

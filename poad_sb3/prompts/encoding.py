@@ -14,8 +14,6 @@ from poad_sb3.prompts.layouts import Part
 from poad_sb3.prompts.question import PastStep, Question
 from poad_sb3.prompts.templates import PromptTemplate
 
-__all__ = ["Prompter"]
-
 TokenIds = tuple[int, ...]
 
 

@@ -12,8 +12,6 @@ from jinja2 import TemplateError
 from poad_sb3.errors import ModelError, ObservationError
 from poad_sb3.prompts.question import PastStep, Question
 
-__all__ = ["ChatLayout", "CompletionLayout", "FillInMiddleLayout", "Layout", "Part"]
-
 TokenIds = tuple[int, ...]
 Steps = Sequence[PastStep]
 

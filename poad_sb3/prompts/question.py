@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Context", "PastStep", "Question"]
-
 
 class PastStep(NamedTuple):
     """An earlier step of the episode: what was seen, and what was done."""

@@ -10,8 +10,6 @@ from typing import Any
 from poad_sb3.errors import ModelError
 from poad_sb3.prompts.templates import ChatPrompt, CompletionPrompt, FillInMiddlePrompt, Needs, PromptTemplate
 
-__all__ = ["PromptSpec", "needs_of", "prompt_template", "template_of"]
-
 PromptSpec = str | Mapping[str, Any] | PromptTemplate
 """`"auto"`, a kind, a mapping with a kind and settings, or a template."""
 

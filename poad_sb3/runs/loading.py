@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from poad_sb3.badq import BADQ
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["find_checkpoint", "load_checkpoint", "writer_of"]
-
 _WRITERS = (*ALGORITHMS, "BADQ")
 
 

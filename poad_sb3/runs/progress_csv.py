@@ -11,8 +11,6 @@ from stable_baselines3.common.logger import CSVOutputFormat
 
 from poad_sb3.common.save_util import write_text
 
-__all__ = ["ResumableCSV"]
-
 _STEPS = "time/total_timesteps"
 
 

@@ -23,18 +23,6 @@ from poad_sb3.errors import PoadError
 from poad_sb3.presets import MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV
 
-__all__ = [
-    "RunConfig",
-    "RunError",
-    "RunFolder",
-    "dataset_digest",
-    "describe_model",
-    "differences",
-    "effective_arguments",
-    "run_logger",
-    "session",
-]
-
 _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
 
 

@@ -11,22 +11,6 @@ from typing import Any, TypeVar
 
 from poad_sb3.errors import nearest
 
-__all__ = [
-    "Choice",
-    "Count",
-    "Flag",
-    "Free",
-    "Number",
-    "Rate",
-    "Setting",
-    "Settings",
-    "Texts",
-    "linear_start",
-    "setting",
-    "split_settings",
-    "unknown_setting",
-]
-
 Kind = TypeVar("Kind", bound="Settings")
 _LINEAR = re.compile(r"lin_([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")
 

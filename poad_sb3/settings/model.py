@@ -9,8 +9,6 @@ from typing import Any
 
 from poad_sb3.settings.fields import Choice, Count, Flag, Free, Settings, setting
 
-__all__ = ["DEFAULT_LORA", "Check", "CriticTrunk", "ModelSettings"]
-
 DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
 """The adapter of the paper. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
 

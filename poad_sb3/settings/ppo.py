@@ -7,9 +7,6 @@ from typing import Any
 
 from poad_sb3.settings.fields import Choice, Count, Flag, Number, Rate, Settings, setting
 
-__all__ = ["PPOSettings"]
-
-
 SHARE = Number(share=True)
 
 

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from poad_sb3.settings.fields import Choice, Count, Flag, Number, Settings, Texts, setting
 
-__all__ = ["AUTO", "ActionSampling", "Normalization", "SamplingSettings"]
-
 
 class ActionSampling(StrEnum):
     """How an action is sampled."""

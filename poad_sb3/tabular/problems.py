@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Prefix", "TokenMDP", "Trie", "random_token_mdp"]
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Prefix = tuple[Hashable, ...]

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from poad_sb3.tabular.problems import TokenMDP
 
-__all__ = ["action_reference", "token_reference", "uniform_over_actions", "uniform_over_children"]
-
 Floats = NDArray[np.float64]
 
 

@@ -10,17 +10,6 @@ from numpy.typing import NDArray
 
 from poad_sb3.tabular.problems import TokenMDP
 
-__all__ = [
-    "ActionSolution",
-    "TokenSolution",
-    "evaluate_tokens",
-    "greedy_actions",
-    "solve_actions",
-    "solve_soft_actions",
-    "solve_soft_tokens",
-    "solve_tokens",
-]
-
 Floats = NDArray[np.float64]
 _Fold = Callable[[Floats, tuple[int, ...]], Floats]
 """From Q of the children of a node, `[states, children]`, and their nodes to V of the node, `[states]`."""

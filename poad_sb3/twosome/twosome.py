@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["GLAM", "TWOSOME"]
-
 
 class TWOSOME(LLMOnPolicyAlgorithm):
     """PPO with one ratio, one advantage and one value for each action.

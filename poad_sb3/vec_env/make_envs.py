@@ -13,8 +13,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 import lang_envs  # noqa: F401 - registers its ids
 from poad_sb3.vec_env.pipelined import pipeline_envs
 
-__all__ = ["make_envs"]
-
 
 def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int, n_parts: int | None = None) -> VecEnv:
     """Make environments of one id, in this process, with SB3's Monitor around each.

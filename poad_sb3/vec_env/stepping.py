@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-__all__ = ["Stepper", "Tasks", "end_threads"]
-
 Tasks = SimpleQueue[tuple["futures.Future[VecEnvStepReturn]", NDArray[np.int64]] | None]
 """Steps that a thread is to make; None is the end."""
 

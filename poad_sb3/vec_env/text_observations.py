@@ -29,16 +29,6 @@ from poad_sb3.prompts.templates import Needs
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.workers import guard_workers
 
-__all__ = [
-    "ActionKind",
-    "VecAdmissibleObservation",
-    "action_kind",
-    "merge_admissible",
-    "parse_observation",
-    "without_lists",
-    "wrap_language_env",
-]
-
 _KEYS = frozenset({"text", "admissible_actions"})
 _CONTEXT = "context"
 

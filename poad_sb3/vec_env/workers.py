@@ -21,8 +21,6 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 
-__all__ = ["guard_workers"]
-
 _SECONDS_TO_END = 5.0
 """For a worker to finish its step and close its environment; then it is terminated."""
 

@@ -25,8 +25,6 @@ from poad_sb3.pocket.coding.mistakes import spoilt
 from poad_sb3.pocket.coding.tables import invented_table, known_tables
 from poad_sb3.pocket.corpus import Line
 
-__all__ = ["bare_lines", "coding_lines", "evaluated"]
-
 _N_INVENTED, _KNOWN = 400, 0.4
 """Invented tables, and the share of prompts about registered ones."""
 _SPOILED = 0.25

@@ -6,8 +6,6 @@ import numpy as np
 
 from lang_envs.envs.datascicoding.coder import pick
 
-__all__ = ["columns", "elementwise", "new_columns"]
-
 _ELEMENTWISE = (
     "np.log1p(np.abs(x))",
     "np.sqrt(np.abs(x))",

@@ -19,8 +19,6 @@ from poad_sb3.pocket.coding.parts import (
     WRAPPERS,
 )
 
-__all__ = ["WORD", "random_code"]
-
 WORD = (
     r"(?: [a-z]+){3,}(?!\w)|\n[ ]*|[ ]?[A-Za-z_][A-Za-z_0-9]*|[ ]?\d+(?:\.\d+)?(?:e-?\d+)?|[ ]?[^\sA-Za-z_0-9]+"
     r"|\s+(?!\S)|\s+"

@@ -8,8 +8,6 @@ import numpy as np
 
 from lang_envs.envs.datascicoding.coder import MISTAKES, Spoiled, spoil
 
-__all__ = ["ALL_MISTAKES", "spoilt"]
-
 _AFTER_RETURN = re.compile(r"^return .*\n", re.MULTILINE)
 _BEFORE_MODEL = r"\A((?:from .*\n)*)"
 

@@ -8,16 +8,6 @@ from __future__ import annotations
 
 from lang_envs.envs.datascicoding.coder import DEPTH, MODELS, REDUCERS, SCALERS, SEED, STRENGTHS, Part
 
-__all__ = [
-           "ALL_MODELS",
-           "COLUMN_STEPS",
-           "FULL_REDUCERS",
-           "FULL_SCALERS",
-           "NONNEGATIVE_MODELS",
-           "WEAK_MODELS",
-           "WRAPPERS",
-]  # fmt: skip
-
 _NOT_EVERYWHERE = ("OneVsRestClassifier", "QuadraticDiscriminantAnalysis")
 """Classes that fail on some tables for reasons of the data, with the arguments that the small grammar gives them."""
 

@@ -12,8 +12,6 @@ import numpy as np
 from lang_envs.datasets import DATASETS, Dataset
 from lang_envs.envs.datascicoding.coder import pick
 
-__all__ = ["invented_table", "known_tables"]
-
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.replace("_", " ") for word in text.split())

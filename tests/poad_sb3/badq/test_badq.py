@@ -33,7 +33,7 @@ from poad_sb3.badq.targets import HardBackup, SoftBackup, token_targets
 from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributions.action_trie import build_trie
-from poad_sb3.language_model.language_model import TokenRow
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 from poad_sb3.tabular import (
     greedy_actions,

@@ -22,7 +22,8 @@ from poad_sb3.cli.app import app
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 
 SMALL = {"critic_arch": (8,)}

@@ -33,7 +33,7 @@ import lang_envs  # noqa: F401 - registers the environments
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, UnsupportedEnvError
 from poad_sb3.distributions import ActionSampling, trie
 from poad_sb3.distributions.action_trie import Decision
-from poad_sb3.language_model.language_model import TokenRow
+from poad_sb3.language_model.packing import TokenRow
 
 Question = tuple[str, tuple[str, ...]]
 

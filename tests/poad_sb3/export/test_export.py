@@ -31,7 +31,7 @@ from poad_sb3 import BADQ, POAD
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import Export, export_policy
 from poad_sb3.export.folder import MANIFEST
-from poad_sb3.language_model.language_model import TokenRow
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import template_of
 

@@ -24,9 +24,10 @@ from poad_sb3.distributions.token_sampling import TokenSampling
 from poad_sb3.language_model import decoding
 from poad_sb3.language_model.cpu_fast_path import FastDecoding, TokenPass, applies_to
 from poad_sb3.language_model.decoding import CachedDecoding, _GrowingLayer
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelSource, load
 from poad_sb3.language_model.lora import merged
+from poad_sb3.language_model.packing import TokenRow
 
 HEADS, SIZE = 2, 3
 

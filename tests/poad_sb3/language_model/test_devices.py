@@ -14,7 +14,8 @@ from toy import make_agent, randomise
 from poad_sb3 import POAD
 from poad_sb3.distributions.free import Limits, generate
 from poad_sb3.distributions.token_sampling import TokenSampling
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
 
 DEVICES = [
     "cpu",

@@ -11,8 +11,8 @@ from toy import make_method, randomise
 
 from poad_sb3.language_model.cpu_fast_path import few_rows_product
 from poad_sb3.language_model.forward import decoder_pass
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
-from poad_sb3.language_model.packing import Packed
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import Packed, TokenRow
 
 
 @pytest.fixture

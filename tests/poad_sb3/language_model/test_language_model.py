@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 
 from poad_sb3 import ModelError, PoadError
 from poad_sb3.distributions.action_trie import build_trie
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 
 PROMPT = "The lamp is red. The tomato is on the table."

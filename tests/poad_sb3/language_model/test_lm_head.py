@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from toy import randomise
 
 from poad_sb3.language_model import lm_head as heads
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lm_head import Picks, all_logits, can_gather, gathered_logits, vocabulary_statistics
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import adjust_logits
 
 WIDTH, WORDS = 6, 11

@@ -21,8 +21,9 @@ from poad_sb3 import POAD, CheckpointError, ModelError
 from poad_sb3.common.ppo_update import _score_again
 from poad_sb3.distributions.free import Limits, generate
 from poad_sb3.distributions.token_sampling import TokenSampling
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import check_frozen, plain_hidden
 from poad_sb3.pocket import POCKET_FOLDER
 

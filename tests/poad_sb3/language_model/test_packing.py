@@ -15,8 +15,8 @@ from torch import Tensor
 from toy import Collector, first_gradient, make_agent, properties, randomise
 from zoo import ZOO
 
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
-from poad_sb3.language_model.packing import Group, Packed, groups_of, pack, path_to
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import Group, Packed, TokenRow, groups_of, pack, path_to
 
 ENDLESS = 10**9
 packing_models = pytest.mark.parametrize(

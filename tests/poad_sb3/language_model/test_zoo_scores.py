@@ -20,7 +20,8 @@ from poad_sb3.distributions import make_distribution
 from poad_sb3.distributions.base import SampledAction, ScoreCache
 from poad_sb3.distributions.free import Limits, generate
 from poad_sb3.distributions.token_sampling import TokenSampling
-from poad_sb3.language_model.language_model import LanguageModel, TokenRow
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
 
