@@ -23,6 +23,7 @@ __all__ = [
     "ActionEvaluation",
     "DecisionRow",
     "Edges",
+    "RowScores",
     "SampledAction",
     "ScoreCache",
     "TokenPath",
@@ -124,12 +125,26 @@ class Edges(NamedTuple):
         starts: Where the children of each decision start, `[D]`.
         entropies: Of each decision, `[D]`.
         row_entropies: Of the whole action, where a row knows it (a mixture): `[rows]`; None elsewhere.
+        token_log_probs: Of all children of a mixture under the whole vocabulary, flat; None elsewhere.
     """
 
     log_probs: Tensor
     starts: Tensor
     entropies: Tensor
     row_entropies: Tensor | None = None
+    token_log_probs: Tensor | None = None
+
+
+class RowScores(NamedTuple):
+    """The distributions of one row, on the host.
+
+    Attributes:
+        edges: Log-probabilities of the children of all its decisions, flat.
+        tokens: Log-probabilities of all children of a mixture under the whole vocabulary, flat; empty elsewhere.
+    """
+
+    edges: NDArray[np.float32]
+    tokens: NDArray[np.float32]
 
 
 class _Decisions(NamedTuple):
@@ -332,10 +347,10 @@ class ScoreCache:
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._token: tuple[tuple[int, int], ...] = ()
-        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
+        self._known: dict[DecisionRow, RowScores] = {}
 
-    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
-        """Return the known log-probabilities of all children of each row; new ones are added to it."""
+    def current(self) -> dict[DecisionRow, RowScores]:
+        """Return the known scores of rows; new ones are added to it."""
         token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
         if token != self._token:
             self._token = token

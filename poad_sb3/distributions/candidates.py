@@ -13,8 +13,8 @@ from poad_sb3.distributions.action_trie import Decision, Mixture, build_mixture
 from poad_sb3.distributions.base import (
     DecisionRow,
     Edges,
+    RowScores,
     SampledAction,
-    ScoreCache,
     TokenPath,
     edges_of,
 )
@@ -47,7 +47,8 @@ class CandidateDistribution(TrieDistribution):
         if not mixtures:
             return super().edges(rows)
         hidden = self.lm.hidden_states([row.row for row in rows])
-        return mixture_edges(mixtures, self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children]))
+        log_probs = self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children])
+        return mixture_edges(mixtures, log_probs)._replace(token_log_probs=log_probs)
 
     def _tokenized(self, question: Question) -> TokenizedQuestion:
         prompt, trie = tokenize(self.lm, question)
@@ -57,34 +58,18 @@ class CandidateDistribution(TrieDistribution):
         tree, mixture = build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs])
         return TokenizedQuestion(prompt, trie, tree_row(prompt, tree)._replace(mixture=mixture))
 
-    def _choose(
-        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
-    ) -> list[SampledAction]:
-        chosen = super()._choose(questions, rngs, cache)
-        return self._as_free(chosen) if self._paper_mode else chosen
-
-    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        return super()._path(one, pick)._replace(row=one.row, nodes=one.trie.nodes[pick])
-
-    @torch.no_grad()
-    def _as_free(self, sampled: Sequence[SampledAction]) -> list[SampledAction]:
-        """Return the same actions as if each token had been chosen from the whole vocabulary."""
-        paths = [
-            TokenPath(
-                one.path.prompt,
-                one.path.action,
-                tuple(Decision(place, (), token) for place, token in enumerate(one.path.action)),
-            )
-            for one in sampled
-        ]
-        ends = np.cumsum([len(path.action) for path in paths])
-        log_probs = np.empty(ends[-1], dtype=np.float32)
-        for part in self.evaluate(paths):
-            log_probs[part.units.cpu().numpy()] = part.log_prob.cpu().numpy()
-        return [
-            one._replace(path=path, log_probs=part)
-            for one, path, part in zip(sampled, paths, np.split(log_probs, ends[:-1]), strict=True)
-        ]
+    def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
+        chosen = super()._sampled(text, one, scores, pick)
+        if not self._paper_mode:
+            return chosen._replace(path=chosen.path._replace(row=one.row, nodes=one.trie.nodes[pick]))
+        tokens = one.trie.sequences[pick]
+        path = TokenPath(one.prompt, tokens, tuple(Decision(place, (), token) for place, token in enumerate(tokens)))
+        if one.row.mixture is not None:
+            return SampledAction(text, path, scores.tokens[list(one.row.mixture.token_edges[pick])])
+        (scored,) = self.evaluate([path])  # the only action: nothing was scored
+        log_probs = np.empty(len(tokens), dtype=np.float32)
+        log_probs[scored.units.cpu().numpy()] = scored.log_prob.detach().cpu().numpy()
+        return SampledAction(text, path, log_probs)
 
 
 def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import (
     ActionTrie,
@@ -18,12 +17,21 @@ from poad_sb3.distributions.action_trie import (
     path_log_probs,
     sample_index,
 )
-from poad_sb3.distributions.base import ActionDistribution, DecisionRow, SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.base import (
+    ActionDistribution,
+    DecisionRow,
+    RowScores,
+    SampledAction,
+    ScoreCache,
+    TokenPath,
+)
 from poad_sb3.distributions.memo import Memo
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
+
+_NOTHING = np.empty(0, dtype=np.float32)
 
 
 class TokenizedQuestion(NamedTuple):
@@ -54,7 +62,7 @@ class TrieDistribution(ActionDistribution):
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`."""
         one = self.tokenized(question)
-        log_probs = action_log_probs(one.trie, self._edges_of([one], cache)[0])
+        log_probs = action_log_probs(one.trie, self._scores_of([one], cache)[0].edges)
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
     def prompt(self, question: Question) -> TokenIds:
@@ -70,30 +78,35 @@ class TrieDistribution(ActionDistribution):
     ) -> list[SampledAction]:
         tokenized = [self.tokenized(question) for question in questions]
         chosen = []
-        edges = self._edges_of(tokenized, cache)
-        for question, one, log_probs, rng in zip(questions, tokenized, edges, rngs, strict=True):
-            of_actions = action_log_probs(one.trie, log_probs)
+        scored = self._scores_of(tokenized, cache)
+        for question, one, scores, rng in zip(questions, tokenized, scored, rngs, strict=True):
+            of_actions = action_log_probs(one.trie, scores.edges)
             pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
-            text = (question.actions or ())[pick]
-            chosen.append(SampledAction(text, self._path(one, pick), path_log_probs(one.trie, log_probs, pick)))
+            chosen.append(self._sampled((question.actions or ())[pick], one, scores, pick))
         return chosen
 
-    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        return TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
+    def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
+        path = TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
+        return SampledAction(text, path, path_log_probs(one.trie, scores.edges, pick))
 
     @torch.no_grad()
-    def _edges_of(self, tokenized: Sequence[TokenizedQuestion], cache: ScoreCache) -> list[NDArray[np.float32]]:
-        """Log-probabilities of all children of each question's decisions, flat; only unknown ones are computed."""
+    def _scores_of(self, tokenized: Sequence[TokenizedQuestion], cache: ScoreCache) -> list[RowScores]:
+        """Return the scores of each question's row; only unknown ones are computed."""
         known = cache.current()
         missing = list(dict.fromkeys(one.row for one in tokenized if one.row not in known))
         for row in [row for row in missing if not row.children]:
-            known[row] = np.empty(0, dtype=np.float32)
+            known[row] = RowScores(_NOTHING, _NOTHING)
             missing.remove(row)
         for chunk in self.lm.chunks([row.row for row in missing]):
             rows = [missing[index] for index in chunk]
-            edges = self.edges(rows)
-            starts = edges.starts.cpu().numpy()[np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)]
-            known.update(zip(rows, np.split(edges.log_probs.cpu().numpy(), starts), strict=True))
+            found = self.edges(rows)
+            n_decisions = np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)
+            edges = np.split(found.log_probs.cpu().numpy(), found.starts.cpu().numpy()[n_decisions])
+            tokens = [_NOTHING] * len(rows)
+            if found.token_log_probs is not None:
+                n_tokens = np.cumsum([sum(map(len, row.children)) for row in rows[:-1]], dtype=np.int64)
+                tokens = np.split(found.token_log_probs.cpu().numpy(), n_tokens)
+            known.update(zip(rows, map(RowScores, edges, tokens), strict=True))
         return [known[one.row] for one in tokenized]
 
 
