@@ -25,7 +25,7 @@ class Preset:
 
     Attributes:
         summary: Where they come from, one line.
-        note: What to know before they are used.
+        note: Caveats.
         n_envs: Environments that step together.
         minibatches: Of a rollout, by algorithm; the batch size follows.
         methods: Constructor arguments, by algorithm.
@@ -93,7 +93,7 @@ def _published(task: str, source: str, *, n_steps: int, acting: Mapping[str, Map
         source: Where the settings come from.
         n_steps: Steps of each environment in a rollout.
         acting: How each algorithm acts and gives credit.
-        note: What to know.
+        note: Caveats.
     """
     rows = _PUBLISHED[task]
     methods = {}
@@ -144,7 +144,7 @@ _POCKET_NUMBERS = {
 """The constructors' defaults, tuned for POAD; written down, so that a run of a preset outlives a change of them."""
 _CODER_NUMBERS = {"n_steps": 32, "ent_coef": 0.0, "learning_rate": "lin_3e-3"}
 _CODER_LORA = {"r": 16, "lora_alpha": 16, "target_modules": "all-linear"}
-"""What is otherwise with the pocket coder. With the defaults an update used a fifteenth of `target_kl`; at a constant
+"""Settings that differ for the pocket coder. With the defaults an update used a fifteenth of `target_kl`; at a constant
 rate the share of code that runs fell by up to 50 points from one rollout to the next, late in training too."""
 
 

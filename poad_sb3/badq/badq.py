@@ -306,7 +306,7 @@ class BADQ(ResumableOffPolicy):
 
 
 def _following(new: Question, done: bool, info: dict[str, Any]) -> Question | None:
-    """What a step bootstraps from: after a time limit the true final question, after the end of the task nothing."""
+    """Return the questions to bootstrap from: the true final one after a time limit, none after the end of the task."""
     if not done:
         return new
     if not info.get("TimeLimit.truncated", False):

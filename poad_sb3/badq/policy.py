@@ -91,7 +91,7 @@ class QDistribution(ActionDistribution):
     Args:
         lm: The frozen model.
         heads: Of Q.
-        backup: What a policy is made of Q by.
+        backup: Operator that makes a policy of Q.
         reference: pi_ref of the soft one.
         cache_size: Questions whose features are kept.
     """
@@ -133,7 +133,7 @@ class QDistribution(ActionDistribution):
         """Number of the chosen action.
 
         Args:
-            question: What is asked.
+            question: The question.
             rng: To sample with; None for the most probable action.
             exploration_rate: Probability of an action drawn uniformly instead.
         """

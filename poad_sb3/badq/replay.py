@@ -13,9 +13,9 @@ class Transition(NamedTuple):
     """One environment step, or several in a row.
 
     Attributes:
-        question: What was asked.
-        action: Which of its actions was taken.
-        reward: What it paid; with several steps, their discounted sum.
+        question: The question.
+        action: Index of the action taken.
+        reward: Of the step; of several steps their discounted sum.
         following: The next question; after a time limit the true final one, after the end of the task None.
         steps: How many steps lie between `question` and `following`.
         ends: Whether the episode ended here, for any reason. What is stored next is then no continuation, also where

@@ -23,7 +23,7 @@ class QuestionTree(NamedTuple):
     """Decision nodes and their edges. Node 0 is the first decision, which every action passes.
 
     Attributes:
-        row: What goes through the model. It reads each edge's token, then the position before each node's decision.
+        row: Row of the forward pass. It reads each edge's token, then the position before each node's decision.
         children: Tokens to choose from at each node; the edges of all nodes, in this order, are the flat edges.
         paths: Edges on the path of each action.
         following: Node that each edge leads to, -1 where it completes an action.

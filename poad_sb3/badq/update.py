@@ -25,7 +25,7 @@ class TokenBatch(NamedTuple):
         is_open: Whether anything follows, bool `[N]`.
         next_features: Of the edges that follow, `[E, hidden]`.
         next_log_reference: log pi_ref of these, `[E]`.
-        groups: Which of the open tokens each of these follows, int64 `[E]`.
+        groups: Index of the open token that each of these follows, int64 `[E]`.
     """
 
     features: Tensor

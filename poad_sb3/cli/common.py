@@ -1,4 +1,4 @@
-"""What the commands share: errors of one line, settings, algorithms by name."""
+"""Shared by the commands: errors of one line, settings, algorithms by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
 """Exit codes: nothing was done; a training was stopped by an error; it would not fit. (2 is Typer's, for usage.)"""
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
-"""What wrong arguments, models and checkpoints raise."""
+"""Errors of wrong arguments, models and checkpoints."""
 
 _FROM_PYTHON = "BADQ"
 """Off-policy: it has other arguments, and nothing of a run's folder."""
@@ -94,7 +94,7 @@ def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], No
 
     Args:
         option: Name of the command's option, for errors.
-        pairs: What it was given.
+        pairs: Values of the option.
         refuse: Says what is wrong, and ends the command.
     """
     parsed: dict[str, Any] = {}

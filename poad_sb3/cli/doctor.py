@@ -1,4 +1,4 @@
-"""What this machine can do, on a screen."""
+"""Show the facts of this machine, of a model or of an agent."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ _PASSES = (
 
 
 class Found(NamedTuple):
-    """What a dry run finds out.
+    """Result of a dry run.
 
     Attributes:
-        expected: What the training needs.
+        expected: Memory that the training needs.
         device: Where it would be.
         free: Bytes that are free there; None if nobody knows.
         usable: Bytes that it may take.
@@ -61,7 +61,7 @@ def dry_run(console: Console, request: Request, out: Path | None, *, resume: boo
 
     Args:
         console: Where to say it.
-        request: What was asked for.
+        request: Options of the command.
         out: Folder of the run.
         resume: As in a training.
         as_json: The figures as JSON instead of a table.
@@ -109,7 +109,7 @@ def _find(model: LLMOnPolicyAlgorithm) -> Found:
 
 
 def _facts(model: LLMOnPolicyAlgorithm, found: Found) -> dict[str, Any]:
-    """What JSON shall hold."""
+    """Return the figures for JSON."""
     expected = found.expected
     settings = {**vars(expected.settings), "model": model.policy.lm.source.name}
     return {

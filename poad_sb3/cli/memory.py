@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
 
 
 def fix(expected: Expected, usable: int) -> str:
-    """What to say beside a training that does not fit."""
+    """Return the advice for a training that does not fit."""
     changes = remedy(expected, usable)
     if changes is None:
         return "Fix: a smaller model (`poad doctor` lists them), fewer bits, or another device."

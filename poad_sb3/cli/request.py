@@ -1,4 +1,4 @@
-"""What `poad train` was asked for, and how that fits the run in its folder."""
+"""The options of `poad train`, and whether they fit the run in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poad_sb3.presets import MERGED, PRESETS
 from poad_sb3.runs.run_folder import RunConfig, differences
 
 _APART = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
-"""What is not set by `--set`, and what it is set by."""
+"""Arguments that `--set` refuses, and the option that sets each."""
 _STEPS, _SAVE_EVERY = 10_000, 1_000
 
 

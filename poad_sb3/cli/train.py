@@ -40,7 +40,7 @@ _LONGEST = 500
 
 
 class Resolved(NamedTuple):
-    """What a command means.
+    """A command with its run and device.
 
     Attributes:
         folder: Of the run; nothing was written there.
@@ -59,7 +59,7 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
     """Find out what is asked for, or say in one line why it cannot be done.
 
     Args:
-        request: What was asked for.
+        request: Options of the command.
         out: Folder of the run.
         resume: Go on with the run in the folder, or begin it if there is none yet.
     """
@@ -95,7 +95,7 @@ def train_run(
 
     Args:
         console: Where to say it.
-        request: What was asked for.
+        request: Options of the command.
         out: Folder of the run.
         resume: Go on with the run in the folder, or begin it if there is none yet.
         progress: Reports the state of the training.

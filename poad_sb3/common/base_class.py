@@ -139,7 +139,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         """Raise ValueError for arguments out of range."""
 
     def _capture(self) -> dict[str, Any]:
-        """What is no attribute of its own. After an error inside an environment nobody knows its state."""
+        """Return the state that is in no attribute; that of environments is unknown after an error in one."""
         # The weights are worth saving all the same.
         envs = None
         if self._envs_are_sound and self.env is not None:

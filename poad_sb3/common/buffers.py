@@ -197,7 +197,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             yield RolloutAction(position, env, step.path, reward, step.log_probs, *credit)
 
     def get_state(self) -> dict[str, Any]:
-        """What an update needs of a full rollout, as plain picklable data."""
+        """Return a full rollout as an update needs it, in plain picklable data."""
         flat = self.everything()
         arrays = {name: getattr(flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
         return {"paths": flat.paths, "offsets": self._offsets, "estimator": type(self.estimator).__name__, **arrays}

@@ -122,7 +122,7 @@ class WandbCallback(BaseCallback):
     Args:
         project: Name of the project.
         run_id: A run that is taken up, or begun under this id; None for a new one.
-        config: What is shown as the run's configuration.
+        config: Configuration of the run, for display.
         **options: Further arguments of `wandb.init`.
 
     Raises:

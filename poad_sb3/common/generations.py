@@ -23,12 +23,12 @@ class TokenEntry(NamedTuple):
     """One token of an action.
 
     Attributes:
-        text: What it adds to the text; its name in the vocabulary if it adds nothing, as part of a letter.
+        text: Text that it adds; its name in the vocabulary if it adds none, as part of a letter.
         probability: Under the distribution sampled from; 1 where forced.
         forced: Whether there was no other token.
         value: Before the token; None with credit for whole actions. Likewise:
-        advantage: What it is reinforced by.
-        ret: What its value is regressed on, `return` in the file.
+        advantage: Its advantage.
+        ret: Its return, the target of its value; `return` in the file.
     """
 
     text: str
@@ -49,8 +49,8 @@ class Generation(NamedTuple):
         action: Text of the action.
         reward: Of the step.
         value: Before the action; None with credit for tokens. Likewise:
-        advantage: What it is reinforced by.
-        ret: What its value is regressed on, `return` in the file.
+        advantage: Its advantage.
+        ret: Its return, the target of its value; `return` in the file.
         tokens: Its tokens.
     """
 
@@ -66,7 +66,7 @@ class Generation(NamedTuple):
 
 
 def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) -> list[str]:
-    """What each token of an action adds to the text; together they are the action as it stands behind its prompt.
+    """Return the text that each token of an action adds; together they are the action as it stands behind its prompt.
 
     Decoded alone, a token may lose its space or be a part of a letter, so that growing beginnings are compared.
 

@@ -58,8 +58,8 @@ class Turns:
 
     Args:
         env: The environments; one part, unless they are a `PipelinedVecEnv`.
-        policy: What acts.
-        watch: What acting and waiting are timed by.
+        policy: The acting policy.
+        watch: Times acting and waiting.
 
     Attributes:
         taken: The actions of the last step, in the order of the environments.

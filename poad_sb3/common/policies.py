@@ -252,7 +252,7 @@ class LLMPolicy(TextPolicy):
         Args:
             observation: Batch as in `parse_observation`.
             deterministic: The most probable action instead of a sample.
-            rngs: What to sample each action with; those of the first environments unless given.
+            rngs: Generator of each action; those of the first environments unless given.
         """
         questions = parse_observation(observation)[0]
         if deterministic:

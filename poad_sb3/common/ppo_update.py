@@ -52,7 +52,7 @@ def update(
         clips: Present values of `clip_range` and `clip_range_vf`, where the settings hold schedules.
 
     Returns:
-        What to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
+        Values to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
     """
     log = _Log()
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}

@@ -230,7 +230,7 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
 
 
 def _identity(state: Any) -> Any:
-    """Which environment a state belongs to, where it says so (`LangEnv` does)."""
+    """Return the environment that a state names, if any (`LangEnv` names its own)."""
     return state.get("env") if isinstance(state, dict) else None
 
 

@@ -26,7 +26,7 @@ _Credit = tuple[float | None, float | None, float | None]
 
 
 class Pick(StrEnum):
-    """Which actions of a rollout are shown."""
+    """Actions of a rollout to show."""
 
     SPREAD = "spread"
     """Evenly over the rollout, first and last included."""

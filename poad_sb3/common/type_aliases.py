@@ -1,4 +1,4 @@
-"""What a rollout is made of: sampled actions, their values, and minibatches of them."""
+"""Records of a rollout: sampled actions, their values, and minibatches of them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class RolloutAction(NamedTuple):
         reward: Of the step.
         log_probs: Of each action token under the distribution sampled from, `[n]`, 0 where forced.
         values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`. Likewise:
-        advantages: What the tokens are reinforced by.
-        returns: What the values are regressed on.
+        advantages: Of the tokens.
+        returns: Targets of the values.
     """
 
     position: int

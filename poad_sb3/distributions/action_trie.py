@@ -65,7 +65,7 @@ class ActionTrie(NamedTuple):
         decisions: The decisions on each action's path.
         edges: For each decision of each action, its place in the flat vector of all decision nodes' children.
         nodes: For each decision of each action, the number of its node among the decision nodes.
-        tree: What to run through the model.
+        tree: Tokens of the forward pass.
     """
 
     sequences: tuple[TokenIds, ...]
@@ -123,7 +123,7 @@ def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
 
 
 def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[TokenTree, Mixture]:
-    """What a softmax over whole actions needs: every token of every action, and how they are put together.
+    """Return the tree of all tokens of all actions, and how a softmax over whole actions is made of them.
 
     Args:
         trie: Of the actions.

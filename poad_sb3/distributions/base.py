@@ -105,7 +105,7 @@ class ActionEvaluation(NamedTuple):
     A unit is a decision, or with `whole_actions` all decisions of an action. Actions without decisions have none.
 
     Attributes:
-        units: Which units these are, int64 `[u]`.
+        units: Indices of the units, int64 `[u]`.
         log_prob: Log-probability of each, `[u]`.
         entropy: Entropy of the distribution each was drawn from, `[u]`.
         kl_to_base: KL divergence from the frozen base model, `[u]`, if asked for.

@@ -19,7 +19,7 @@ MAX_SUPPORT = 1024
 
 
 class TokenSampling(NamedTuple):
-    """What the next token is drawn by.
+    """Settings of drawing the next token.
 
     Attributes:
         temperature: Divides the logits.

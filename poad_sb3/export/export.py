@@ -53,7 +53,7 @@ _LATER = "check HF_ENDPOINT and the network, and push the folder again; it is wh
 
 
 class Export(NamedTuple):
-    """What was written.
+    """An export that was written.
 
     Attributes:
         folder: Where, absolute.
@@ -124,7 +124,7 @@ def push(folder: str | Path, repo_id: str, *, private: bool = True, token: str |
     """Upload an export to a repository on the hub, which is made if there is none. Nothing else is in the upload.
 
     Args:
-        folder: What `export_policy` has written.
+        folder: An export of `export_policy`.
         repo_id: `USER/REPO`.
         private: Whether only its owners may see the repository.
         token: Of the hub; the one that `hf auth login` or HF_TOKEN left, by default.

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from poad_sb3.errors import ExportError
 
 MANIFEST = "poad_export.json"
-"""What was exported, and the SHA-256 of every other file. It tells an export from any other folder."""
+"""File with the facts of the export and the SHA-256 of every other file. It tells an export from any other folder."""
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """Of Linux's renameat2."""
@@ -134,14 +134,14 @@ def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
 
     Args:
         folder: With all other files.
-        about: What it is, in terms of JSON.
+        about: Facts of the export, as JSON values.
     """
     files = {name: _digest(folder / name) for name in _files(folder)}
     (folder / MANIFEST).write_text(json.dumps({"format": 1, **about, "files": files}, indent=2) + "\n", "utf-8")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What an export is, and its files with their SHA-256.
+    """Return the facts of an export, and the SHA-256 of its files.
 
     Raises:
         ExportError: If the folder is no export.

@@ -1,4 +1,4 @@
-"""What is asked of a language-model head, without a table `[rows, vocabulary]` that outlives its slice.
+"""Logits and statistics of a language-model head, without a table `[rows, vocabulary]` that outlives its slice.
 
 Both passes go through the head a slice of rows at a time and write what they need in place: with a large vocabulary,
 moving tables through memory costs as much as the product that makes them. Logits of the first `MAX_LOGITS` are kept for
@@ -89,7 +89,7 @@ def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:
     Args:
         head: One that `can_gather`.
         hidden: `[n, hidden]`.
-        picks: What is asked for.
+        picks: Tokens at each row.
     """
     weights = nn.functional.embedding(picks.tokens, head.weight)
     logits: Tensor = (hidden[picks.rows()].float() * weights.float()).sum(-1)
@@ -113,7 +113,7 @@ def vocabulary_statistics(
         head: Of the model. What is trained of it gets its gradient in the backward pass, in `.grad`.
         vocabulary: Number of logits.
         hidden: `[n, hidden]`.
-        picks: What is asked for.
+        picks: Tokens at each row.
         temperatures: Divide the logits, `[n]`; 1 by default.
         reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
     """
@@ -124,7 +124,7 @@ def vocabulary_statistics(
 
 
 class _Asked(NamedTuple):
-    """What `vocabulary_statistics` is asked; see there."""
+    """Arguments of `vocabulary_statistics`."""
 
     head: Head
     vocabulary: int

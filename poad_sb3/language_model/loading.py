@@ -47,14 +47,14 @@ FIX_FILES = (
     "check the spelling, also of the revision; a folder is looked up where the process runs; for a private or gated "
     "model run `hf auth login` or set HF_TOKEN; without a network, download the folder elsewhere and pass its path"
 )
-"""What to do where files could not be loaded."""
+"""Advice where files could not be loaded."""
 _LONGEST = 300
 """Characters of an error of transformers or the hub that are shown."""
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """What to load, and how.
+    """Source of a model.
 
     Attributes:
         model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
@@ -76,7 +76,7 @@ class ModelSource:
 
     @property
     def name(self) -> str:
-        """What to call the model."""
+        """Name of the model."""
         return self.model if isinstance(self.model, str) else _name_of(self.model)
 
 
@@ -234,7 +234,7 @@ def at_revision(revision: str | None) -> str:
 
 
 def from_factory(source: ModelSource) -> tuple[Any, Any]:
-    """What the user's function makes; seeds that it sets must not become those of the training.
+    """Return the result of the user's function; seeds that it sets must not become those of the training.
 
     Raises:
         ModelError: If it makes something else than a model and its tokenizer.

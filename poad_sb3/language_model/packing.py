@@ -45,7 +45,7 @@ class Packed(NamedTuple):
     Attributes:
         ids: Token ids, `[groups, longest]`.
         positions: Position of each token in its own sequence, `[groups, longest]`.
-        seen: Which positions each position attends to, bool `[groups, longest, longest]`; None for plain causal rows.
+        seen: Whether a position attends to another, bool `[groups, longest, longest]`; None for plain causal rows.
         deepest: Tokens of the longest sequence.
         batch: Group of each read, in the order of the rows and their reads.
         place: Position of each read in it.
@@ -132,7 +132,7 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
 
     Args:
         rows: Sequences or trees.
-        groups: Which of them are merged; none by default.
+        groups: Rows to merge; none by default.
     """
     groups = groups_of(rows, 0, 0) if groups is None else groups
     trees = [_merge(rows, group) for group in groups]

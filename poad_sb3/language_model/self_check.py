@@ -1,4 +1,4 @@
-"""What the package relies on in a model, checked when it is loaded instead of believed.
+"""Checks, at loading, of everything that the package relies on in a model.
 
 Some things differ between architectures without any error: what a model does to its logits behind the head (scaling,
 soft caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
@@ -39,7 +39,7 @@ HiddenStates = Callable[..., Tensor]
 
 
 class Abilities(NamedTuple):
-    """What can be done with a model.
+    """Capabilities of a model.
 
     Attributes:
         hidden_size: Width of its hidden states.
@@ -148,7 +148,7 @@ def probe_row(base: Any) -> TokenRow:
 
 @torch.no_grad()
 def plain_hidden(base: Any) -> Tensor:
-    """What a model says at the probe before anything is done to it."""
+    """Return the hidden states of the probe before anything is done to the model."""
     ids = torch.tensor([probe_row(base).tokens], device=base.device)
     try:
         hidden: Tensor = decoder_of(base)(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
@@ -170,7 +170,7 @@ def check_frozen(
     Args:
         frozen: From rows to hidden states without the adapter.
         as_it_was: `plain_hidden` of the base.
-        trained: What training will change; changed here, and put back.
+        trained: Parameters that training will change; changed here, and restored.
         name: The model's name, for the message.
         base: The transformers model. What rounds, as 8 bits do, is compared roughly: passes differ in shape.
 

@@ -1,4 +1,4 @@
-"""What this machine can do: devices, number formats, attention kernels, quantisation, and the models that fit.
+"""Facts of this machine: devices, number formats, attention kernels, quantisation, and the models that fit.
 
 Every claim is tried out where that takes no time: a small product of matrices in each number format, a quantised layer
 forward and backward. Nothing is downloaded, and nothing is loaded but a few small tensors.
@@ -56,7 +56,7 @@ class Device(NamedTuple):
 
     Attributes:
         name: As torch calls it.
-        label: What it is.
+        label: Description.
         total: Bytes of memory; None if it does not say.
         free: Bytes that are free now.
         capability: CUDA's compute capability, such as `"9.0"`.
@@ -86,7 +86,7 @@ class Attention(NamedTuple):
 
 
 class Quantization(NamedTuple):
-    """What bitsandbytes can do on the device that `auto` takes.
+    """Quantisation by bitsandbytes on the device that `auto` takes.
 
     Attributes:
         version: None if it is not installed.
@@ -181,7 +181,7 @@ class Diagnosis(NamedTuple):
     """A machine and what fits there.
 
     Attributes:
-        machine: What there is.
+        machine: The machine.
         usable: Bytes that a training may take: what is free, less a margin; None if nobody knows what is free.
         fits: Each common model, in each way to hold its weights.
         best: The largest model that can be trained here, and how; None if there is none.

@@ -44,13 +44,13 @@ class Rows(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a training will need.
+    """Memory that a training will need.
 
     Attributes:
         size: Of the model.
         settings: Of the model.
         workload: Tokens of the training.
-        rows: What the workload follows from.
+        rows: Lengths that the workload follows from.
     """
 
     size: ModelSize
@@ -69,7 +69,7 @@ class Expected(NamedTuple):
 
 
 def expect(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Expected:
-    """What an algorithm will need to learn. Later prompts and actions may be longer than those of the observation.
+    """Return the memory that learning will need. Later prompts and actions may be longer than the first.
 
     Args:
         algorithm: With all its settings.

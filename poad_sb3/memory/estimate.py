@@ -174,15 +174,15 @@ class MemoryEstimate(NamedTuple):
 
     Attributes:
         weights: Frozen weights: the base model, or in full fine-tuning the copy of it.
-        trained: What is learned (adapter, or all weights): float32 weights, gradients and the moments of Adam.
+        trained: Trained parameters (adapter, or all weights): float32 weights, gradients and the moments of Adam.
         critic: The same for the critic's MLP, and the statistics of its whitening.
         features: Float32 features of the action tokens of a rollout.
-        activations: What one training pass keeps for going back, and its work space.
-        logits: What is asked of the head in one training pass: tables `[rows, vocabulary]`, or rows of the head.
+        activations: Kept by one training pass for its backward pass, and its work space.
+        logits: Results of the head in one training pass: tables `[rows, vocabulary]`, or rows of the head.
         kv_cache: Keys and values of the texts that are continued at a time, the pass over their prompts, and the merged
             weights that write them.
-        values: What the critic computes of all features at a time.
-        tokens: What else a rollout holds of its tokens; the ids are in main memory, wherever the model is.
+        values: Computed by the critic of all features at a time.
+        tokens: The rest that a rollout holds of its tokens; the ids are in main memory, wherever the model is.
     """
 
     weights: int

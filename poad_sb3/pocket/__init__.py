@@ -18,5 +18,5 @@ SHIPPED_MODELS: Mapping[str, Path] = {"pocket": POCKET_FOLDER, "pocket-coder": C
 
 
 def model_path(model: str) -> str:
-    """What a model is loaded from: the folder of one that ships, and otherwise what it is called."""
+    """Return the folder of an embedded model; another name stays as it is."""
     return str(SHIPPED_MODELS[model]) if model in SHIPPED_MODELS else model

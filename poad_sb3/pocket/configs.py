@@ -37,7 +37,7 @@ class TrainingConfig:
     context: ClassVar[int] = 1024
     """Tokens that the model may read."""
     word: ClassVar[str | None] = None
-    """What at most becomes one token; GPT-2's pattern if None."""
+    """Pattern of the longest texts that become one token; GPT-2's if None."""
     longest_action: ClassVar[int | None] = None
     """Lines with more tokens after the prompt, end token included, are left out."""
     learns_prompts: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class TrainingConfig:
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, Any]:
-        """What the model card says of the corpus, beside its size."""
+        """Description of the corpus for the model card."""
         return {}
 
 

@@ -62,7 +62,7 @@ def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...]
     Args:
         n_lines: How many lines to yield, in equal numbers from each environment.
         rng: Source of the situations, the actions and the environments' seeds.
-        env_ids: Which environments to play.
+        env_ids: Environments to play.
     """
     for index, env_id in enumerate(env_ids):
         found = _situations(env_id, rng)
@@ -72,7 +72,7 @@ def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...]
 
 
 def _situations(env_id: str, rng: np.random.Generator, n_steps: int = 40_000) -> list[tuple[str, tuple[str, ...]]]:
-    """What a long walk meets, each once: prompt and admissible actions.
+    """Return the distinct pairs of prompt and admissible actions on a long walk.
 
     Half of the steps are the oracle's, so that the walk gets to what random play almost never sees.
     """

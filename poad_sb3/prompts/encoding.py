@@ -64,7 +64,7 @@ class Prompter:
         more until it fits; a mark says how many. What the task says, and the present observation, are never cut.
 
         Args:
-            question: What is asked.
+            question: The question.
             reserve: Tokens to leave for the action.
 
         Raises:

@@ -24,7 +24,7 @@ class Part(NamedTuple):
     """A piece of a prompt.
 
     Attributes:
-        text: What it says.
+        text: Content of the message.
         is_content: Whether it comes from an environment: a special token's name in it is then just text.
     """
 
@@ -55,7 +55,7 @@ class Layout(ABC):
         """Pieces of the prompt.
 
         Args:
-            question: What is asked.
+            question: The question.
             heads: Earlier steps, oldest first.
             tails: Later steps, after those that are left out.
             omitted: How many are left out between them.
@@ -63,7 +63,7 @@ class Layout(ABC):
 
 
 def omission(n_steps: int) -> str:
-    """What stands for steps that are left out."""
+    """Return the line that stands for steps that are left out."""
     return f"({n_steps} earlier {'step is' if n_steps == 1 else 'steps are'} left out.)\n" if n_steps else ""
 
 
@@ -86,7 +86,7 @@ class CompletionLayout(Layout):
 
 
 def _start_of(tokenizer: Any) -> TokenIds:
-    """What the tokenizer puts before a text by itself: its start token, if its model was trained with one."""
+    """Return the tokens that the tokenizer itself puts before a text: the start token, if the model has one."""
     alone, with_it = tokenizer.encode("a", add_special_tokens=False), tokenizer.encode("a")
     added = len(with_it) - len(alone)
     for n in range(added + 1):
@@ -140,7 +140,7 @@ class ChatLayout(Layout):
         return [*parts, Part(self._opening, False)] if self._opening else parts
 
     def _render_skeleton(self, n_past: int) -> tuple[str, ...]:
-        """What the template puts before, between and behind the contents."""
+        """Return the texts of the template before, between and behind the contents."""
         roles = ["system"] * self._has_system + ["user", "assistant"] * n_past + ["user"]
         rest = self._render([_message(role, number) for number, role in enumerate(roles)], generate=True)
         pieces = []

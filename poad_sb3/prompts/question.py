@@ -1,4 +1,4 @@
-"""What a policy is asked."""
+"""Questions to a policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PastStep(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What came with an observation beside it, as `AdmissibleObservation` packs it.
+    """Fields beside an observation, as `AdmissibleObservation` packs them.
 
     Attributes:
         history: The latest steps of the episode, oldest first.
@@ -30,7 +30,7 @@ class Question(NamedTuple):
     Attributes:
         text: The observation.
         actions: Admissible actions; None where any text is allowed.
-        context: What came with it; None if nothing was packed.
+        context: Fields beside the observation; None if none were packed.
     """
 
     text: str

@@ -63,7 +63,7 @@ def template_of(spec: PromptSpec) -> PromptTemplate:
 
 
 def needs_of(spec: PromptSpec) -> Needs:
-    """What the template that is meant wants beside the observation; known without a tokenizer."""
+    """Return the fields that the template needs beside the observation; no tokenizer is loaded."""
     if isinstance(spec, Mapping) and spec.get("kind", "auto") == "auto":
         return Needs(history=spec.get("history", 0))
     return Needs() if spec == "auto" else template_of(spec).needs

@@ -21,7 +21,7 @@ _FIXED_DATE = "26 Jul 2024"
 
 
 class Needs(NamedTuple):
-    """What a template wants beside the observation.
+    """Fields that a template needs beside the observation.
 
     Attributes:
         history: Steps of the episode.
@@ -54,7 +54,7 @@ class PromptTemplate(ABC):
 
     @property
     def needs(self) -> Needs:
-        """What it wants beside the observation."""
+        """Fields that it needs beside the observation."""
         return Needs()
 
     @property
@@ -131,7 +131,7 @@ class ChatPrompt(_WithHistory):
     Attributes:
         system: Instructions before it; empty for none. Where a template knows no system role, they are the beginning
             of the first message.
-        arguments: What the template may read beside the messages. A model that thinks is told not to.
+        arguments: Variables of the template beside the messages. A model that thinks is told not to.
     """
 
     kind: ClassVar[str] = "chat"

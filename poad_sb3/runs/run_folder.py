@@ -32,7 +32,7 @@ class RunError(PoadError, ValueError):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a run is; `config.json` in its folder.
+    """Configuration of a run; `config.json` in its folder.
 
     Attributes:
         algorithm: Name of the class.
@@ -91,7 +91,7 @@ class RunFolder:
 
     @property
     def config_file(self) -> Path:
-        """What the run is."""
+        """File of the configuration."""
         return self.path / "config.json"
 
     @property
@@ -133,7 +133,7 @@ class RunFolder:
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
-    """What to note of this process.
+    """Return the record of this process.
 
     Args:
         command: Its command line.
@@ -160,7 +160,7 @@ def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
 
 
 def describe_model(model: LLMOnPolicyAlgorithm) -> dict[str, str | None]:
-    """Which base model an algorithm has."""
+    """Return the base model of an algorithm."""
     settings = model.policy_kwargs
     config = model.policy.lm.base.config
     return {
@@ -182,8 +182,8 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: s
     """In what a command disagrees with the run: a sentence for each key that both know and see differently.
 
     Args:
-        recorded: What the run is, by key; mappings are compared key by key.
-        asked: What a command says, by key.
+        recorded: Values of the run, by key; mappings are compared key by key.
+        asked: Values of the command, by key.
         prefix: Before the keys.
     """
     for key, value in asked.items():

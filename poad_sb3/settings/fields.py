@@ -17,7 +17,7 @@ _LINEAR = re.compile(r"lin_([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")
 
 @dataclass(frozen=True)
 class Setting:
-    """Which values a setting may have.
+    """Values that a setting may have.
 
     Attributes:
         optional: Whether None is one of them.
@@ -188,7 +188,7 @@ def setting(default: Any, kind: Setting, help: str) -> Any:
 
     Args:
         default: Its default.
-        kind: Which values it may have.
+        kind: Its allowed values.
         help: One line; shown in docstrings, tables and `--help`.
     """
     metadata = {"kind": kind, "help": help}

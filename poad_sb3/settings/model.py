@@ -33,7 +33,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True)
 class ModelSettings(Settings):
-    """Which language model it is, what is trained of it, and how it reads: `policy_kwargs` of the algorithms."""
+    """The language model, its trained part and its prompts: `policy_kwargs` of the algorithms."""
 
     model: str | Callable[[], Any] = setting(
         "pocket", Free(), "pocket or pocket-coder, a folder, a hub id, or a function that makes model and tokenizer"

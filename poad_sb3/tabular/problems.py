@@ -42,7 +42,7 @@ class TokenMDP:
 
     Attributes:
         actions: Tokens of each action; none is a prefix of another.
-        admissible: Which actions a state has, `[states, actions]`; a state without any is terminal, its value 0.
+        admissible: Whether a state has an action, `[states, actions]`; a state without any is terminal, its value 0.
         rewards: r(o, a), paid once for the whole action, `[states, actions]`.
         transitions: P(o' | o, a), `[states, actions, states]`.
         gamma: Discount between actions, in (0, 1].
@@ -90,7 +90,7 @@ class TokenMDP:
 
     @cached_property
     def terminal(self) -> Bools:
-        """Which states have no action, `[states]`."""
+        """Return whether a state is terminal (has no action), `[states]`."""
         return np.logical_not(self.admissible.any(axis=1))
 
     @cached_property

@@ -26,7 +26,7 @@ class Stepper:
         part: The environments.
 
     Attributes:
-        tasks: What the thread is told; see `end_threads`.
+        tasks: Queue of steps; see `end_threads`.
     """
 
     def __init__(self, part: VecEnv) -> None:
@@ -76,7 +76,7 @@ class Stepper:
 
 
 def _serve(step: Callable[[NDArray[np.int64]], VecEnvStepReturn], tasks: Tasks) -> None:
-    """What a thread does until it is told to end."""
+    """Serve steps until the end marker comes."""
     while (task := tasks.get()) is not None:
         answer, actions = task
         try:

@@ -210,7 +210,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
 
     Args:
         venv: The environments.
-        needs: What the prompt wants beside the observation.
+        needs: Fields that the prompt shows beside the observation.
 
     Attributes:
         contexts: Of the episode in each environment.
@@ -283,7 +283,7 @@ def wrap_language_env(
 
     Args:
         env: The environment.
-        needs: What the policy's prompt wants beside the observation: `model.policy.lm.prompter.template.needs`.
+        needs: Fields that the policy's prompt shows beside the observation: `model.policy.lm.prompter.template.needs`.
 
     Raises:
         UnsupportedEnvError: If its observations are not text or its actions not token sequences.

@@ -48,7 +48,7 @@ class _InProcess(Sandbox):
 
 
 def evaluated(code: str, table: Dataset) -> Evaluation:
-    """What the environment would make of code on one split of a table. The code runs here, unconfined."""
+    """Return the outcome of code on one split of a table. The code runs here, unconfined."""
     return _evaluator(table)(code)
 
 

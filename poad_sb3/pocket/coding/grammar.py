@@ -23,8 +23,8 @@ WORD = (
     r"(?: [a-z]+){3,}(?!\w)|\n[ ]*|[ ]?[A-Za-z_][A-Za-z_0-9]*|[ ]?\d+(?:\.\d+)?(?:e-?\d+)?|[ ]?[^\sA-Za-z_0-9]+"
     r"|\s+(?!\S)|\s+"
 )
-"""What a tokenizer may make one token of: a whole name, a number, a run of signs, a line's end with its indentation;
-and of prose, of which code has none, several words, since the environment says much the same each time."""
+"""Pattern of texts that may become one token: a whole name, a number, a run of signs, a line's end with its
+indentation; and of prose, of which code has none, several words, since the environment says much the same each time."""
 _LONGEST = 112
 """Words of a body; with names that take two tokens and the end token it stays within 128."""
 _WEAK, _NONNEGATIVE, _ENSEMBLE, _WRAPPED = 0.35, 0.06, 0.12, 0.1

@@ -1,4 +1,4 @@
-"""What goes wrong in bodies of the grammar, beyond the mistakes of `lang_envs.envs.datascicoding.coder`."""
+"""Mistakes in bodies of the grammar, beyond the mistakes of `lang_envs.envs.datascicoding.coder`."""
 
 from __future__ import annotations
 
