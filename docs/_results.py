@@ -126,9 +126,9 @@ def throughput() -> str:
     turns = f"medians of {least} turns or more" if least > 1 else "some in a single turn"
     return (
         f"{table((*head, 'peak, MiB'), rows)}\n\n"
-        f"On {measured['cpu']}, {measured['threads']} thread, {turns}. All loops move the adapter alike to {worst:.0e} of "
-        "the step. Workloads were measured on several days, on a shared host that is faster on some: compare within one. "
-        "Peaks are above the loaded model, of a process for each loop."
+        f"On {measured['cpu']}, {measured['threads']} thread, {turns}. All loops move the adapter alike to {worst:.0e} "
+        "of the step. Workloads were measured on several days, on a shared host that is faster on some: compare within "
+        "one. Peaks are above the loaded model, of a process for each loop."
     )
 
 

@@ -36,7 +36,7 @@ KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-
 @pytest.fixture(scope="module", autouse=True)
 def _users_module() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parent))
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "support"))
         yield
 
 
