@@ -62,10 +62,10 @@ class PolicyAgent(Agent):
         self._rng = np.random.default_rng()
 
     @classmethod
-    def of(cls, model: LLMOnPolicyAlgorithm) -> Self:
-        """A model as it is now, which samples; its chance comes from the seed of the episode alone."""
+    def of(cls, model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Self:
+        """Let a model act as it is now; its chance comes from the seed of the episode alone."""
         whole = model.estimator.whole_actions
-        return cls(type(model).__name__, model.policy, {}, deterministic=False, whole_values=whole)
+        return cls(type(model).__name__, model.policy, {}, deterministic=deterministic, whole_values=whole)
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
