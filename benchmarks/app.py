@@ -67,7 +67,7 @@ def overview(context: typer.Context) -> None:
 
 
 def _list_measurements() -> None:
-    rows = {name: row.help for name, row in MEASUREMENTS.items()}
+    rows = {name: help for name, (_, help) in MEASUREMENTS.items()}
     _list("Measurements of this library, each by python -m benchmarks measure NAME (--help for its options)", rows)
 
 
@@ -203,9 +203,9 @@ def measure(context: typer.Context, name: Annotated[str, typer.Argument(metavar=
         return
     if name not in MEASUREMENTS:
         fail(f"Expected a measurement; got {name!r}. Fix: one of {', '.join(MEASUREMENTS)}.")
-    module, _, function = MEASUREMENTS[name].function.partition(":")
+    module = import_module(f"benchmarks.{MEASUREMENTS[name][0]}")
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    command.command()(getattr(import_module(f"benchmarks.{module}"), function))
+    command.command()(getattr(module, name.replace("-", "_")))
     command(context.args, prog_name=f"python -m benchmarks measure {name}")
 
 

@@ -1,6 +1,6 @@
-"""The structure of the packages, read off their imports: the layers, what breaks them, and the picture of the page.
+"""The layers of the packages, and what their modules import: the picture and the table of the page of architecture.
 
-Lazy imports and imports for typing count as well.
+`tests/test_architecture.py` holds the imports to the layers. Lazy imports and imports for typing count as well.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from xml.sax.saxutils import escape
 
-from _root import ROOT
+ROOT = Path(__file__).parent.parent
 
 LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "benchmarks": (
@@ -51,9 +50,6 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """Packages from top to bottom, and of each its units from top to bottom: imports go down, or along a row."""
 
-_SAME_ROW = {"poad_sb3": {("archer", "ntpo")}}
-"""Imports along a row; all others must go down."""
-
 
 @cache
 def modules() -> dict[str, Path]:
@@ -88,98 +84,48 @@ def unit(module: str) -> tuple[str, str]:
     return package, rest.partition(".")[0]
 
 
-def upward_imports() -> list[str]:
-    """Return the imports that do not go down, as `importer -> imported`."""
-    packages = list(LAYERS)
-    rank = {
-        (package, name): row for package, rows in LAYERS.items() for row, names in enumerate(rows) for name in names
-    }
-    found = []
-    for importer, imported in imports().items():
-        for one in sorted(imported):
-            (here, mine), (there, its) = unit(importer), unit(one)
-            if (here, mine) == (there, its):
-                continue
-            if here != there:
-                fits = packages.index(here) < packages.index(there)
-            else:
-                known = (here, mine) in rank and (there, its) in rank
-                fits = known and (rank[here, mine] < rank[there, its] or (mine, its) in _SAME_ROW.get(here, set()))
-            if not fits:
-                found.append(f"{importer} -> {one}")
-    return found
+# ---------------------------------------------------------------------- the page
+
+_WIDTH, _HEIGHT, _GAP = 960, 26, 12
 
 
-def cycles() -> list[list[str]]:
-    """Return the groups of modules that import each other, directly or around a corner (Tarjan)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        index[name] = low[name] = len(index)
-        stack.append(name)
-        for one in imports()[name]:
-            if one not in index:
-                visit(one)
-                low[name] = min(low[name], low[one])
-            elif one in stack:
-                low[name] = min(low[name], index[one])
-        if low[name] == index[name]:
-            place = stack.index(name)
-            group = sorted(stack[place:])
-            del stack[place:]
-            if len(group) > 1:
-                found.append(group)
-
-    for name in imports():
-        if name not in index:
-            visit(name)
-    return found
+def _units(package: str) -> list[list[str]]:
+    """Return the named units of a package that exist, layer by layer."""
+    shown = {unit(name)[1] for name in modules() if unit(name)[0] == package} - {"", "__main__"}
+    layers = [[name for name in layer if name in shown] for layer in LAYERS[package]]
+    return [layer for layer in layers if layer]
 
 
-# ---------------------------------------------------------------------- the picture
-
-_WIDTH, _BOX, _HIGH, _GAP = 960, 26, 26, 12
-
-
-def picture() -> str:
-    """Return an SVG: each package with its layers, from what users call at the top to what imports nothing below."""
+def architecture() -> str:
+    """Draw each package with its layers as SVG, from what users call at the top to what imports nothing below."""
     parts, top = [], 10
-    for package, rows in LAYERS.items():
-        kept = [[name for name in row if name and _exists(package, name)] for row in rows]
-        kept = [row for row in kept if row]
-        height = 34 + len(kept) * (_HIGH + _GAP)
+    for package in LAYERS:
+        layers = _units(package)
+        height = 34 + len(layers) * (_HEIGHT + _GAP)
         parts.append(
             f'<rect x="6" y="{top}" width="{_WIDTH - 12}" height="{height}" rx="8" fill="#8882" stroke="#888"/>'
             f'<text x="18" y="{top + 22}" font-weight="bold">{package}</text>'
         )
-        y = top + 30
-        for row in kept:
-            width = min(150, (_WIDTH - 60) // len(row) - _GAP)
-            x = (_WIDTH - len(row) * (width + _GAP) + _GAP) // 2
-            for name in row:
+        for row, layer in enumerate(layers):
+            y = top + 30 + row * (_HEIGHT + _GAP)
+            width = min(150, (_WIDTH - 60) // len(layer) - _GAP)
+            left = (_WIDTH - len(layer) * (width + _GAP) + _GAP) // 2
+            for column, name in enumerate(layer):
+                x = left + column * (width + _GAP)
                 parts.append(
-                    f'<rect x="{x}" y="{y}" width="{width}" height="{_HIGH}" rx="5" fill="#4a90d933" stroke="#4a90d9"/>'
-                    f'<text x="{x + width // 2}" y="{y + 18}" text-anchor="middle">{escape(name)}</text>'
+                    f'<rect x="{x}" y="{y}" width="{width}" height="{_HEIGHT}" rx="5" fill="#4a90d933" '
+                    f'stroke="#4a90d9"/><text x="{x + width // 2}" y="{y + 18}" text-anchor="middle">{name}</text>'
                 )
-                x += width + _GAP
-            y += _HIGH + _GAP
         top += height + 14
     head = f'<svg viewBox="0 0 {_WIDTH} {top}" xmlns="http://www.w3.org/2000/svg" fill="currentColor" font-size="14">'
     return f"{head}<style>text{{font-family:sans-serif}}</style>{''.join(parts)}</svg>"
 
 
-def _exists(package: str, name: str) -> bool:
-    return f"{package}.{name}" in modules() and name != "__main__"
-
-
-def dependency_table() -> str:
-    """Return a Markdown table of which units of a package each unit imports."""
+def architecture_table() -> str:
+    """Table of the units of its package that each unit imports."""
     rows = []
-    for package, layers in LAYERS.items():
-        for name in (one for row in layers for one in row if one and _exists(package, one)):
+    for package in LAYERS:
+        for name in (one for layer in _units(package) for one in layer):
             imported = {
                 unit(one) for module in imports() if unit(module) == (package, name) for one in imports()[module]
             }

@@ -1,4 +1,4 @@
-"""What is said of data: where tables come from, how digests are known, and pages of ids whose table is not here.
+"""Data: sources of tables, how digests are known, and the pages of ids whose table is not here.
 
 Nothing here reads a table that has to be fetched, so the site is the same on every machine.
 """
@@ -14,23 +14,13 @@ from lang_envs import EnvRow
 from lang_envs.datasets import BUNDLED, DATASETS, errors, load
 from lang_envs.datasets.manifest import Encoding, Manifest, RowChoice
 
-__all__ = [
-    "digest_table",
-    "exit_codes",
-    "manifest_of",
-    "preprocessing_table",
-    "source_table",
-    "trial_example",
-    "trial_note",
-]
-
 _DIGITS = 16
 _WHOLE = 64
 """Hexadecimal digits of a SHA-256."""
 
 
 def manifest_of(row: EnvRow) -> Manifest | None:
-    """The manifest of the table that an id is about; None if it is always here, or the user's own."""
+    """Return the manifest of an id's table; None if it is always here, or the user's own."""
     known = DATASETS.get(row.kwargs["dataset"])
     return None if known is None else known.manifest
 
@@ -39,7 +29,7 @@ def manifest_of(row: EnvRow) -> Manifest | None:
 
 
 def trial_note(row: EnvRow) -> str:
-    """What the reader of a page has to know that shows other rows than those of the id."""
+    """Warn the reader of a page that shows other rows than those of the id."""
     wanted = manifest_of(row)
     if wanted is None:
         kind, title = "note", "An example table"
@@ -60,7 +50,7 @@ def trial_note(row: EnvRow) -> str:
 
 
 def trial_example(row: EnvRow) -> str:
-    """How such an id is made: code that runs anywhere, then what the reader would write."""
+    """Show how such an id is made."""
     wanted = manifest_of(row)
     head = "import gymnasium as gym\nimport lang_envs\n"
     if wanted is None:
@@ -92,8 +82,8 @@ def _link(wanted: Manifest) -> str:
 # ---------------------------------------------------------------------- the page of data
 
 
-def source_table(_: str = "") -> str:
-    """Where every table comes from."""
+def data_sources() -> str:
+    """Table of the sources."""
     rows = []
     for name, row in DATASETS.items():
         n, width = row.shape
@@ -106,69 +96,55 @@ def source_table(_: str = "") -> str:
     return table(head, rows)
 
 
-def preprocessing_table(_: str = "") -> str:
-    """Which rows and columns of a file are used, and what becomes of them."""
+def data_preprocessing() -> str:
+    """Table of the rows and columns that are used, and of their encoding."""
     rows = []
-    for name, row in DATASETS.items():
-        wanted = row.manifest
-        if wanted is None:
-            continue
+    for wanted in (row.manifest for row in DATASETS.values() if row.manifest is not None):
+        choice, used = wanted.rows, f"the first {wanted.arrays[0]:,} complete rows"
+        if choice.at:
+            used = f"{wanted.arrays[0]:,} rows at positions that the manifest lists, in its order"
+        elif choice.sample is not None:
+            used = (
+                f"{wanted.arrays[0]:,} complete rows, drawn by `RandomState({choice.seed})`, in the order of the file"
+            )
+        elif choice == RowChoice():
+            used = f"the {wanted.arrays[0]:,} complete rows"
         n_categories = sum(bool(column.levels) for column in wanted.features)
         kinds = f"{len(wanted.features) - n_categories} of numbers"
         kinds += f", {n_categories} of categories" if n_categories else ""
+        recipe, published = wanted.recipes.get("published"), "cannot be reproduced"
+        if recipe is not None:
+            published = "every value a rank" if recipe.encoding is Encoding.RANKS else "the same"
         left_out = ", ".join(map(code, wanted.drop)) or "none"
-        rows.append((code(name), _rows_used(wanted), left_out, kinds, _published(wanted)))
+        rows.append((code(wanted.name), used, left_out, kinds, published))
     return table(("`dataset`", "rows", "left out beside the target", "columns", 'arrays of `"published"`'), rows)
 
 
-def _rows_used(wanted: Manifest) -> str:
-    choice, n = wanted.rows, f"{wanted.arrays[0]:,}"
-    if choice.at:
-        return f"{n} rows at positions that the manifest lists, in its order"
-    if choice.sample is not None:
-        return f"{n} complete rows, drawn by `RandomState({choice.seed})`, in the order of the file"
-    return f"the {n} complete rows" if choice == RowChoice() else f"the first {n} complete rows"
+def data_digests() -> str:
+    """Table of all digests, and how each is known."""
 
+    def state(digest: str) -> tuple[str, str]:
+        return (code(digest[:_DIGITS]), "known") if digest else ("", "**unverified**")
 
-def _published(wanted: Manifest) -> str:
-    recipe = wanted.recipes.get("published")
-    if recipe is None:
-        return "cannot be reproduced"
-    return "every value a rank" if recipe.encoding is Encoding.RANKS else "the same"
-
-
-def digest_table(_: str = "") -> str:
-    """Every digest, and how it is known."""
     rows = []
     for name in BUNDLED:
         how = "computed at every build of this page; a test compares it"
         if DATASETS[name].published:
             how += "; equal to the digest of the arrays that the paper's code builds"
-        rows.append((code(name), "arrays", code(load(name).digest), "known", how))
-    for row in DATASETS.values():
-        if row.manifest is not None:
-            rows += _digests(row.manifest)
+        rows.append((code(name), "arrays", *state(load(name).digest), how))
+    for wanted in (row.manifest for row in DATASETS.values() if row.manifest is not None):
+        name, known = code(wanted.name), wanted.sha256
+        how = f"from a record that holds these {len(known)} digits; the file was not at hand"
+        how = "not yet" if not known else "computed from the file" if len(known) == _WHOLE else how
+        rows.append((name, "file", *state(known), how))
+        for key, recipe in wanted.recipes.items():
+            ranked = ", every value a rank" if recipe.encoding is Encoding.RANKS else ""
+            rows.append((name, f'`preprocessing="{key}"`{ranked}', *state(recipe.digest), recipe.verified_by))
     return table(("`dataset`", "of", f"digest, {_DIGITS} digits", "", "how"), rows)
 
 
-def _digests(wanted: Manifest) -> list[tuple[str, ...]]:
-    name, known = code(wanted.name), wanted.sha256
-    how = {_WHOLE: "computed from the file", 0: "not yet"}.get(
-        len(known), f"from a record that holds these {len(known)} digits; the file was not at hand"
-    )
-    rows = [(name, "file", *_state(known), how)]
-    for key, recipe in wanted.recipes.items():
-        ranked = ", every value a rank" if recipe.encoding is Encoding.RANKS else ""
-        rows.append((name, f'`preprocessing="{key}"`{ranked}', *_state(recipe.digest), recipe.verified_by))
-    return rows
-
-
-def _state(digest: str) -> tuple[str, str]:
-    return (code(digest[:_DIGITS]), "known") if digest else ("", "**unverified**")
-
-
-def exit_codes(_: str = "") -> str:
-    """Exit code and meaning of every error of data, from the classes."""
+def data_exit_codes() -> str:
+    """Table of exit code and meaning of every error of data, from the classes."""
     kinds = [getattr(errors, name) for name in errors.__all__ if isinstance(getattr(errors, name), type)]
     rows = [(str(kind.exit_code), code(kind.__name__), (kind.__doc__ or "").strip()) for kind in kinds]
     return table(("exit code", "error", "meaning"), sorted(rows, key=lambda row: (int(row[0]), row[1])))

@@ -5,53 +5,36 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import griffe
+from _coding import coding_facts, coding_sections
 from _data import trial_example, trial_note
-from _families import Family, family_of, make, rows_of
-from _keytoken import keytoken_numbers, keytoken_sections
-from _open import open_sections
-from _root import ROOT
-from _tables import arguments, code, docstring, episode, info_fields, percent, quoted, table
+from _families import FAMILIES, Family, family_of, make, rows_of, started
+from _tables import ROOT, arguments, code, documented, episode, info_fields, percent, quoted, result, table
 
 from benchmarks.performance.env_scores import Graph, explore, random_policy
 from benchmarks.reports.labels import labels_remark
-from benchmarks.runner.machine import RESULTS
-from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, LangEnv
+from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow
 from lang_envs.agents import oracle_agent
+from lang_envs.env_checker import CHECKS
 from lang_envs.recording import encode_gif, record_episode
 
-__all__ = ["graph_of", "oracle_gif", "overview", "page", "phrases", "recorded"]
-
-GOLDEN = ROOT / "data" / "golden"
-
-
-HISTORY = {"v0": "first release"}
-"""What changed, by version; equal for all ids so far."""
-
-
-# ---------------------------------------------------------------------- what is measured
+_CONTRACT = "* Every point of the [contract](contract.md) is a test that runs on this id."
 
 
 @cache
 def graph_of(env_id: str) -> Graph:
-    """Every situation that listed actions reach."""
-    return explore(_inner(env_id), random_policy)
+    """Return every situation that listed actions reach."""
+    return explore(make(env_id), random_policy)
 
 
-@lru_cache(maxsize=1)
-def _scores() -> dict[str, Any]:
-    return json.loads((RESULTS / "env_scores.json").read_text(encoding="utf-8"))["scores"]
-
-
-@lru_cache(maxsize=1)
+@cache
 def recorded() -> dict[str, Counter[str]]:
-    """Episodes and steps recorded from the originals, by id."""
+    """Count episodes and steps recorded from the originals, by id."""
     counts: dict[str, Counter[str]] = {}
-    for path in sorted(GOLDEN.glob("*.jsonl.gz")):
+    for path in sorted((ROOT / "data" / "golden").glob("*.jsonl.gz")):
         stem = path.name.removesuffix(".jsonl.gz")
         family = "VirtualHome" if stem.startswith("virtualhome_") else "Overcooked"
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -63,14 +46,8 @@ def recorded() -> dict[str, Counter[str]]:
     return counts
 
 
-def _inner(env_id: str, **kwargs: Any) -> LangEnv[Any]:
-    inner = make(env_id, **kwargs).unwrapped
-    assert isinstance(inner, LangEnv)
-    return inner
-
-
 def oracle_gif(row: EnvRow) -> bytes:
-    """The oracle's episode as an animated GIF."""
+    """Record the oracle's episode as an animated GIF."""
     return encode_gif(record_episode(row.id, oracle_agent(), **row.trial).frames)
 
 
@@ -78,62 +55,63 @@ def oracle_gif(row: EnvRow) -> bytes:
 
 
 def page(row: EnvRow) -> str:
-    """The page of an id, as Markdown."""
-    family, env = family_of(row.id), _inner(row.id)
-    text, info = env.reset(seed=0)
+    """Write the page of an id."""
+    family = family_of(row.id)
+    env, text, info = started(row.id)
     module, _, name = row.entry_point.partition(":")
-    own = _own_sections(family)(row, env, family)
+    docstring = documented(f"{module}.{name}").docstring.parse("google")
+    texts = [one.value for one in docstring if one.kind is griffe.DocstringSectionKind.text]
+    if family is FAMILIES["DataSciCoding"]:
+        facts, own = coding_facts(row, env), coding_sections(row, env, family)
+        limit = f"{env.max_attempts} {family.unit} (`{family.limit}`) without it"
+    elif family is FAMILIES["KeyToken"]:
+        facts, own = _keytoken_facts(env, family), _keytoken_sections(env)
+        limit = f"{env.max_steps} {family.unit} (`{family.limit}`) have passed without it"
+    else:
+        facts, own = _listed_facts(row, family), _listed_sections(row, family)
+        limit = f"{graph_of(row.id).limit} {family.unit} (`{family.limit}`) have passed without it"
+    space = env.action_space
+    glance = [
+        ("observation space", code(env.observation_space)),
+        ("action space", f"{code(space)}, shape {code(space.shape)}, {space.vocab_size} token ids"),
+        *facts,
+        ("render modes", ", ".join(map(code, env.metadata["render_modes"]))),
+        ("entry point", code(row.entry_point)),
+    ]
+    if family.oracle:
+        player = started(row.id)[0]
+        own["Oracle"] = f"`lang_envs.oracle(env)` says {family.oracle}:\n\n" + episode(
+            player, iter(player.oracle_action, "")
+        )
+    set_by_id = ", ".join(code(f"{name}={value!r}") for name, value in row.kwargs.items())
     parts = {
-        "": _head(row, family),
         "Make it": _example(row),
-        "At a glance": own["At a glance"],
-        "Description": _description(f"{module}.{name}"),
+        "At a glance": table(("", code(row.id)), glance),
+        "Description": "\n\n".join(texts),
         "First observation": f"{quoted(text)}\n\n`info` beside it:\n\n{info_fields(info)}",
         "Actions": own["Actions"],
         "Rewards": family.rewards(env),
-        "Start and end": own["Start and end"],
+        "Start and end": f"* Start: {family.start}.\n* `terminated`: {family.terminated}.\n"
+        f"* `truncated`: {limit}; {family.late}.",
         "Oracle": own["Oracle"],
         "Scores": own["Scores"],
-        "Arguments": f'`gym.make("{row.id}", **arguments)`; this id sets {_set_by_id(row)}.\n\n'
+        "Arguments": f'`gym.make("{row.id}", **arguments)`; this id sets {set_by_id}.\n\n'
         + arguments(f"{module}.{name}"),
         "Checked against": own["Checked against"],
-        "Version history": "\n".join(f"* `{version}`: {what}." for version, what in HISTORY.items()),
+        "Version history": "* `v0`: first release.",
     }
-    sections = [f"## {title}\n\n{body}" if title else body for title, body in parts.items()]
-    return "\n\n".join([f"# {row.id}", *sections]) + "\n"
-
-
-def _own_sections(family: Family) -> Callable[[EnvRow, LangEnv[Any], Family], dict[str, str]]:
-    """What makes the sections that differ between kinds of families."""
-    if family.is_open:
-        return open_sections
-    return keytoken_sections if family.is_random else _listed_sections
-
-
-def _listed_sections(row: EnvRow, env: LangEnv[Any], family: Family) -> dict[str, str]:
-    """The sections that are made by going through every situation."""
-    return {
-        "At a glance": _glance(row, env, family),
-        "Actions": phrases(row.id),
-        "Start and end": _ends(row.id, family),
-        "Oracle": _oracle(row.id),
-        "Scores": _score_table(row.id, family),
-        "Checked against": _checked(row),
-    }
-
-
-def _use(env_id: str) -> str:
-    if env_id in UNSEEN_IDS:
-        return "One of the [unseen tasks](generalisation.md): **nothing may be trained on it.**"
-    if env_id in TRAINING_IDS:
-        return "One of the four [training tasks](generalisation.md)."
-    return ""
+    sections = [f"## {title}\n\n{body}" for title, body in parts.items()]
+    return "\n\n".join([f"# {row.id}", _head(row, family), *sections]) + "\n"
 
 
 def _head(row: EnvRow, family: Family) -> str:
-    head = f"{row.summary} {_use(row.id)}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page})."
-    remark = labels_remark(row.id)
-    if remark:
+    use = ""
+    if row.id in UNSEEN_IDS:
+        use = "One of the [unseen tasks](generalisation.md): **nothing may be trained on it.**"
+    elif row.id in TRAINING_IDS:
+        use = "One of the four [training tasks](generalisation.md)."
+    head = f"{row.summary} {use}\n\nThe family's rules, texts and numbers: [{family.title}]({family.page})."
+    if remark := labels_remark(row.id):
         head += f"\n\n{remark} See the [threat model](threat_model.md#known-labels)."
     return f"{head}\n\n{trial_note(row)}" if row.trial else head
 
@@ -145,37 +123,28 @@ def _example(row: EnvRow) -> str:
     return f"{shown}\n\n{picture}\n\nThe oracle's episode, a picture after every action."
 
 
-def _set_by_id(row: EnvRow) -> str:
-    return ", ".join(code(f"{name}={value!r}") for name, value in row.kwargs.items())
+# ---------------------------------------------------------------------- families that list their actions
 
 
-def _glance(row: EnvRow, env: LangEnv[Any], family: Family) -> str:
-    space, graph = env.action_space, graph_of(row.id)
-    n_listed = sorted(Counter(edge.source for edge in graph.edges).values())
-    listed = f"{n_listed[0]}" if n_listed[0] == n_listed[-1] else f"{n_listed[0]} to {n_listed[-1]}"
-    rows = [
-        ("observation space", code(str(env.observation_space))),
-        ("action space", f"{code(str(space))}, shape {code(str(space.shape))}, {space.vocab_size} token ids"),
-        ("listed actions", listed),
+def _listed_facts(row: EnvRow, family: Family) -> list[tuple[str, str]]:
+    graph = graph_of(row.id)
+    fewest, *_, most = sorted(Counter(edge.source for edge in graph.edges).values())
+    return [
+        ("listed actions", str(fewest) if fewest == most else f"{fewest} to {most}"),
         ("situations", f"{len(graph.worlds):,} reached by listed actions, ends not counted"),
         ("time limit", f"{graph.limit} {family.unit}"),
         ("random", "nothing; the seed changes nothing"),
-        ("render modes", ", ".join(map(code, env.metadata["render_modes"]))),
-        ("entry point", code(row.entry_point)),
     ]
-    return table(("", code(row.id)), rows)
 
 
-def _description(path: str) -> str:
-    texts = [section.value for section in docstring(path) if section.kind is griffe.DocstringSectionKind.text]
-    return "\n\n".join(texts)
-
-
-def phrases(env_id: str) -> str:
-    """Table of what can be said: the listed phrases, and the rest of the command set."""
-    graph, commands = graph_of(env_id), getattr(_inner(env_id), "command_set", None)
+def _listed_sections(row: EnvRow, family: Family) -> dict[str, str]:
+    graph, commands = graph_of(row.id), getattr(make(row.id), "command_set", None)
     head = f"In how many of the {len(graph.worlds):,} situations that listed actions reach:\n\n"
-    return head + (_positions(graph) if commands is None else _commands(graph, commands))
+    return {
+        "Actions": head + (_positions(graph) if commands is None else _commands(graph, commands)),
+        "Scores": _score_table(row.id, family),
+        "Checked against": _checked(row),
+    }
 
 
 def _positions(graph: Graph) -> str:
@@ -197,7 +166,7 @@ def _positions(graph: Graph) -> str:
 
 
 def _commands(graph: Graph, commands: tuple[str, ...]) -> str:
-    """For a list that is part of a larger command set: where each command is listed, and what becomes of it there."""
+    """For a list that is part of a larger command set: where each command is listed, and carried out."""
     listed = Counter(edge.text for edge in graph.edges)
     done = Counter(edge.text for edge in graph.edges if edge.info["command_succeeded"])
     rows = [(str(number), code(one), str(listed[one]), str(done[one])) for number, one in enumerate(commands)]
@@ -207,26 +176,8 @@ def _commands(graph: Graph, commands: tuple[str, ...]) -> str:
     )
 
 
-def _ends(env_id: str, family: Family) -> str:
-    return "\n".join(
-        [
-            f"* Start: {family.start[0].lower()}{family.start[1:]}.",
-            f'* `terminated`: {family.terminated}; `info["success"]` is True.',
-            f"* `truncated`: {graph_of(env_id).limit} {family.unit} (`{family.limit}`) have passed without it; "
-            f"{family.late}.",
-        ]
-    )
-
-
-def _oracle(env_id: str) -> str:
-    env = _inner(env_id)
-    env.reset(seed=0)
-    head = "`lang_envs.oracle(env)` says the first action of a shortest plan from any situation. From the start:\n\n"
-    return head + episode(env, iter(env.oracle_action, ""))
-
-
 def _score_table(env_id: str, family: Family) -> str:
-    both = _scores()[env_id]
+    both = result("env_scores")["scores"][env_id]
     unit = family.unit.removesuffix("s")
     returns = ["sum of rewards" if key == "1" else f"{key} per {unit}" for key in both["random"]["returns"]]
     clock = [family.unit] if family.unit != "steps" else []
@@ -240,8 +191,7 @@ def _score_table(env_id: str, family: Family) -> str:
         )
         for name, one in both.items()
     ]
-    head = ("agent", "success", *returns, "actions", *clock)
-    return table(head, rows) + (
+    return table(("agent", "success", *returns, "actions", *clock), rows) + (
         "\n\nExact expectations; random play chooses uniformly from the list. Discounts leave the first "
         f"{unit} undiscounted. Made by `python -m benchmarks measure env-scores`."
     )
@@ -251,7 +201,7 @@ def _checked(row: EnvRow) -> str:
     found = recorded().get(row.id)
     search = (
         "* The oracle's plan comes from a search through all situations, and a test plays it through the interface.\n"
-        "* Every point of the [contract](contract.md) is a test that runs on this id."
+        f"{_CONTRACT}"
     )
     if found is not None:
         return (
@@ -266,21 +216,101 @@ def _checked(row: EnvRow) -> str:
     )
 
 
+# ---------------------------------------------------------------------- KeyToken, whose episodes are drawn at random
+
+
+def _keytoken_facts(env: Any, family: Family) -> list[tuple[str, str]]:
+    return [
+        ("listed actions", str(env.n_actions)),
+        ("decisions", str(env.horizon)),
+        ("time limit", f"{env.max_steps} {family.unit}"),
+        ("random", "the right key word of every decision, from the seed of the reset"),
+    ]
+
+
+def _keytoken_sections(env: Any) -> dict[str, str]:
+    actions = [(str(number), code(sentence)) for number, sentence in enumerate(env.sentences)]
+    scores = [
+        ("uniformly random", percent(env.n_actions**-env.horizon), f"{1 / env.n_actions:.6f}", str(env.horizon)),
+        ("oracle", percent(1.0), "1.00000", str(env.horizon)),
+    ]
+    return {
+        "Actions": table(("position", "action"), actions)
+        + "\n\nAll of them are listed always. The command set is the list: any other text is an invalid action.",
+        "Scores": table(("agent", "success", "sum of rewards", "actions"), scores)
+        + "\n\nExact: decisions are independent, each right with probability 1 / `n_actions`.",
+        "Checked against": (
+            "* No recordings: the family is our own.\n"
+            "* A test compares the scores with played episodes, and the values of its table with the closed form.\n"
+            f"{_CONTRACT}"
+        ),
+    }
+
+
 # ---------------------------------------------------------------------- lists of ids
 
 
-def _linked(env_id: str, prefix: str = "") -> str:
-    return f"[`{env_id}`]({prefix}{env_id}.md)"
+def _linked(env_id: str) -> str:
+    return f"[`{env_id}`]({env_id}.md)"
+
+
+def ids(family: str) -> str:
+    """List the ids of a family."""
+    return ", ".join(_linked(row.id) for row in rows_of(family))
+
+
+def families() -> str:
+    """Table of the families and their ids."""
+    rows = [
+        (
+            f"[{family.title}](environments/{family.page})",
+            ", ".join(f"[{row.id.partition('-')[2]}](environments/{row.id}.md)" for row in rows_of(name)),
+        )
+        for name, family in FAMILIES.items()
+    ]
+    return table(("family", "ids"), rows)
 
 
 def overview() -> str:
     """Table of every id."""
     rows = []
     for row in ENV_ROWS:
-        both, found = _scores().get(row.id), recorded().get(row.id)
+        both, found = result("env_scores")["scores"].get(row.id), recorded().get(row.id)
         use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else ""
         numbers = (f"{both['oracle']['actions']:.0f}", percent(both["random"]["success"])) if both else ("1", "")
-        if family_of(row.id).is_random:
-            numbers = keytoken_numbers(_inner(row.id))
+        if family_of(row.id) is FAMILIES["KeyToken"]:
+            env: Any = make(row.id)
+            numbers = str(env.horizon), percent(env.n_actions**-env.horizon)
         rows.append((_linked(row.id), row.summary, *numbers, str(found["episodes"]) if found else "", use))
     return table(("id", "task", "oracle's actions", "random success", "recorded episodes", "use"), rows)
+
+
+# ---------------------------------------------------------------------- pieces of other pages
+
+
+def observation(env_id: str) -> str:
+    """Show the first observation of an id."""
+    return quoted(started(env_id)[1])
+
+
+def start(env_id: str) -> str:
+    """Show the first observation of an id, and its info."""
+    _, text, info = started(env_id)
+    return f"{quoted(text)}\n\n{info_fields(info)}"
+
+
+def after_failure(env_id: str) -> str:
+    """Show the observation after code that fails: a forgotten import."""
+    env, *_ = started(env_id)
+    return quoted(env.step_text("model = LogisticRegression()\nmodel.fit(x_train, y_train)")[0])
+
+
+def drawing(env_id: str) -> str:
+    """Draw the start of an id as text."""
+    env, *_ = started(env_id, render_mode="ansi")
+    return f"```text\n{env.render()}\n```"
+
+
+def checks() -> str:
+    """Table of the checks of `lang-envs check`."""
+    return table(("check", "what it asks"), [(code(check.name), check.description) for check in CHECKS])

@@ -199,22 +199,22 @@ def test_pages_of_ids_say_how_their_labels_can_be_known(pages: ModuleType) -> No
 @pytest.mark.usefixtures("pages")
 def test_the_leaderboard_marks_known_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
-    import _leaderboard
+    import _results
 
-    text = _leaderboard.leaderboard_tasks("DataSciCoding")
+    text = _results.leaderboard_tasks("DataSciCoding")
     notes = dict(re.findall(r"^([†‡§¶]) (.*)$", text, re.MULTILINE))
     marked = dict(re.findall(r"\[(DataSciCoding-\S+)\]\(\S+\)([†‡§¶])", text))
     assert "bundled with scikit-learn" in notes[marked["DataSciCoding-iris-v0"]]
     assert "given by a formula" in notes[marked["DataSciCoding-balance-scale-v0"]]
     assert set(notes) == set(marked.values())
-    assert not re.search("^[†‡§¶]", _leaderboard.leaderboard_tasks("Overcooked"), re.MULTILINE)
+    assert not re.search("^[†‡§¶]", _results.leaderboard_tasks("Overcooked"), re.MULTILINE)
 
 
 def test_tables_of_the_page_of_data_tell_what_the_manifests_know(data_pages: ModuleType) -> None:
     from lang_envs.datasets import DATASETS
     from lang_envs.datasets.manifest import MANIFEST_NAMES, manifest
 
-    sources, digests = data_pages.source_table(), data_pages.digest_table()
+    sources, digests = data_pages.data_sources(), data_pages.data_digests()
     assert re.findall(r"^\| `([\w-]+)` \|", sources, re.MULTILINE) == ["dataset", *DATASETS]
     for name in MANIFEST_NAMES:
         known = manifest(name)
@@ -229,7 +229,7 @@ def test_tables_of_the_page_of_data_tell_what_the_manifests_know(data_pages: Mod
 def test_every_exit_code_of_data_is_told(data_pages: ModuleType) -> None:
     from lang_envs.datasets import errors
 
-    told = dict(re.findall(r"^\| \d+ \| `(\w+)` \| (.+) \|$", data_pages.exit_codes(), re.MULTILINE))
+    told = dict(re.findall(r"^\| \d+ \| `(\w+)` \| (.+) \|$", data_pages.data_exit_codes(), re.MULTILINE))
     assert set(told) == {name for name in errors.__all__ if name.endswith("Error")}
 
 

@@ -145,14 +145,11 @@ class CaafeAgent(Agent):
         self._task = self._task or observation
         self._left -= 1
         self._candidate, usage, note = None, Usage(), ""
-        if self._asks():
+        # Not the first attempt, to compare with, nor the last, to fall back on.
+        if self._best is not None if self._improves else self._left > 0 or not self._tried:
             self._candidate, usage, note = self._written()
         features = [*self._kept, *([self._candidate] if self._candidate else [])]
         return Decision(body(self._classifier, [one.code for one in features]), usage, note=note)
-
-    def _asks(self) -> bool:
-        """Whether this attempt has new features: not the first to compare with, nor the last to fall back on."""
-        return self._best is not None if self._improves else self._left > 0 or not self._tried
 
     def _written(self) -> tuple[Features | None, Usage, str]:
         """New features, what they cost, and what was answered; None if no answer held code."""
@@ -197,18 +194,13 @@ class CaafeAgent(Agent):
         elif has_run:
             verdict = f"Dropped: the score was {reward:.4f}, no gain."
         else:
-            verdict = f"Dropped: {_failure(observation) or info['status']}"
+            remarks = _REMARK.findall(observation)
+            verdict = f"Dropped: {remarks[-1] if remarks else info['status']}"
         self._tried.append(candidate._replace(verdict=verdict))
 
     def close(self) -> None:
         """See `Agent.close`."""
         self._writer.close()
-
-
-def _failure(observation: str) -> str:
-    """The environment's remark on the last attempt."""
-    remarks = _REMARK.findall(observation)
-    return remarks[-1] if remarks else ""
 
 
 # ---------------------------------------------------------------------- code

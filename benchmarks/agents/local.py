@@ -208,8 +208,3 @@ class HumanAgent(Agent):
         from lang_envs.cli.play import tell
 
         tell(self._console, decision.text, reward, self._env.episode_return, info)
-
-
-def human() -> Agent:
-    """A person at the terminal."""
-    return HumanAgent()

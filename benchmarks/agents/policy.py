@@ -62,10 +62,10 @@ class PolicyAgent(Agent):
         self._rng = np.random.default_rng()
 
     @classmethod
-    def of(cls, model: LLMOnPolicyAlgorithm) -> Self:
-        """A model as it is now, which samples; its chance comes from the seed of the episode alone."""
+    def of(cls, model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Self:
+        """Let a model act as it is now; its chance comes from the seed of the episode alone."""
         whole = model.estimator.whole_actions
-        return cls(type(model).__name__, model.policy, {}, deterministic=False, whole_values=whole)
+        return cls(type(model).__name__, model.policy, {}, deterministic=deterministic, whole_values=whole)
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
@@ -77,7 +77,11 @@ class PolicyAgent(Agent):
         actions = info["admissible_actions"]
         writer = self._writer if actions is None else None
         chosen = self._choose(writer or self.policy.distribution, observation, actions, info)
-        return Decision(chosen.text, self._usage(chosen), self._credit(chosen))
+        credit = None
+        if len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
+            tokens, values = self.read(chosen.path)
+            credit = TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
+        return Decision(chosen.text, self._usage(chosen), credit)
 
     def _see(self, observation: str) -> None:
         if not self._has_begun:
@@ -112,12 +116,6 @@ class PolicyAgent(Agent):
 
     def _usage(self, chosen: SampledAction) -> Usage:
         return Usage(0, len(chosen.path.prompt), len(chosen.path.action))
-
-    def _credit(self, chosen: SampledAction) -> TokenCredit | None:
-        if len(chosen.log_probs) != len(chosen.path.action):  # BADQ knows the whole action alone
-            return None
-        tokens, values = self.read(chosen.path)
-        return TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
 
     def _read_path(self, path: TokenPath) -> tuple[tuple[str, ...], tuple[float, ...]]:
         """Text of each token of an action, and value before it."""

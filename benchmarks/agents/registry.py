@@ -43,7 +43,7 @@ _LLM = ("torch", "stable_baselines3", "transformers", "peft", "tokenizers", "saf
 KINDS: Mapping[str, Kind] = {
     "random": Kind(f"{_HERE}.local:random", "", "uniform over the admissible actions"),
     "oracle": Kind(f"{_HERE}.local:oracle", "", "the environment's own optimal policy"),
-    "human": Kind(f"{_HERE}.local:human", "", "a person at the terminal", "cli", ("typer", "rich")),
+    "human": Kind(f"{_HERE}.local:HumanAgent", "", "a person at the terminal", "cli", ("typer", "rich")),
     "scripted": Kind(f"{_HERE}.local:scripted", "FILE", "given actions: one a line, or a recorded episode in .jsonl"),
     "coder": Kind(f"{_HERE}.local:coder", "", "random scikit-learn code, often wrong, on DataSciCoding"),
     "checkpoint": Kind(

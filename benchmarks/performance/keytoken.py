@@ -20,8 +20,9 @@ import torch
 import typer
 from matplotlib.figure import Figure
 
+from benchmarks.agents.policy import PolicyAgent
 from benchmarks.reports.plots import style
-from benchmarks.runner.evaluation import model_agent, play
+from benchmarks.runner.evaluation import play
 from benchmarks.runner.files import write_picture, write_result
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD
@@ -36,7 +37,7 @@ def _train(n_tokens: int, gamma_token: float, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     kwargs = {"n_tokens": n_tokens, "key_position": 0, "variable_lengths": n_tokens > 2}
     model = POAD("LLMPolicy", gym.make(ENV_ID, **kwargs), gamma_token=gamma_token, seed=seed).learn(STEPS)
-    played = play(ENV_ID, model_agent(model), EPISODES, seed=10_000, env_kwargs=kwargs)
+    played = play(ENV_ID, PolicyAgent.of(model), EPISODES, seed=10_000, env_kwargs=kwargs)
     mean_return = round(float(np.mean([one.episode_return for one in played])), 4)
     return {"n_tokens": n_tokens, "gamma_token": gamma_token, "seed": seed, "mean_return": mean_return}
 

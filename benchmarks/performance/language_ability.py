@@ -222,15 +222,14 @@ def changes(before: Scores, after: Scores) -> Iterator[Change]:
             metric, _, kept_by = key.partition(",")
             if not kept_by or metric.endswith("_stderr") or not isinstance(value, int | float):
                 continue
-            one, other = (_value(scores["results"][task], metric, kept_by) for scores in (before, after))
             leaves = list(_leaves(task, groups))
-            answers = [_answers(scores, leaves, metric, kept_by) for scores in (before, after)]
-            yield _change(task, metric, one, other, answers)
-
-
-def _value(found: Mapping[str, Any], metric: str, kept_by: str) -> Measured:
-    error = found.get(f"{metric}_stderr,{kept_by}")
-    return float(found[f"{metric},{kept_by}"]), float(error) if isinstance(error, int | float) else None
+            values, answers = [], []
+            for scores in (before, after):
+                error = scores["results"][task].get(f"{metric}_stderr,{kept_by}")
+                known = float(error) if isinstance(error, int | float) else None
+                values.append((float(scores["results"][task][key]), known))
+                answers.append(_answers(scores, leaves, metric, kept_by))
+            yield _change(task, metric, values[0], values[1], answers)
 
 
 def _leaves(task: str, groups: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -17,7 +17,6 @@ import time
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.reports.plots import style
@@ -146,7 +145,9 @@ def plot_exact(part: dict[str, Any]) -> Figure:
     gaps.set(title="Gap to the optimal value, actions of equal length", ylabel="V* - V of the start")
     shares.set(title="What the greedy policy earns, actions of 2 to n words", ylabel="share of the optimal return")
     for axes, label in ((gaps, "words of an action"), (shares, "words of the longest action, n")):
-        _by_length(axes, label)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(SHOWN_LENGTHS, [str(n) for n in SHOWN_LENGTHS])
+        axes.set(xlabel=label, ylim=(-0.03, 1.06))
     gaps.plot([], [], color="0.4", linewidth=1.4, label="predicted")
     gaps.legend(fontsize=8, loc="center right")
     shares.legend(fontsize=8, loc="lower left")
@@ -160,12 +161,6 @@ def plot_exact(part: dict[str, Any]) -> Figure:
 
 def _label(name: str) -> str:
     return "gamma_token = 1 (BAD)" if name == "1" else f"gamma_token = {name}"
-
-
-def _by_length(axes: Axes, label: str) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(SHOWN_LENGTHS, [str(n) for n in SHOWN_LENGTHS])
-    axes.set(xlabel=label, ylim=(-0.03, 1.06))
 
 
 def theory() -> None:

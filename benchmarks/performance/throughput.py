@@ -41,7 +41,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.performance.our_loop import SETTINGS, Options, OurLoop, PositionCounter, Setting
@@ -179,12 +178,14 @@ def _cost_of(
 
 
 def _cost(rollout: Sequence[Any], update: Sequence[Any], n_acting: int, n_updated: int) -> Cost:
-    parts = [(rollout[part] / n_acting, update[part] / n_updated) for part in range(3)]
-    (acting, updating), forward, backward = parts[0], sum(parts[1]), sum(parts[2])
-    total = acting + updating
+    (acting, updating), forward, backward = ((rollout[part] / n_acting, update[part] / n_updated) for part in range(3))
     return {
-        "rollout_ms": acting, "update_ms": updating, "total_ms": total, "forward": forward, "backward": backward
-    }  # fmt: skip
+        "rollout_ms": acting,
+        "update_ms": updating,
+        "total_ms": acting + updating,
+        "forward": sum(forward),
+        "backward": sum(backward),
+    }
 
 
 _KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
@@ -201,7 +202,7 @@ def slower_than_ours(
 
 
 def _slower(costs: dict[str, list[Cost]], name: str) -> float:
-    """Median over the turns of a loop's time in times of ours."""
+    """Compute the median over the turns of a loop's time, in times of ours."""
     pairs = zip(costs[name], costs["ours"], strict=True)
     return round(median(other["total_ms"] / own["total_ms"] for other, own in pairs), 2)
 
@@ -273,25 +274,20 @@ def draw(results: Sequence[dict[str, Any]]) -> Figure:
     for axes, vocabulary in zip(panels, vocabularies, strict=True):
         shown = [result for result in results if result["vocabulary"] == vocabulary]
         for place, (name, colour) in enumerate(_COLOURS.items()):
-            found = [(x + 0.27 * (place - 1), one["loops"]) for x, one in enumerate(shown) if name in one["loops"]]
-            _bars(axes, name, colour, found)
+            found = {x + 0.27 * (place - 1): one["loops"] for x, one in enumerate(shown) if name in one["loops"]}
+            rollout, update = (
+                [loops[name][part] / loops["ours"]["total_ms"] for loops in found.values()]
+                for part in ("rollout_ms", "update_ms")
+            )
+            axes.bar(list(found), rollout, 0.25, color=colour, label=name)
+            top = axes.bar(list(found), update, 0.25, bottom=rollout, color=colour, alpha=0.55)
+            texts = [f"{loops[name]['total_ms']:,.0f} ms" for loops in found.values()]
+            axes.bar_label(top, texts, fontsize=7, padding=1)
         axes.set_xticks(range(len(shown)), [result["workload"] for result in shown])
         axes.set(ylabel="times the cost of ours", title=f"An environment step, vocabulary {vocabulary:,}")
         axes.margins(y=0.15)
     panels[0].legend(title="pale: update")
     return figure
-
-
-def _bars(axis: Axes, name: str, colour: str, found: Sequence[tuple[float, dict[str, Any]]]) -> None:
-    """One loop's bars, at the places given."""
-    xs = [x for x, _ in found]
-    ours = [loops["ours"]["total_ms"] for _, loops in found]
-    rollout = [loops[name]["rollout_ms"] / unit for (_, loops), unit in zip(found, ours, strict=True)]
-    update = [loops[name]["update_ms"] / unit for (_, loops), unit in zip(found, ours, strict=True)]
-    axis.bar(xs, rollout, 0.25, color=colour, label=name)
-    top = axis.bar(xs, update, 0.25, bottom=rollout, color=colour, alpha=0.55)
-    texts = [f"{loops[name]['total_ms']:,.0f} ms" for _, loops in found]
-    axis.bar_label(top, texts, fontsize=7, padding=1)
 
 
 def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:

@@ -172,34 +172,24 @@ def evaluate_in_process(code: str, dataset: Dataset, random_states: Sequence[int
     """Run code of our own right here, without a sandbox."""
     halves = splits(dataset, random_states)
     wall, cpu = time.perf_counter(), time.process_time()
-    scores: tuple[float, ...] = ()
-    failed = None
+    scores, failed = [], None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a default model did not converge is part of the figure
-            build_model = _compile(code)
-            scores = tuple(_score(build_model, dataset, *split) for split in halves)
+            names: dict[str, Any] = {}
+            body = textwrap.indent(code, "    ")
+            source = f"import numpy as np\ndef build_model(x_train, y_train):\n{body}\n    return model\n"
+            exec(source, names)  # noqa: S102 - the code stands in this repository
+            for train, test in halves:
+                model = names["build_model"](dataset.x[train], dataset.y[train])
+                probabilities = model.predict_proba(dataset.x[test])
+                problem = check_probabilities(probabilities, len(test), dataset.classes)
+                if problem is not None:
+                    raise ValueError(problem)
+                scores.append(auc(dataset.y[test], probabilities))
     except Exception as error:  # whatever a model makes of a table is a row of the result
-        failed = f"{type(error).__name__}: {error}"[:200]
-    return Evaluation(scores, time.perf_counter() - wall, time.process_time() - cpu, failed)
-
-
-def _compile(code: str) -> Callable[..., Any]:
-    body = textwrap.indent(code, "    ")
-    names: dict[str, Any] = {}
-    source = f"import numpy as np\ndef build_model(x_train, y_train):\n{body}\n    return model\n"
-    exec(source, names)  # noqa: S102 - the code stands in this repository
-    build_model: Callable[..., Any] = names["build_model"]
-    return build_model
-
-
-def _score(build_model: Callable[..., Any], dataset: Dataset, train: Any, test: Any) -> float:
-    model = build_model(dataset.x[train], dataset.y[train])
-    probabilities = model.predict_proba(dataset.x[test])
-    problem = check_probabilities(probabilities, len(test), dataset.classes)
-    if problem is not None:
-        raise ValueError(problem)
-    return auc(dataset.y[test], probabilities)
+        scores, failed = [], f"{type(error).__name__}: {error}"[:200]
+    return Evaluation(tuple(scores), time.perf_counter() - wall, time.process_time() - cpu, failed)
 
 
 # ---------------------------------------------------------------------- the table

@@ -1,9 +1,8 @@
-"""Token credit as a page: coloured tokens that tell their numbers where the pointer rests."""
+"""Token credit as a page: coloured tokens with their numbers as tooltips."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
 
 from benchmarks.reports.credit_picture import is_dark, shade, visible
 from benchmarks.reports.rollouts import Rollout, RolloutStep
@@ -40,38 +39,30 @@ td:first-child b {{ color: #1e1e1e; }}
 
 
 def credit_html(rollout: Rollout) -> str:
-    """A page that needs nothing else: every action of a rollout, a column for each way of assigning credit."""
-    rows = "\n".join(_row(number, step, rollout) for number, step in enumerate(rollout.steps, start=1))
+    """Write a page that needs nothing else: every action of a rollout, a column for each way of assigning credit."""
+    rows = []
+    for number, step in enumerate(rollout.steps, start=1):
+        head = f"<b>{number}, reward {step.reward:+z.3g}</b>\n{html.escape(step.observation)}"
+        cells = "".join(f"<td>{_tokens(step, name, rollout.scale)}</td>" for name in rollout.columns)
+        rows.append(f"<tr><td>{head}</td>{cells}</tr>")
     return _PAGE.format(
         title=html.escape(rollout.title),
         remark=html.escape(rollout.remark),
         head="".join(f"<th>{html.escape(name)}</th>" for name in rollout.columns),
-        rows=rows,
+        rows="\n".join(rows),
     )
-
-
-def _row(number: int, step: RolloutStep, rollout: Rollout) -> str:
-    head = f"<b>{number}, reward {step.reward:+z.3g}</b>\n{html.escape(step.observation)}"
-    cells = "".join(f"<td>{_tokens(step, name, rollout.scale)}</td>" for name in rollout.columns)
-    return f"<tr><td>{head}</td>{cells}</tr>"
 
 
 def _tokens(step: RolloutStep, column: str, scale: float) -> str:
-    values = step.values.get(column, ())
-    advantages = step.advantages[column]
-    return "".join(
-        _token(token, advantages[place], scale, {"log p": step.log_probs, "V": values}, place)
-        for place, token in enumerate(step.tokens)
-    )
-
-
-def _token(token: str, advantage: float, scale: float, known: Mapping[str, Sequence[float]], place: int) -> str:
-    color = shade(advantage, scale)
-    dark = " dark" if is_dark(color) else ""
-    facts = [f"advantage {advantage:+z.4f}"]
-    facts += [f"{name} {row[place]:.4f}" for name, row in known.items() if len(row)]
-    text = html.escape(visible(token))
-    return (
-        f'<span class="token{dark}" style="background:rgb{color}" title="{html.escape(", ".join(facts))}">'
-        f"{text}<small>{advantage:+z.2f}</small></span>"
-    )
+    spans = []
+    known = {"log p": step.log_probs, "V": step.values.get(column, ())}
+    for place, (token, advantage) in enumerate(zip(step.tokens, step.advantages[column], strict=True)):
+        color = shade(advantage, scale)
+        facts = [f"advantage {advantage:+z.4f}"]
+        facts += [f"{name} {row[place]:.4f}" for name, row in known.items() if len(row)]
+        spans.append(
+            f'<span class="token{" dark" if is_dark(color) else ""}" style="background:rgb{color}" '
+            f'title="{html.escape(", ".join(facts))}">'
+            f"{html.escape(visible(token))}<small>{advantage:+z.2f}</small></span>"
+        )
+    return "".join(spans)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -78,16 +77,41 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
     first = max(len(rollout.steps) - most_steps, 0)
     steps = rollout.steps[first:]
     laid = [[_lay_out(step, name) for name in rollout.columns] for step in steps]
-    heights = [_height_of(step, boxes) for step, boxes in zip(steps, laid, strict=True)]
-    top = 86
+    heights = []
+    for step, columns in zip(steps, laid, strict=True):
+        lowest = max((box.y for boxes in columns for box in boxes), default=0.0) + _TOKEN_HEIGHT
+        heights.append(round(max(lowest, 16 + 13 * len(_observation_lines(step))) + 16))
+    top, left = 86, _MARGIN + _OBSERVATION_WIDTH + _GAP
     column = round(max(box.x + box.width for columns in laid for boxes in columns for box in boxes)) + _GAP
-    width = max(2 * _MARGIN + _OBSERVATION_WIDTH + _GAP + len(rollout.columns) * column, _LEAST_WIDTH)
+    width = max(_MARGIN + left + len(rollout.columns) * column, _LEAST_WIDTH)
     image = Image.new("RGB", (width * _SCALE, (top + sum(heights) + _MARGIN) * _SCALE), "white")
     pen = _Pen(ImageDraw.Draw(image))
-    _draw_head(pen, rollout, width, column, first)
+
+    left_out = f" (without its first {first} actions)" if first else ""
+    pen.text(_MARGIN, 10, f"{rollout.title}{left_out}", 15, bold=True)
+    pen.text(_MARGIN, 33, rollout.remark, 10, _DIM)
+    for place, name in enumerate(rollout.columns):
+        pen.text(left + place * column, 60, name, _HEAD, bold=True)
+    pen.text(_MARGIN, 62, "advantage of every token:", 10, _DIM)
+    for place, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
+        value = share * rollout.scale
+        color = shade(value, rollout.scale)
+        pen.box(_MARGIN + 136 + 34 * place, 60, 33, 16, color)
+        pen.text(_MARGIN + 140 + 34 * place, 63, f"{value:+z.2f}", _SMALL, _ink_on(color))
+    pen.line(_MARGIN, 81, width - _MARGIN)
+
     y = float(top)
-    for number, (step, columns, height) in enumerate(zip(steps, laid, heights, strict=True), start=first):
-        _draw_step(pen, rollout, number, step, columns, column, y)
+    for number, (step, columns, height) in enumerate(zip(steps, laid, heights, strict=True), start=first + 1):
+        pen.text(_MARGIN, y, f"action {number}    reward {step.reward:+z.3g}", 10, bold=True)
+        for line, text in enumerate(_observation_lines(step)):
+            pen.text(_MARGIN, y + 16 + 13 * line, text, 10, _DIM)
+        for place, boxes in enumerate(columns):
+            for box in boxes:
+                color = shade(box.advantage, rollout.scale)
+                x, high = left + place * column + box.x, y + box.y
+                pen.box(x, high, box.width, _TOKEN_HEIGHT, color)
+                pen.text(x + _PAD, high + 2, box.text, _TEXT, _ink_on(color))
+                pen.text(x + _PAD, high + 18, f"{box.advantage:+z.2f}", _SMALL, _ink_on(color))
         y += height
         pen.line(_MARGIN, y - 6, width - _MARGIN)
     return image
@@ -119,7 +143,8 @@ def _lay_out(step: RolloutStep, column: str) -> list[_Box]:
     x = y = 0.0
     for token, advantage in zip(step.tokens, step.advantages[column], strict=True):
         text = visible(token) or "\u2205"
-        width = max(letter * len(text), _font(_SMALL, "DejaVu Sans").getlength(_signed(advantage)) / _SCALE) + 2 * _PAD
+        number = _font(_SMALL, "DejaVu Sans").getlength(f"{advantage:+z.2f}") / _SCALE
+        width = max(letter * len(text), number) + 2 * _PAD
         if x and x + width > _COLUMN_WIDTH:
             x, y = 0.0, y + _TOKEN_HEIGHT + 3
         boxes.append(_Box(x, y, width, text, advantage))
@@ -127,55 +152,8 @@ def _lay_out(step: RolloutStep, column: str) -> list[_Box]:
     return boxes
 
 
-def _signed(advantage: float) -> str:
-    return f"{advantage:+z.2f}"
-
-
-def _height_of(step: RolloutStep, columns: Sequence[Sequence[_Box]]) -> int:
-    lowest = max((box.y for boxes in columns for box in boxes), default=0.0) + _TOKEN_HEIGHT
-    return round(max(lowest, 16 + 13 * len(_observation_lines(step))) + 16)
-
-
 def _observation_lines(step: RolloutStep) -> list[str]:
     """The end of the observation: what is new stands there."""
     letters = int(_OBSERVATION_WIDTH / (_font(10, "DejaVu Sans").getlength("n") / _SCALE))
     lines = textwrap.wrap(" ".join(step.observation.split()), letters)
     return lines if len(lines) <= _OBSERVATION_LINES else ["\u2026", *lines[1 - _OBSERVATION_LINES :]]
-
-
-def _draw_head(pen: _Pen, rollout: Rollout, width: int, column: int, n_left_out: int) -> None:
-    left_out = f" (without its first {n_left_out} actions)" if n_left_out else ""
-    pen.text(_MARGIN, 10, f"{rollout.title}{left_out}", 15, bold=True)
-    pen.text(_MARGIN, 33, rollout.remark, 10, _DIM)
-    for number, name in enumerate(rollout.columns):
-        pen.text(_x_of(number, column), 60, name, _HEAD, bold=True)
-    pen.text(_MARGIN, 62, "advantage of every token:", 10, _DIM)
-    for number, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
-        value = share * rollout.scale
-        color = shade(value, rollout.scale)
-        pen.box(_MARGIN + 136 + 34 * number, 60, 33, 16, color)
-        pen.text(_MARGIN + 140 + 34 * number, 63, _signed(value), _SMALL, _ink_on(color))
-    pen.line(_MARGIN, 81, width - _MARGIN)
-
-
-def _x_of(number: int, width: int) -> float:
-    return _MARGIN + _OBSERVATION_WIDTH + _GAP + number * width
-
-
-def _draw_step(
-    pen: _Pen, rollout: Rollout, number: int, step: RolloutStep, columns: Sequence[Sequence[_Box]], width: int, y: float
-) -> None:
-    pen.text(_MARGIN, y, f"action {number + 1}    reward {step.reward:+z.3g}", 10, bold=True)
-    for line, text in enumerate(_observation_lines(step)):
-        pen.text(_MARGIN, y + 16 + 13 * line, text, 10, _DIM)
-    for place, boxes in enumerate(columns):
-        for box in boxes:
-            _draw_token(pen, box, _x_of(place, width), y, rollout.scale)
-
-
-def _draw_token(pen: _Pen, box: _Box, x: float, y: float, scale: float) -> None:
-    color = shade(box.advantage, scale)
-    ink = _ink_on(color)
-    pen.box(x + box.x, y + box.y, box.width, _TOKEN_HEIGHT, color)
-    pen.text(x + box.x + _PAD, y + box.y + 2, box.text, _TEXT, ink)
-    pen.text(x + box.x + _PAD, y + box.y + 18, _signed(box.advantage), _SMALL, ink)

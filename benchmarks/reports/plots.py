@@ -15,8 +15,6 @@ from benchmarks.runner.results import METRICS, Cell, references_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from benchmarks.reports.report import Improvement
-
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito)."""
@@ -107,13 +105,13 @@ def _mark_references(axes: Axes, tasks: Sequence[str]) -> None:
 
 
 @style()
-def plot_improvements(pairs: Sequence[Improvement]) -> Figure:
-    """Probability that the first of a pair does better, with its interval."""
+def plot_improvements(pairs: Mapping[str, Estimate]) -> Figure:
+    """Draw the probability that the first of a pair does better, with its interval, by name of the pair."""
     figure = Figure(figsize=(7.5, 1.1 + 0.36 * len(pairs)), layout="constrained")
     axes = figure.subplots()
-    _mark_estimates(axes, [pair.probability for pair in pairs], range(len(pairs)), 1.0, 0, None)
+    _mark_estimates(axes, list(pairs.values()), range(len(pairs)), 1.0, 0, None)
     axes.axvline(0.5, color="0.4", linestyle="--", linewidth=1)
-    axes.set_yticks(range(len(pairs)), [_plain(f"{pair.first} > {pair.second}") for pair in pairs])
+    axes.set_yticks(range(len(pairs)), list(map(_plain, pairs)))
     axes.set(
         xlim=(-0.03, 1.03),
         ylim=(len(pairs) - 0.5, -0.5),

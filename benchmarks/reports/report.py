@@ -255,7 +255,8 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     written = [write_picture(folder / "scores.png", plot_scores(cells))]
     pairs = improvements(cells)
     if pairs:
-        written.append(write_picture(folder / "improvement.png", plot_improvements(pairs)))
+        probabilities = {f"{one.first} > {one.second}": one.probability for one in pairs}
+        written.append(write_picture(folder / "improvement.png", plot_improvements(probabilities)))
     found = _rollout_of(files, rollout)
     if found is not None:
         written.append(write_picture(folder / "credit.png", credit_picture(found)))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 from scipy import stats
 
@@ -13,11 +12,7 @@ from benchmarks.agents.base import Agent
 from benchmarks.agents.local import FunctionAgent
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Result, make_text_env, play_episode
-from lang_envs import TokenSequence
 from lang_envs.agents import Agent as EnvFunction
-
-if TYPE_CHECKING:
-    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 
 class Summary(NamedTuple):
@@ -30,17 +25,6 @@ class Summary(NamedTuple):
     mean_actions: float
     mean_moves: float
     n_episodes: int
-
-
-def model_agent(model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> EnvFunction:
-    """A trained (or untrained) model; by default it samples, as in training."""
-
-    def act(env: gym.Env[Any, Any], text: str, actions: Sequence[str] | None) -> str:
-        tokens, _ = model.predict(text, deterministic=deterministic, admissible_actions=actions)
-        assert isinstance(env.action_space, TokenSequence)
-        return env.action_space.decode(tokens)
-
-    return act
 
 
 def play(

@@ -77,7 +77,11 @@ class Player:
         """
         started = time.perf_counter()
         try:
-            return self._play(job, started)
+            agent, env, discount = self._agent_of(job.seed), self._env_of(job.env), discount_of(job.env)
+            steps: list[Step] = []
+            result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
+            record = episode_record(job, self.agent_name, discount, result)
+            return Played(job, record, step_records(job, steps), time.perf_counter() - started)
         except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
             # As text: what an agent raises need not survive the way between processes. An AgentError says it all.
             whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
@@ -86,14 +90,6 @@ class Player:
                 "Fix: what is said there. The episodes before it are kept, and the same command goes on.",
                 whole,
             ) from None
-
-    def _play(self, job: Job, started: float) -> Played:
-        agent, env = self._agent_of(job.seed), self._env_of(job.env)
-        steps: list[Step] = []
-        discount = discount_of(job.env)
-        result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
-        record = episode_record(job, self.agent_name, discount, result)
-        return Played(job, record, step_records(job, steps), time.perf_counter() - started)
 
     def require_alone(self, seed: int, players: Sequence[Player]) -> None:
         """Refuse to share an agent with other threads: episodes would read each other's memory.

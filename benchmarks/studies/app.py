@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -13,8 +14,13 @@ from benchmarks.runner.errors import JobFailedError, StudyError
 from benchmarks.runner.machine import describe_machine
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import STUDIES, Pieces
-from benchmarks.studies.engine.study import Options, Study, write_report
+from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
 from lang_envs.cli.common import console
+
+if TYPE_CHECKING:
+    from benchmarks.studies.engine.comparing import Comparing
+
+AnyStudy: TypeAlias = "Study | Comparing"
 
 
 class Action(StrEnum):
@@ -75,7 +81,7 @@ def run_study(
         raise failed
 
 
-def _work(study: Study, options: Options, pieces: Pieces, workers: int, budget: float | None) -> None:
+def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budget: float | None) -> None:
     import torch
 
     from benchmarks.studies.engine.pool import work
@@ -103,3 +109,25 @@ def _work(study: Study, options: Options, pieces: Pieces, workers: int, budget: 
         done = work(listed, pieces, describe_machine(), n_workers=workers, seconds=seconds, watch=watch)
     more = "" if done.in_time else " Time is up; the same command goes on."
     console().print(f"{study.name}: {done.n_done} runs done.{more}", highlight=False)
+
+
+def write_report(study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: Path) -> list[str]:
+    """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
+
+    Args:
+        study: Which.
+        seeds: That were asked for.
+        pieces: What there is.
+        folder: Where the files go.
+
+    Returns:
+        What to say, the files at the end.
+    """
+    from benchmarks.runner.files import write_json, write_picture
+
+    report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds}))), pieces)
+    about = {"study": study.name, "told": study.about, "command": f"python -m benchmarks study {study.name}"}
+    content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
+    written = [write_json(folder / f"{study.name}.json", content)]
+    written += [write_picture(folder / f"{study.name}{end}.png", one) for end, one in report.pictures.items()]
+    return [*report.lines, *(f"  {path}" for path in written)]

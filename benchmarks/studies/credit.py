@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,8 +72,8 @@ def _report(options: Options, pieces: Pieces) -> Report:
             continue
         one_critic, own_critics = _rollout(task, found[_PLAYER], None), _rollout(task, found[_PLAYER], found)
         content["tasks"][task.name] = _to_json(task, found, own_critics)
-        pictures[f"_{task.name}_one_critic"] = partial(credit_picture, one_critic)
-        pictures[f"_{task.name}_own_critics"] = partial(credit_picture, own_critics)
+        pictures[f"_{task.name}_one_critic"] = credit_picture(one_critic)
+        pictures[f"_{task.name}_own_critics"] = credit_picture(own_critics)
         shares = content["tasks"][task.name]["differs_within_actions"]
         lines.append(f"{task.env_id}: share of the variance of advantages that is inside actions: {shares}")
     lines += [f"Missing: {one}" for one in content["missing"]]

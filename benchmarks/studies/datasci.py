@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from benchmarks.references.datasci_baselines import preprocessing_of
@@ -166,13 +165,11 @@ def _report(options: Options, pieces: Pieces) -> Report:
         else {},
     }
     shown = [*sentences, *(f"Missing: {one}" for one in missing)]
-    return Report(content, {"": partial(_figure, there)} if there else {}, shown)
-
-
-def _figure(found: Sequence[TableFindings]) -> Any:
+    if not there:
+        return Report(content, {}, shown)
     from benchmarks.studies.engine.pictures import coding_figure
 
-    return coding_figure(found)
+    return Report(content, {"": coding_figure(there)}, shown)
 
 
 DATASCI = Study(

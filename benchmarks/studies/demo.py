@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from benchmarks.agents import make_agent
+from benchmarks.agents.policy import PolicyAgent
 from benchmarks.reports.plots import plot_curves
 from benchmarks.reports.statistics import Curve
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.evaluation import model_agent, play, summarize
+from benchmarks.runner.evaluation import play, summarize
 from benchmarks.runner.files import write_picture
 from benchmarks.studies.engine.training import train
-from lang_envs.agents import oracle_agent, random_agent
 from lang_envs.recording import record_gif
 from poad_sb3 import POAD
 
@@ -32,11 +34,11 @@ def demo(
     untrained = POAD("LLMPolicy", ENV_ID, seed=seed)
     model, training = train(ENV_ID, steps, seed, eval_every=640, eval_episodes=30, progress_bar=True)
     agents = {
-        "random": random_agent(np.random.default_rng((seed, 1))),
-        "untrained": model_agent(untrained),
-        "POAD, sampled": model_agent(model),
-        "POAD, greedy": model_agent(model, deterministic=True),
-        "oracle": oracle_agent(),
+        "random": make_agent("random"),
+        "untrained": PolicyAgent.of(untrained),
+        "POAD, sampled": PolicyAgent.of(model),
+        "POAD, greedy": PolicyAgent.of(model, deterministic=True),
+        "oracle": make_agent("oracle"),
     }
     results = {name: summarize(play(ENV_ID, agent, episodes)) for name, agent in agents.items()}
     rows = []
@@ -70,7 +72,12 @@ def demo(
         references={name: results[name].mean_return for name in ("oracle", "random")},
     )
     written = [write_picture(out / "learning_curve.png", figure), out / "episode.gif", out / "poad.zip"]
-    record_gif(ENV_ID, agents["POAD, greedy"], out / "episode.gif")
+
+    def greedy(env: Any, text: str, actions: Sequence[str] | None) -> str:
+        said: str = env.action_space.decode(model.predict(text, deterministic=True, admissible_actions=actions)[0])
+        return said
+
+    record_gif(ENV_ID, greedy, out / "episode.gif")
     model.save(out / "poad.zip")
     print(f"Training took {training.train_seconds:.0f} s (without the evaluations along the way).")
     for path in written:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -107,17 +106,15 @@ def _report(options: Options, pieces: Pieces) -> Report:
     for agent, by_task in success.items():
         rates = (f"{env_id.split('-')[1]} {100 * (one[0] or 0.0):.0f} %" for env_id, one in by_task.items())
         shown.append(f"{agent}, success: {', '.join(rates)}")
-    pictures = {"": partial(_figure, returns, published["scores"])} if returns else {}
-    return Report(content, pictures, [*lines(verdicts), *shown])
-
-
-def _figure(returns: Mapping[str, Any], published: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
+    if not returns:
+        return Report(content, {}, [*lines(verdicts), *shown])
     from benchmarks.studies.engine.pictures import scores_figure
 
-    ours = {agent: scores for agent, scores in returns.items() if agent != "untrained, candidates"}
-    theirs = {agent: {env_id: [one[0]] for env_id, one in scores.items()} for agent, scores in published.items()}
+    ours = {agent: by_task for agent, by_task in returns.items() if agent != "untrained, candidates"}
+    theirs = {agent: {task: [one[0]] for task, one in of.items()} for agent, of in published["scores"].items()}
     titles = {f"ours: pocket model, {_TASK.steps:,} steps": ours, "published: LLaMA2-7B with LoRA": theirs}
-    return scores_figure(titles, "return, discounted 0.95 per step")
+    figure = scores_figure(titles, "return, discounted 0.95 per step")
+    return Report(content, {"": figure}, [*lines(verdicts), *shown])
 
 
 GENERALISATION_STUDY = Study(

@@ -5,15 +5,16 @@ from __future__ import annotations
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN
 from benchmarks.studies.datasci import DATASCI
+from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
 from benchmarks.studies.wall_time import WALL_TIME_STUDY
 
-ALL: tuple[Study, ...] = (
-    CURVES.study(),
+ALL: tuple[Study | Comparing, ...] = (
+    CURVES,
     DATASCI,
-    GAMMA_TOKEN.study(),
-    GAMMA.study(),
+    GAMMA_TOKEN,
+    GAMMA,
     GENERALISATION_STUDY,
     CREDIT,
     WALL_TIME_STUDY,

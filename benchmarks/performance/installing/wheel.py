@@ -41,7 +41,6 @@ _CHECKOUTS = {
 _NEEDS_LLM = re.compile(r"POAD|\bmodel\b|\baction\b")
 _NONE = "nothing"
 """The row of the wheel alone."""
-_MB = 1e6
 
 
 class FailedError(RuntimeError):
@@ -171,7 +170,7 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     return {
         "install_seconds": round(installed - started, 1),
         "use_seconds": round(used, 1),
-        "megabytes": round(size / _MB),
+        "megabytes": round(size / 1e6),
         "versions": versions,
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from benchmarks.reports.statistics import LEVEL, RESAMPLES
@@ -12,12 +11,12 @@ from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.findings import Claim, Findings, find, lines, sentences
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import Options, Report, Study
+from benchmarks.studies.engine.study import Options, Report
 from benchmarks.studies.engine.tuning import Comparison
 
 
 class Comparing(NamedTuple):
-    """The rows of such a study.
+    """A `Study` of learning curves.
 
     Attributes:
         name: On the command line.
@@ -26,7 +25,7 @@ class Comparing(NamedTuple):
         comparisons: Of chosen tasks, in the order in which they are done.
         claims: Of the paper.
         published: The same in a sentence, with model and hardware.
-        remarks: What one has to know to read it.
+        remarks: Facts that a reader needs to read it.
     """
 
     name: str
@@ -37,12 +36,8 @@ class Comparing(NamedTuple):
     published: str
     remarks: Sequence[str]
 
-    def study(self) -> Study:
-        """As the command takes it."""
-        return Study(self.name, self.about, self.jobs, self.report)
-
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
-        """Tuning and final runs, comparison by comparison."""
+        """Yield tuning and final runs, comparison by comparison."""
         for one in self.comparisons(options):
             yield from one.jobs(options, pieces)
 
@@ -72,5 +67,5 @@ class Comparing(NamedTuple):
             return Report(content, {}, lines(found))
         from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 
-        areas = partial(dots_figure, findings, "area", "mean height of the learning curve")
-        return Report(content, {"": partial(curves_figure, findings, self.title), "_areas": areas}, lines(found))
+        areas = dots_figure(findings, "area", "mean height of the learning curve")
+        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas}, lines(found))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.runner.errors import StudyError
@@ -67,12 +66,12 @@ class Report(NamedTuple):
 
     Attributes:
         content: For the JSON file.
-        pictures: Makers of figures or images, by what their names add to that of the study.
+        pictures: Figures or images, by what their names add to that of the study.
         lines: For the terminal, what matters first.
     """
 
     content: Mapping[str, Any]
-    pictures: Mapping[str, Callable[[], Any]]
+    pictures: Mapping[str, Any]
     lines: Sequence[str]
 
 
@@ -90,25 +89,3 @@ class Study(NamedTuple):
     about: str
     jobs: Callable[[Options, Pieces], Iterable[Job]]
     report: Callable[[Options, Pieces], Report]
-
-
-def write_report(study: Study, seeds: Sequence[int], pieces: Pieces, folder: Path) -> list[str]:
-    """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
-
-    Args:
-        study: Which.
-        seeds: That were asked for.
-        pieces: What there is.
-        folder: Where the files go.
-
-    Returns:
-        What to say, the files at the end.
-    """
-    from benchmarks.runner.files import write_json, write_picture
-
-    report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds}))), pieces)
-    about = {"study": study.name, "told": study.about, "command": f"python -m benchmarks study {study.name}"}
-    content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
-    written = [write_json(folder / f"{study.name}.json", content)]
-    written += [write_picture(folder / f"{study.name}{end}.png", draw()) for end, draw in report.pictures.items()]
-    return [*report.lines, *(f"  {path}" for path in written)]

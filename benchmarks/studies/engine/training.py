@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -29,24 +29,6 @@ from poad_sb3.distributions.base import TokenPath
 _EVALUATION_SEED = 10_000
 _ROLLOUT_SEED = 0
 _ROLLOUT_FIELDS = ("observation", "action", "reward", "success", "terminated", "truncated", "tokens", "log_probs")
-
-
-class Training(NamedTuple):
-    """A finished training; its times exclude the evaluations.
-
-    Attributes:
-        steps: Environment steps at the evaluations.
-        summaries: Of the evaluations.
-        train_seconds: Wall time.
-        cpu_seconds: Processor time; on one thread, the wall time of a machine with nothing else to do.
-        first_ratio_error: The largest of all updates; None if one of them was no number.
-    """
-
-    steps: list[int]
-    summaries: list[Summary]
-    train_seconds: float
-    cpu_seconds: float
-    first_ratio_error: float | None
 
 
 class FirstRatioWatch(BaseCallback):
@@ -72,15 +54,22 @@ class FirstRatioWatch(BaseCallback):
         FirstRatioWatch._on_rollout_start(self)
 
 
-class _Evaluations(FirstRatioWatch):
-    """Evaluates at rollout boundaries too."""
+class Evaluations(FirstRatioWatch):
+    """Evaluates at rollout boundaries too; its times exclude the evaluations.
+
+    Attributes:
+        steps: Environment steps at the evaluations.
+        summaries: Of the evaluations.
+        train_seconds: Wall time of the training.
+        cpu_seconds: Processor time; on one thread, the wall time of a machine with nothing else to do.
+    """
 
     def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int) -> None:
         super().__init__()
         self.env_id, self.env_kwargs, self.every, self.n_episodes = env_id, env_kwargs, every, n_episodes
         self.steps: list[int] = []
         self.summaries: list[Summary] = []
-        self.seconds = self.cpu_seconds = 0.0
+        self.train_seconds = self.cpu_seconds = 0.0
 
     def _on_rollout_start(self) -> None:
         super()._on_rollout_start()
@@ -100,8 +89,8 @@ class _Evaluations(FirstRatioWatch):
         episodes = play(self.env_id, agent, self.n_episodes, seed=_EVALUATION_SEED, env_kwargs=self.env_kwargs)
         self.steps.append(self.num_timesteps)
         self.summaries.append(summarize(episodes))
-        self.seconds += time.perf_counter() - started
-        self.cpu_seconds += time.process_time() - worked
+        self.train_seconds -= time.perf_counter() - started
+        self.cpu_seconds -= time.process_time() - worked
 
 
 def train(
@@ -115,7 +104,7 @@ def train(
     progress_bar: bool = False,
     algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
     **arguments: Any,
-) -> tuple[LLMOnPolicyAlgorithm, Training]:
+) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
     """Train with the defaults (the pocket setting), or with other arguments.
 
     Args:
@@ -130,12 +119,12 @@ def train(
         **arguments: Of the algorithm.
     """
     model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **arguments)
-    watch = _Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
+    watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
     started, worked = time.perf_counter(), time.process_time()
     model.learn(steps, callback=watch, progress_bar=progress_bar)
-    seconds = time.perf_counter() - started - watch.seconds
-    cpu = time.process_time() - worked - watch.cpu_seconds
-    return model, Training(watch.steps, watch.summaries, seconds, cpu, watch.largest_ratio_error)
+    watch.train_seconds += time.perf_counter() - started
+    watch.cpu_seconds += time.process_time() - worked
+    return model, watch
 
 
 def run_training(job: TrainingJob) -> dict[str, Any]:
@@ -163,7 +152,7 @@ def run_training(job: TrainingJob) -> dict[str, Any]:
         "success": [one.success_rate for one in training.summaries],
         "actions": [round(one.mean_actions, 2) for one in training.summaries],
         "cpu_seconds": round(training.cpu_seconds, 1),
-        "largest_first_ratio_error": training.first_ratio_error,
+        "largest_first_ratio_error": training.largest_ratio_error,
     }
     if evaluation.tests:
         result["tests"] = {env_id: _test(model, env_id, job) for env_id in evaluation.tests}

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from _playing import Played, play
+from playing import Played, play
 
 from benchmarks.agents import Agent, AgentError, make_agent
 from benchmarks.agents.caafe import CLASSIFIERS, body, features_of

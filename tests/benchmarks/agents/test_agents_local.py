@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from _playing import play, texts
+from playing import play, texts
 
 from benchmarks.agents import AgentError, make_agent
 from lang_envs.envs.datascicoding.coder import RandomCoder

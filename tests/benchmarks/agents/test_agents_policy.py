@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from _playing import play, texts
+from playing import play, texts
 
 from benchmarks.agents import AgentError, make_agent
 from benchmarks.agents.policy import PolicyAgent

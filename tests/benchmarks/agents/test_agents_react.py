@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from _playing import play, texts
+from playing import play, texts
 
 from benchmarks.agents import Agent, AgentError, make_agent
 from benchmarks.agents.caafe import CaafeAgent

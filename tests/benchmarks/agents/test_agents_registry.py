@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from _playing import play, texts
+from playing import play, texts
 
 from benchmarks.agents import KINDS, AgentError, Usage, kinds, make_agent, registry
 from lang_envs import MissingExtraError

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from _playing import play, texts
+from playing import play, texts
 from standins import Answer, ChatStandIn, Cut, Hang, Status, completion
 
 from benchmarks.agents import Agent, AgentError, Decision, Usage, make_agent

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -432,43 +430,3 @@ def test_values_that_never_settle_are_refused(monkeypatch: pytest.MonkeyPatch) -
     for solve in (solve_actions, lambda mdp: solve_tokens(mdp, 1.0)):
         with pytest.raises(ValueError, match=r"Expected values that settle within 50 sweeps.*Fix: gamma below 1"):
             solve(endless)
-
-
-# ---------------------------------------------------------------------- the tables of the documentation
-
-
-@pytest.fixture(scope="module")
-def walked() -> Iterator[ModuleType]:
-    """What computes "BAD, step by step"."""
-    pytest.importorskip("griffe", reason="the extra docs is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[3] / "docs")
-        import _bad
-
-        yield _bad
-
-
-def test_the_credit_shown_is_what_the_page_says_of_it(walked: ModuleType) -> None:
-    numbers = range(len(walked.CHOICES))
-    for number in numbers:
-        tokens = walked.advantages(number, 1.0)
-        assert sum(tokens) == pytest.approx(walked.action_advantage(number), abs=1e-12)
-        assert sum(walked.advantages(number, 0.95)) != pytest.approx(sum(tokens), abs=1e-3)
-    for number, reward in ((3, 1.0), (4, -0.5)):  # "put the tomato in the bowl" and "... bin"
-        tokens = walked.advantages(number, 1.0)
-        assert [token != 0 for token in tokens] == [False] * 5 + [True, False]
-        assert tokens[5] * reward > 0
-    first = walked.advantages(0, 1.0)  # "chop the tomato": a risk, and then the better word
-    assert first[0] < 0 < first[2]
-    assert greedy_actions(walked.kitchen(), solve_tokens(walked.kitchen(), 1.0)).tolist() == [0, 3, -1]
-    assert greedy_actions(walked.kitchen(), solve_tokens(walked.kitchen(), 0.95)).tolist() == [2, 3, -1]
-
-
-@pytest.mark.parametrize("name", ["positive", "negative"])
-def test_the_targets_shown_are_those_of_the_backups(walked: ModuleType, name: str) -> None:
-    reward = walked.CHOICES[walked.TRAJECTORIES[name][1]].reward
-    rows = [row.split(" | ") for row in walked.BAD_TABLES["bad-targets"](name).splitlines()[2:]]
-    whole, naive, bad = ([row[n].strip(" |") for row in rows] for n in (2, 3, 4))
-    assert bad == [f"{0.95 * reward:+.3f}"] * 4 + [f"{reward:+.3f}"] * 7
-    assert naive == [f"{0.95**n * reward:+.3f}" for n in range(10, -1, -1)]
-    assert [one for one in whole if one] == [bad[0], bad[-1]]

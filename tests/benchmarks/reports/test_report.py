@@ -36,7 +36,7 @@ KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-
 @pytest.fixture(scope="module", autouse=True)
 def _users_module() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parent))
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "support"))
         yield
 
 
@@ -231,7 +231,7 @@ def test_an_interval_may_lie_beside_its_estimate(tmp_path: Path) -> None:
     """Percentile intervals of skewed scores can; and 1 can be a rounding error below 1."""
     pairs = [Improvement("a", "b", 3, Estimate(1.0, 0.9999999999999999, 0.9999999999999999)),
              Improvement("b", "c", 1, Estimate(0.5, 0.6, 0.8))]  # fmt: skip
-    (axes,) = plot_improvements(pairs).axes
+    (axes,) = plot_improvements({f"{one.first} > {one.second}": one.probability for one in pairs}).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a > b", "b > c"]
     assert [list(line.get_xdata()) for line in axes.lines][2] == [0.6, 0.8]
 

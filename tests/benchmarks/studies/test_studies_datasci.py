@@ -14,6 +14,7 @@ from studies_users import MADE
 
 from benchmarks.references.published import published
 from benchmarks.runner.errors import StudyError
+from benchmarks.studies.app import write_report
 from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TABLES, TUNING, chosen_rates, coding_job
 from benchmarks.studies.engine.coding import fresh_scores
 from benchmarks.studies.engine.coding_findings import (
@@ -30,7 +31,7 @@ from benchmarks.studies.engine.coding_findings import (
 )
 from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT, CodingJob
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import TUNING_SEEDS, Options, write_report
+from benchmarks.studies.engine.study import TUNING_SEEDS, Options
 
 ONE = Options(seeds=(0,), tasks=("balance-scale",))
 

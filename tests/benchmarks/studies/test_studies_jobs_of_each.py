@@ -83,7 +83,7 @@ def test_of_equal_rates_the_smaller_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seeds", [(0, 101), (102,), (), (0, 0), (-1,)], ids=str)
 def test_seeds_that_were_tuned_on_are_no_final_seeds(seeds: Sequence[int], tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="Expected distinct seeds, 0 or more"):
-        list(CURVES.study().jobs(Options(seeds=seeds), Pieces(tmp_path)))
+        list(CURVES.jobs(Options(seeds=seeds), Pieces(tmp_path)))
 
 
 def test_the_area_is_the_mean_height() -> None:
@@ -110,7 +110,7 @@ def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Study, tmp_
 
 
 def test_curves_has_both_panels_on_the_four_tasks_and_shares_twosome(tmp_path: Path) -> None:
-    jobs = _all_jobs(CURVES.study(), Options(), Pieces(tmp_path))
+    jobs = _all_jobs(CURVES, Options(), Pieces(tmp_path))
     assert {job.env_id for job in jobs} == set(TRAINING_IDS)
     arms = 2 * len(METHODS) - 1  # TWOSOME's own policy is the shared one
     tuned = [task for task in TASKS.values() if task.tuned_on is None]
@@ -122,19 +122,19 @@ def test_curves_has_both_panels_on_the_four_tasks_and_shares_twosome(tmp_path: P
 
 def test_tuning_only_has_no_final_runs_and_tasks_can_be_named(tmp_path: Path) -> None:
     options = OPTIONS._replace(tuning_only=True)
-    jobs = _all_jobs(CURVES.study(), options, Pieces(tmp_path))
+    jobs = _all_jobs(CURVES, options, Pieces(tmp_path))
     assert {job.seed for job in jobs} == set(TUNING_SEEDS)
     assert {job.env_id for job in jobs} == {TASKS["food-preparation"].env_id}
     with pytest.raises(StudyError, match=r"Expected tasks among .*; got food"):
-        list(CURVES.study().jobs(Options(tasks=("food",)), Pieces(tmp_path)))
+        list(CURVES.jobs(Options(tasks=("food",)), Pieces(tmp_path)))
 
 
 @pytest.mark.parametrize(("study", "n_new"), [(GAMMA_TOKEN, 3), (GAMMA, 2)], ids=["gamma-token", "gamma"])
 def test_what_curves_has_run_is_not_run_again(study, n_new: int, tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
-    _all_jobs(CURVES.study(), OPTIONS, pieces)
+    _all_jobs(CURVES, OPTIONS, pieces)
     there = {path.name for path in tmp_path.iterdir()}
-    jobs = _all_jobs(study.study(), OPTIONS, pieces)
+    jobs = _all_jobs(study, OPTIONS, pieces)
     new = [job for job in jobs if pieces.path(job).name not in there]
     assert len(new) == n_new * (len(RATES) * len(TUNING_SEEDS) + len(FINAL_SEEDS))
 
@@ -148,7 +148,7 @@ def test_gamma_token_has_the_five_discounts_inside_actions() -> None:
 
 def test_generalisation_tests_the_runs_of_curves_before_and_after(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
-    _all_jobs(CURVES.study(), OPTIONS, pieces)
+    _all_jobs(CURVES, OPTIONS, pieces)
     there = {path.name for path in tmp_path.iterdir()}
     jobs = _all_jobs(GENERALISATION_STUDY, OPTIONS, pieces)
     new = [job for job in jobs if pieces.path(job).name not in there]

@@ -17,7 +17,7 @@ from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.pool import work
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[2] / "support"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.runner.session import steps_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 N_EPISODES = 40
 COMMAND = (
     *(sys.executable, "-m", "benchmarks", "run", "--agent", "runner_users:Valued", "--agent-set", "seconds=0.004"),
@@ -26,7 +26,7 @@ COMMAND = (
 
 def _start(folder: Path, *more: str, largest_file: int | None = None, group: bool = False) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
-    paths = os.pathsep.join(map(str, (ROOT, Path(__file__).parent)))
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests/support")))
 
     def limit() -> None:
         if largest_file is not None:

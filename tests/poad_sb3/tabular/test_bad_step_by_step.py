@@ -1,13 +1,14 @@
-"""The tables of "BAD step by step": one kitchen in words, solved and walked through by the shipped code."""
+"""The tables of "BAD, step by step": one kitchen in words, solved and walked through by the shipped code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from _tables import code, table
+import pytest
 
 from poad_sb3.credit.advantages import next_state_values, token_gae
 from poad_sb3.tabular import (
@@ -20,8 +21,7 @@ from poad_sb3.tabular import (
     uniform_over_children,
 )
 
-__all__ = ["BAD_TABLES", "advantages", "kitchen"]
-
+PAGE = Path(__file__).parents[3] / "docs/bad-step-by-step.md"
 GAMMA = 0.95
 END = "<end>"
 
@@ -48,7 +48,7 @@ TRAJECTORIES = {"positive": (0, 3), "negative": (0, 4)}
 """Positions of the actions in `CHOICES`."""
 
 
-@lru_cache(maxsize=1)
+@cache
 def kitchen() -> TokenMDP:
     """The problem as a table."""
     n = len(CHOICES)
@@ -68,13 +68,12 @@ def _signed(number: float) -> str:
     return f"{round(number, 3) + 0.0:+.3f}"  # + 0.0: no "-0.000"
 
 
-def _rules(_: str) -> str:
+def rules() -> list[tuple[str, ...]]:
     where = [*(situation.rstrip(".") for situation in SITUATIONS), "the end"]
-    rows = [
-        (SITUATIONS[one.state], code(one.sentence), str(len(_tokens(one))), f"{one.reward:+g}", where[one.after])
+    return [
+        (SITUATIONS[one.state], f"`{one.sentence}`", str(len(_tokens(one))), f"{one.reward:+g}", where[one.after])
         for one in CHOICES
     ]
-    return table(("situation", "action", "tokens", "reward", "leads to"), rows)
 
 
 # ---------------------------------------------------------------------- targets of an untrained critic
@@ -100,15 +99,15 @@ def _targets(numbers: Sequence[int], gamma_token: float) -> list[list[float]]:
     return [row[0, :n].tolist() for row, (n,) in zip(returns, lengths, strict=True)]
 
 
-def _target_table(name: str) -> str:
+def targets(name: str) -> list[tuple[str, ...]]:
     numbers, rows = TRAJECTORIES[name], []
     naive, bad = _targets(numbers, GAMMA), _targets(numbers, 1.0)
     for step, number in enumerate(numbers):
         for j, token in enumerate(_tokens(CHOICES[number])):
             whole = _signed(bad[step][0]) if j == 0 else ""  # the action level knows the first value only
             place = str(step + 1) if j == 0 else ""
-            rows.append((place, code(token), whole, _signed(naive[step][j]), _signed(bad[step][j])))
-    return table(("decision", "before the token", "action level", "naive", "BAD"), rows)
+            rows.append((place, f"`{token}`", whole, _signed(naive[step][j]), _signed(bad[step][j])))
+    return rows
 
 
 # ---------------------------------------------------------------------- credit, once the critic knows
@@ -132,21 +131,21 @@ def action_advantage(number: int) -> float:
     return float(mdp.rewards[state, number] + mdp.gamma * after - values[state])
 
 
-def _credit_table(name: str) -> str:
+def credit(name: str) -> list[tuple[str, ...]]:
     rows = []
     for step, number in enumerate(TRAJECTORIES[name]):
         whole, naive, bad = action_advantage(number), advantages(number, GAMMA), advantages(number, 1.0)
         for j, token in enumerate(_tokens(CHOICES[number])):
             place = str(step + 1) if j == 0 else ""
-            rows.append((place, code(token), _signed(whole), _signed(naive[j]), _signed(bad[j])))
+            rows.append((place, f"`{token}`", _signed(whole), _signed(naive[j]), _signed(bad[j])))
         rows.append(("", "*sum*", "", _signed(sum(naive)), _signed(sum(bad))))
-    return table(("decision", "token", "action level", "naive", "BAD"), rows)
+    return rows
 
 
 # ---------------------------------------------------------------------- what is learned in the end
 
 
-def _choice_table(_: str) -> str:
+def choices() -> list[tuple[str, ...]]:
     mdp = kitchen()
     solved, best = {}, {}
     for name, gamma_token in (("naive", GAMMA), ("BAD", 1.0)):
@@ -158,12 +157,11 @@ def _choice_table(_: str) -> str:
     exact = solve_actions(mdp).q
     best["action level"] = int(exact[RAW].argmax())
     solved["action level"] = exact
-    rows = [
-        (code(one.sentence), *(_marked(solved[name][RAW, number], number == best[name]) for name in _METHODS))
+    return [
+        (f"`{one.sentence}`", *(_marked(solved[name][RAW, number], number == best[name]) for name in _METHODS))
         for number, one in enumerate(CHOICES)
         if one.state == RAW
     ]
-    return table(("action", *_METHODS), rows)
 
 
 _METHODS = ("action level", "naive", "BAD")
@@ -173,10 +171,39 @@ def _marked(number: float, chosen: bool) -> str:
     return f"**{_signed(number)}**" if chosen else _signed(number)
 
 
-BAD_TABLES: dict[str, Callable[[str], str]] = {
-    "bad-choice": _choice_table,
-    "bad-credit": _credit_table,
-    "bad-rules": _rules,
-    "bad-targets": _target_table,
-}
-"""Generators by the name of their marker."""
+# ---------------------------------------------------------------------- tests
+
+
+def test_the_tables_of_the_page() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    shown = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines if line.startswith("|")]
+    heads = [number for number, row in enumerate(shown) if all(set(cell) <= set(":- ") for cell in row)]
+    ends = [*(number - 1 for number in heads[1:]), len(shown)]
+    tables = [shown[start + 1 : end] for start, end in zip(heads, ends, strict=True)]
+    computed = [rules(), targets("positive"), targets("negative"), credit("positive"), credit("negative"), choices()]
+    assert tables == computed
+
+
+def test_the_credit_shown_is_what_the_page_says_of_it() -> None:
+    numbers = range(len(CHOICES))
+    for number in numbers:
+        tokens = advantages(number, 1.0)
+        assert sum(tokens) == pytest.approx(action_advantage(number), abs=1e-12)
+        assert sum(advantages(number, 0.95)) != pytest.approx(sum(tokens), abs=1e-3)
+    for number, reward in ((3, 1.0), (4, -0.5)):  # "put the tomato in the bowl" and "... bin"
+        tokens = advantages(number, 1.0)
+        assert [token != 0 for token in tokens] == [False] * 5 + [True, False]
+        assert tokens[5] * reward > 0
+    first = advantages(0, 1.0)  # "chop the tomato": a risk, and then the better word
+    assert first[0] < 0 < first[2]
+    assert greedy_actions(kitchen(), solve_tokens(kitchen(), 1.0)).tolist() == [0, 3, -1]
+    assert greedy_actions(kitchen(), solve_tokens(kitchen(), 0.95)).tolist() == [2, 3, -1]
+
+
+@pytest.mark.parametrize("name", ["positive", "negative"])
+def test_the_targets_shown_are_those_of_the_backups(name: str) -> None:
+    reward = CHOICES[TRAJECTORIES[name][1]].reward
+    _, _, whole, naive, bad = (list(column) for column in zip(*targets(name), strict=True))
+    assert bad == [f"{0.95 * reward:+.3f}"] * 4 + [f"{reward:+.3f}"] * 7
+    assert naive == [f"{0.95**n * reward:+.3f}" for n in range(10, -1, -1)]
+    assert [one for one in whole if one] == [bad[0], bad[-1]]

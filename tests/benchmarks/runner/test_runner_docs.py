@@ -15,7 +15,7 @@ from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import METRICS
 from benchmarks.runner.session import measure, steps_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
 
 

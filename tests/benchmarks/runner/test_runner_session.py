@@ -20,7 +20,7 @@ KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 
 @pytest.fixture(autouse=True)
 def _users_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "support"))
 
 
 def _plan(agent: str = "runner_users:Valued", **changes: Any) -> Plan:

@@ -147,7 +147,7 @@ def test_the_quick_start_is_prepared_with_and_without_a_language_model(tmp_path:
     assert "poad_sb3" not in environments
     exec(compile(environments, "quick start", "exec"), seen := {})
     assert seen["info"]["admissible_actions"]
-    assert (tmp_path / "tests/benchmarks/test_installing.py").exists()
+    assert (tmp_path / "tests/benchmarks/performance/test_installing.py").exists()
 
 
 def test_a_command_that_fails_is_told_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from benchmarks.reports.plots import PALETTE
 from benchmarks.runner.errors import JobFailedError
 from benchmarks.studies import app as studies_app
 from benchmarks.studies import credit, registry
+from benchmarks.studies.app import write_report
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES
 from benchmarks.studies.engine import study as study_module
@@ -30,13 +31,13 @@ from benchmarks.studies.engine.findings import Claim, find
 from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
 from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study, write_report
+from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
 from benchmarks.studies.engine.tuning import Arm, Comparison, Task
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
 from benchmarks.studies.registry import ALL
 from lang_envs import UNSEEN_IDS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OPTIONS = Options(tasks=("food-preparation",))
 HEIGHTS = {"POAD": 0.5, "NTPO": 0.3, "TWOSOME": 0.7, "ARCHER": 0.2}
 
@@ -74,8 +75,8 @@ def pieces(tmp_path: Path) -> Pieces:
 
 
 def test_what_contradicts_the_paper_is_said_first_and_plainly(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES.study(), pieces)
-    content, lines = _written(CURVES.study(), pieces, tmp_path)
+    _fill(CURVES, pieces)
+    content, lines = _written(CURVES, pieces, tmp_path)
     assert lines[0] == "In another order than in the paper:"
     assert len(content["differs"]) == 4  # area and last return, both panels
     told = (
@@ -90,8 +91,8 @@ def test_what_contradicts_the_paper_is_said_first_and_plainly(pieces: Pieces, tm
 
 
 def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES.study(), pieces)
-    content, _ = _written(CURVES.study(), pieces, tmp_path)
+    _fill(CURVES, pieces)
+    content, _ = _written(CURVES, pieces, tmp_path)
     panel = content["comparisons"][0]
     assert panel["order"]["final"] == ["TWOSOME", "POAD", "NTPO", "ARCHER"]
     poad = panel["methods"]["POAD"]
@@ -111,8 +112,8 @@ def test_a_difference_that_may_be_chance_is_called_so(pieces: Pieces, tmp_path: 
         return result({"POAD": 0.5, "NTPO": 0.49}.get(job.algorithm, 0.1) + (0.3 if job.seed == 1 else 0.0))
 
     for _ in range(2):
-        fill(pieces, list(CURVES.study().jobs(OPTIONS, pieces)), make)
-    content, _ = _written(CURVES.study(), pieces, tmp_path)
+        fill(pieces, list(CURVES.jobs(OPTIONS, pieces)), make)
+    content, _ = _written(CURVES, pieces, tmp_path)
     about_ntpo = [one for one in content["agrees"] if "NTPO" in one]
     assert about_ntpo
     assert all(re.search(r"which 3 and 3 seeds do not settle \(p 0\.\d\d\)\.$", one) for one in about_ntpo)
@@ -120,8 +121,8 @@ def test_a_difference_that_may_be_chance_is_called_so(pieces: Pieces, tmp_path: 
 
 def test_five_seeds_that_all_do_better_settle_it(pieces: Pieces, tmp_path: Path) -> None:
     options = OPTIONS._replace(seeds=(0, 1, 2, 3, 4))
-    _fill(CURVES.study(), pieces, options)
-    content, _ = _written(CURVES.study(), pieces, tmp_path, options)
+    _fill(CURVES, pieces, options)
+    content, _ = _written(CURVES, pieces, tmp_path, options)
     assert content["seeds"] == [0, 1, 2, 3, 4]
     assert not any("do not settle" in one for one in (*content["differs"], *content["agrees"]))
     assert content["comparisons"][0]["improvement"][0]["area"]["chance"] == round(2 / 252, 4)
@@ -129,8 +130,8 @@ def test_five_seeds_that_all_do_better_settle_it(pieces: Pieces, tmp_path: Path)
 
 def test_level_is_enough_against_twosome_and_not_against_ntpo(pieces: Pieces, tmp_path: Path) -> None:
     for _ in range(2):
-        fill(pieces, list(CURVES.study().jobs(OPTIONS, pieces)), lambda _: result())
-    content, _ = _written(CURVES.study(), pieces, tmp_path)
+        fill(pieces, list(CURVES.jobs(OPTIONS, pieces)), lambda _: result())
+    content, _ = _written(CURVES, pieces, tmp_path)
     assert all("is level with NTPO" in one for one in content["differs"])
     assert all("is level with TWOSOME" in one for one in content["agrees"])
     assert len(content["differs"]) == len(content["agrees"]) == 4
@@ -138,7 +139,7 @@ def test_level_is_enough_against_twosome_and_not_against_ntpo(pieces: Pieces, tm
 
 
 def test_a_report_after_a_part_is_of_everything(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES.study(), pieces)
+    _fill(CURVES, pieces)
     command = ("curves", "report", "--tasks", "food-preparation", "--seeds", "1", "--out", str(tmp_path))
     assert _study(*command).exit_code == 0
     content = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
@@ -148,8 +149,8 @@ def test_a_report_after_a_part_is_of_everything(pieces: Pieces, tmp_path: Path) 
 
 
 def test_a_report_of_a_part_says_what_is_missing(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES.study(), pieces, keep=lambda job: job.seed > 100 or (job.seed != 2 and job.algorithm != "ARCHER"))
-    content, lines = _written(CURVES.study(), pieces, tmp_path, OPTIONS._replace(tasks=()))
+    _fill(CURVES, pieces, keep=lambda job: job.seed > 100 or (job.seed != 2 and job.algorithm != "ARCHER"))
+    content, lines = _written(CURVES, pieces, tmp_path, OPTIONS._replace(tasks=()))
     first = content["comparisons"][0]
     assert first["missing"] == ["POAD, seeds 2", "NTPO, seeds 2", "TWOSOME, seeds 2", "ARCHER, seeds 0, 1, 2"]
     assert set(first["methods"]) == {"POAD", "NTPO", "TWOSOME"}
@@ -168,8 +169,8 @@ def test_a_report_of_nothing_is_all_missing(study: Study, pieces: Pieces, tmp_pa
 
 
 def test_pictures_of_a_part_are_drawn(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES.study(), pieces, keep=lambda job: job.seed in (0, 101, 102))
-    _written(CURVES.study(), pieces, tmp_path)
+    _fill(CURVES, pieces, keep=lambda job: job.seed in (0, 101, 102))
+    _written(CURVES, pieces, tmp_path)
     for name in ("curves.png", "curves_areas.png"):
         with Image.open(tmp_path / name) as picture:
             assert min(picture.size) > 300
@@ -227,7 +228,7 @@ def test_credit_draws_one_critic_and_own_critics(pieces: Pieces, tmp_path: Path)
 
 
 def test_wall_time_divides_steps_by_the_time_of_the_runs(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES.study(), pieces)
+    _fill(CURVES, pieces)
     content, _ = _written(ALL[-1], pieces, tmp_path)
     assert {row["steps_per_second"] for row in content["rows"]} == {100.0}  # 200 steps in 2 seconds
     assert {row["method"] for row in content["rows"]} == set(HEIGHTS)
@@ -273,7 +274,7 @@ def test_a_run_that_fails_does_not_keep_the_report_away(tmp_path: Path, monkeypa
 
 def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> None:
     """The legend is one for all panels."""
-    _fill(CURVES.study(), pieces, keep=lambda job: job.algorithm == "TWOSOME" or job.seed > 100)
+    _fill(CURVES, pieces, keep=lambda job: job.algorithm == "TWOSOME" or job.seed > 100)
     panel = find(CURVES.comparisons(OPTIONS)[0], pieces, (0, 1, 2))
     assert list(panel.methods) == ["TWOSOME"]
     for figure in (curves_figure([panel], "one"), dots_figure([panel], "area", "area")):
@@ -283,7 +284,7 @@ def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> N
 def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "RATES", (1e-3,))
     monkeypatch.setattr(study_module, "TUNING_SEEDS", (101,))
-    monkeypatch.setattr(registry, "ALL", (TINY.study(),))
+    monkeypatch.setattr(registry, "ALL", (TINY,))
     command = ("tiny", "--seeds", "0", "--out", str(tmp_path))
     assert "0 runs done. Time is up" in _study(*command, "--budget", "0").stdout
     assert "tiny: 4 runs done." in _study(*command, "--workers", "2").stdout
@@ -354,31 +355,27 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return _studies
 
 
-def test_the_page_shows_every_study(
+def test_the_page_shows_what_was_found(
     pages: ModuleType, pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_FOLDER", tmp_path)
-    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    for study in ALL:
-        assert f"<!-- generated: study {study.name} -->" in text
-        assert "No results are committed yet" in pages.study_results(study.name)
-    for study in ALL:  # of nothing
-        _written(study, pieces, tmp_path, Options())
-        assert "Not run yet" in pages.study_results(study.name)
-    _fill(CURVES.study(), pieces)
+    def result(name: str) -> Any:
+        return json.loads((tmp_path / f"{name.removeprefix('studies/')}.json").read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(pages, "result", result)
+    _fill(CURVES, pieces)
     _fill(GENERALISATION_STUDY, pieces)
     for study in ALL:
         _written(study, pieces, tmp_path, Options())
-        assert "Made by `python -m benchmarks study" in pages.study_results(study.name)
-    curves = pages.study_results("curves")
+        assert f"<!-- generated: study {study.name} -->" in RESULTS_PAGE
+    curves = pages.study("curves")
     assert curves.startswith("**In another order than in the paper**")
-    assert "runs on none, 1 cores; Python 3, sand 0.1." in curves
+    assert "Not run yet" in curves
+    assert "Made by `python -m benchmarks study curves`; runs on none, 1 cores; Python 3, sand 0.1." in curves
     assert "| TWOSOME | 0.0005* | 3 | 0.000 | 0.540 [0.525, 0.555] |" in curves
-    assert "0.520 [0.500, 0.540], 100 %" in pages.study_results("generalisation")
-    assert "1 h 43 min" in pages.study_results("wall-time")
-    assert "| TWOSOME |" in pages.same_policy_results("VirtualHome-FoodPreparation-v0")
-    assert "0.500, 0.520, 0.540" in pages.poad_results("")
-    assert "Not measured yet" in pages.same_policy_results("VirtualHome-Entertainment-v0")
+    assert "0.520 [0.500, 0.540], 100 %" in pages.study("generalisation")
+    assert "1 h 43 min" in pages.study("wall-time")
+    assert "| TWOSOME |" in pages.same_policy("VirtualHome-FoodPreparation-v0")
+    assert "0.500, 0.520, 0.540" in pages.poad_results()
 
 
 RESULTS_PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
@@ -399,7 +396,7 @@ def test_every_option_is_explained() -> None:
 
 @pytest.mark.parametrize("study", ALL, ids=lambda study: study.name)
 def test_committed_results_are_shown(study: Study, pages: ModuleType) -> None:
-    text = pages.study_results(study.name)
+    text = pages.study(study.name)
     assert "None" not in text
     assert "nan" not in text.split()
     assert len(FINAL_SEEDS) >= 3

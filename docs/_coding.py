@@ -1,0 +1,278 @@
+"""The pages about code: sections of an id where any text is an action, tables of data, baselines and scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from _data import manifest_of
+from _families import Family, started
+from _tables import bullets, code, percent, result, table
+
+from benchmarks.references.datasci_baselines import BANNED_MODELS
+from benchmarks.references.published import read
+from lang_envs import EnvRow
+from lang_envs.datasets import DATASETS, load
+from lang_envs.datasets.generated import NAME
+from lang_envs.envs.datascicoding.oracle import ORACLE_CODE
+
+# ---------------------------------------------------------------------- the page of an id
+
+
+def coding_facts(row: EnvRow, env: Any) -> list[tuple[str, str]]:
+    """Return the rows of "At a glance" about action list, table, budget and randomness."""
+    n, width = env.dataset.x.shape
+    is_generated, wanted = row.kwargs["dataset"] == NAME, manifest_of(row)
+    facts = [
+        ("listed actions", "none: any text is an action"),
+        (
+            "table shown here" if row.trial or is_generated else "table",
+            f"{n:,} rows, {width} features, {env.dataset.classes} classes; digest {code(env.dataset.digest)}",
+        ),
+        ("its source" if row.trial else "source of the table", env.dataset.source),
+    ]
+    if wanted is not None:  # this page shows a stand-in
+        n, width = wanted.arrays
+        known = [
+            f"{code(name)} {code(recipe.digest) if recipe.digest else 'unverified'}"
+            for name, recipe in wanted.recipes.items()
+        ]
+        facts += [
+            ("the real table", f"{n:,} rows, {width} features, {len(wanted.classes)} classes: {wanted.origin}"),
+            ("its digests, by `preprocessing`", ", ".join(known)),
+        ]
+    chance = "the table, from the seed of the reset" if is_generated else "nothing; the seed changes nothing"
+    return [*facts, ("budget", f"{env.max_attempts} attempts"), ("random", chance)]
+
+
+def coding_sections(row: EnvRow, env: Any, family: Family) -> dict[str, str]:
+    """Write the sections of the page of an id without a list of actions."""
+    return {
+        "Actions": (
+            f'Any text is an action: `info["admissible_actions"]` is `None`. The action space holds '
+            f"{env.action_space.max_length - 1:,} tokens, which with its default tokenizer are bytes. What a text has "
+            f"to be, and how code is found in it: [{family.title}]({family.page}#action)."
+        ),
+        "Oracle": _oracle(row),
+        "Scores": _own_scores(row),
+        "Checked against": _checked(row, family),
+    }
+
+
+def _checked(row: EnvRow, family: Family) -> str:
+    wanted, where = manifest_of(row), f"[{family.title}]({family.page}#what-was-checked)"
+    published = f"Where the table is published, so are splits and score; see {where}."
+    rows_of_tests = " with made-up rows" if wanted is not None else " with an example table" if row.trial else ""
+    if wanted is not None and "published" in wanted.recipes:
+        published = f'Arrays and splits of `preprocessing="published"` are those of the paper; see {where}.'
+    elif row.trial:
+        published = f"The table is not one that was published on; see {where}."
+    lines = [
+        f"No recordings: the original runs code in its own process, and its texts are not ours. {published}",
+        f"A test submits the oracle's code through the interface{rows_of_tests}.",
+        "Every point of the [contract](contract.md) that applies to an open action space is a test that runs on this "
+        f"id{rows_of_tests}.",
+    ]
+    if wanted is not None:
+        known = [f"{code(name)}: {recipe.verified_by}" for name, recipe in wanted.recipes.items()]
+        lines.append(f"How the arrays are known: {'; '.join(known)}. See [Data](../guide/data.md#digests).")
+    return bullets(lines)
+
+
+def _oracle(row: EnvRow) -> str:
+    env, *_ = started(row.id)
+    text = env.oracle_action()
+    _, reward, _, _, info = env.step_text(text)
+    splits = ", ".join(f"{area:.4f}" for area in info["auc_splits"])
+    what = f"strong code for {'the real' if env.dataset.synthetic else 'this'} table"
+    if env.dataset.name not in ORACLE_CODE:
+        what = "what is strong on many tables and was not searched for on this one"
+    paid = "" if not row.trial else " on the made-up rows" if env.dataset.synthetic else " on the example table"
+    if env.dataset.name == NAME:
+        what, paid = "one program for all tables", " on the table of `reset(seed=0)`"
+    return (
+        f"`lang_envs.oracle(env)` submits {what}, in any situation:\n\n"
+        f"```py\n{text.rstrip()}\n```\n\n"
+        f"Reward{paid} {reward:.4f}; ROC AUC of the splits {splits}. No claim is made that nothing scores better."
+    )
+
+
+# ---------------------------------------------------------------------- scores
+
+_HEAD = ("agent", "episodes", "success", "95 %", "return", "95 %", "attempts", "score of code that ran")
+
+
+@cache
+def _scores() -> dict[str, Any]:
+    return {**result("datasci_scores")["scores"], **result("datasci_generated")["scores"]}
+
+
+def _own_scores(row: EnvRow) -> str:
+    if row.trial:
+        why = "needs a table of yours" if manifest_of(row) is None else "needs the data"
+        return f"Not measured: {why}. Scores on other rows would say nothing of it."
+    rows = [_score_row(name, one) for name, one in _scores()[row.id].items()]
+    if row.kwargs["dataset"] == NAME:
+        return (
+            f"{table(_HEAD, rows)}\n\nBoth are **sampled**, an episode for each of the tables below (intervals: "
+            f"Wilson's for the success, Student's t for the return).\n\n{generated_table_scores()}"
+        )
+    return (
+        f"{table(_HEAD, rows)}\n\nThe oracle's code gives the same score every time: one episode is exact. The random "
+        "coder is **sampled**, so its numbers have intervals (Wilson's for the success, Student's t for the return). "
+        "Made by `python -m benchmarks measure datasci-scores`."
+    )
+
+
+def _score_row(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
+    sampled = one["sampled"]
+    return (
+        {"oracle": "oracle", "random_coder": "random coder"}[name] + (", sampled" if sampled else ""),
+        str(one["n_episodes"]) if sampled else "1",
+        percent(one["success_rate"]),
+        _interval(one["success_interval"], percent) if sampled else "exact",
+        f"{one['mean_return']:.4f}",
+        _interval(one["return_interval"], "{:.3f}".format) if sampled else "exact",
+        f"{one['mean_actions']:.2f}",
+        f"{one['mean_score']:.4f}",
+    )
+
+
+def _interval(ends: Sequence[float], shown: Callable[[float], str]) -> str:
+    return " to ".join(map(shown, ends))
+
+
+def coding_scores() -> str:
+    """Table of the scores of every id of the family."""
+    rows = [
+        (f"[`{env_id}`]({env_id}.md)", *_score_row(name, one))
+        for env_id, found in _scores().items()
+        for name, one in found.items()
+    ]
+    return table(("id", *_HEAD), rows)
+
+
+def generated_table_scores() -> str:
+    """Table of the mean AUC of reference programs on generated tables, with the ceiling of the true probabilities."""
+    found = result("datasci_generated")
+    rows = [
+        (name, f"{one['mean']:.4f}", _interval(one["interval"], "{:.4f}".format), f"{one['std']:.4f}")
+        for name, one in found["programs"].items()
+    ]
+    shown = table(("program", "mean AUC", "95 %", "deviation between tables"), rows)
+    return (
+        f"{shown}\n\nMeans over the {found['tables']} tables of `reset(seed=0)` and the seeds after it, five halves "
+        "each. *True probabilities* are those that the classes were drawn from, given every value, the missing ones "
+        "too: on average no program exceeds them, and none that sees half of a table can reach them. Made by "
+        f"`{found['command']}`."
+    )
+
+
+# ---------------------------------------------------------------------- tables and baselines
+
+
+def datasets() -> str:
+    """Table of every table that can be loaded."""
+    rows = []
+    for name, row in DATASETS.items():
+        n, width = row.shape
+        splits, counts = "published" if row.published else "ours", ""
+        if row.manifest is None:  # nobody knows the counts of a table that has to be fetched
+            y = load(name).y
+            counts = ", ".join(str(int((y == label).sum())) for label in range(row.classes))
+        elif "published" in row.manifest.recipes:
+            splits = 'published with `preprocessing="published"`, else ours'
+        sizes = (str(n), str(width), str(row.classes), counts)
+        rows.append((code(name), *sizes, splits, row.known_labels, row.source))
+    head = ("`dataset`", "rows", "features", "classes", "rows of each class", "splits", "labels are", "source")
+    return table(head, rows)
+
+
+def baselines() -> str:
+    """Table of the scores of plain scikit-learn on every table."""
+
+    def cell(summary: Mapping[str, Any]) -> str:
+        return f"{summary['mean']:.4f}&#8239;±&#8239;{summary['std']:.4f}" if "mean" in summary else "fails"
+
+    def model(name: str) -> str:  # may be broken behind a plus sign and before its arguments
+        shown = f"<code>{'<wbr>'.join(re.split(r'(?<=[+])|(?=[(])', name))}</code>"
+        return f"{shown} (banned)" if name in BANNED_MODELS else shown
+
+    measured = result("datasci_baselines")
+    found: dict[str, Any] = measured["datasets"]
+    columns = list(found.values())
+    rows = [("`preprocessing`", *(code(one["preprocessing"]) for one in columns))]
+    rows += [(model(name), *(cell(one["models"][name]) for one in columns)) for name in columns[0]["models"]]
+    rows += [
+        ("**best above**, by these halves", *(model(one["winner"]["name"]) for one in columns)),
+        ("the same on fresh halves 5 .. 24", *(cell(one["winner"]["fresh"]) for one in columns)),
+        ("**oracle**", *(cell(one["oracle"]) for one in columns)),
+        ("the oracle on halves 5 .. 24, which it was chosen on", *(cell(one["oracle"]["fresh"]) for one in columns)),
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
+    return f"{table(('ROC AUC', *map(code, found)), rows)}\n\nMeasured with {versions}."
+
+
+def published() -> str:
+    """Table of published scores, the scores here that compare with them, and the protocol of each figure."""
+    content = read("datasci")
+    comparable = []
+    for name in content["tables"]:
+        row = DATASETS[name]
+        recipe = row.manifest.recipes.get("published") if row.manifest is not None else None
+        if recipe is not None:
+            comparable.append(f'scores with `preprocessing="published"`{"" if recipe.digest else ", unverified"}')
+        elif row.manifest is not None:
+            comparable.append("nothing: the published rows cannot be reproduced")
+        else:
+            comparable.append("every score of the id" if row.published else "nothing")
+    rows = [(row["method"], *(f"{score:.4f}" for score in row["scores"])) for row in content["methods"]]
+    rows.append(("**scores here that may stand beside them**", *comparable))
+    protocols = bullets(f"**{row['method']}** ({row['source']}): {row['protocol']}" for row in content["methods"])
+    return f"{table(('ROC AUC', *map(code, content['tables'])), rows)}\n\n{protocols}"
+
+
+def sandbox_latency() -> str:
+    """Table of the cost of an evaluation, and what many of them leave behind."""
+    found = result("sandbox_latency")
+    ways = {"in process": "", "sandbox": "warm", "fresh interpreter": "as most harnesses do it"}
+    rows = [(way, ways[way], f"{value:.1f}") for way, value in found["median_ms"].items()]
+    machine, endured = found["machine"], found["endurance"]
+    grown = ", ".join(
+        f"{name.removesuffix('_grown').replace('_', ' ')} {value:+.4g}"
+        for name, value in endured.items()
+        if name.endswith("_grown")
+    )
+    return (
+        f"{table(('an evaluation of GaussianNB, 5 splits', '', 'median ms'), rows)}\n\n"
+        f"On {machine['cores']} cores ({machine['cpu']}). {endured['evaluations']:,} evaluations in a row: "
+        f"{endured['evaluations_per_second']:.1f} a second; grown by: {grown}."
+    )
+
+
+def coder() -> str:
+    """Table of the code that the pocket coder writes before it is trained, by table."""
+    study = result("pocket_coder")
+    rows = []
+    for name, one in study["tables"].items():
+        running, areas = one["running"], one["area"]
+        low, high = running["interval"]
+        shares = [f"{100 * one[key]['share']:.0f} %" for key in ("running_first", "running_after_failure")]
+        interval, tokens = f"{100 * low:.0f} to {100 * high:.0f} %", f"{one['body_tokens'][3]:.0f}"
+        quantiles = [f"{areas[place]:.3f}" for place in (1, 3, 5)]
+        rows.append((name, str(running["n"]), f"{100 * running['share']:.0f} %", interval, *shares, *quantiles, tokens))
+    head = (
+        "table",
+        "attempts",
+        "run",
+        "95 %",
+        "first attempts",
+        "after a failure",
+        "AUC 5 %",
+        "50 %",
+        "95 %",
+        "tokens",
+    )
+    return f"{table(head, rows)}\n\nMade by `{study['command']}` ({study['cpu']})."
