@@ -45,7 +45,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("core", "registration"),
         ("spaces",),
         ("tokenizers",),
-        ("files",),
+        ("files", "text"),
         ("errors",),
     ),
 }

@@ -11,9 +11,10 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from lang_envs.cli.common import console, fail, suggestion
+from lang_envs.cli.common import console, fail
 from lang_envs.cli.data_list import licence_of, show_list
 from lang_envs.errors import LangEnvsError
+from lang_envs.text import nearest, printable
 
 if TYPE_CHECKING:
     from lang_envs.datasets.fetching import Progress as Stage
@@ -169,7 +170,7 @@ def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str
     for name in names:
         if name not in DATASETS and name != "all":
             known = f"Expected one of {', '.join(DATASETS)}."
-            fail(f"There is no table {name!r}. {suggestion(name, DATASETS, otherwise=known, most=1)}")
+            fail(f"There is no table {name!r}. {nearest(name, DATASETS, known, 1)}")
         chosen |= {one: DATASETS[one].manifest for one in (everything if name == "all" else (name,))}
     return chosen
 
@@ -204,13 +205,13 @@ def _leave(codes: Sequence[int]) -> None:
 @contextlib.contextmanager
 def _progress_bar(name: str) -> Iterator[Watch]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    # on the thread of the caller: the process that fetches is watched from here, and nothing else happens meanwhile
     here = console()
     with Progress(*columns, console=here, transient=True, disable=not here.is_terminal) as bar:
         task = bar.add_task(name, total=None)
 
         def watch(stage: Stage) -> None:
-            told = name if stage.stage == "fetching" else f"{name}: {_stage(stage)}"
+            stages = {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}
+            told = name if stage.stage == "fetching" else f"{name}: {stages[stage.stage]}"
             if stage.stage == "again":
                 bar.console.print(Text(f"{name}: {stage.detail}", style="yellow"))
             bar.update(task, description=told, completed=stage.done or None, total=stage.total or None)
@@ -218,12 +219,7 @@ def _progress_bar(name: str) -> Iterator[Watch]:
         yield watch
 
 
-def _stage(stage: Stage) -> str:
-    return {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}[stage.stage]
-
-
 def _show_receipt(wanted: Manifest, receipt: Receipt, news: str = "") -> None:
-    from lang_envs.datasets.plain import printable
     from lang_envs.datasets.store import table_folder
 
     state = "verified" if receipt.verified else "unverified: nobody could compute its SHA-256 before"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lang_envs.datasets import Dataset
-from lang_envs.datasets.plain import printable
+from lang_envs.text import printable
 
 __all__ = ["MAX_CODE_SHOWN", "SUFFIX", "Remark", "max_length", "observation"]
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
 from lang_envs import rendering as drawing
-from lang_envs.datasets.plain import printable
 from lang_envs.rendering import COLORS, fitted, font, write
+from lang_envs.text import printable
 
 if TYPE_CHECKING:
     from lang_envs.envs.datascicoding.env import Attempt, DataSciCodingEnv
