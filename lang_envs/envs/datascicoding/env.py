@@ -21,7 +21,6 @@ from lang_envs.envs.datascicoding.options import (
 )
 from lang_envs.envs.datascicoding.oracle import oracle_code
 from lang_envs.envs.datascicoding.scoring import SCORERS
-from lang_envs.errors import StateError
 from lang_envs.sandbox.client import Confining, Limits
 from lang_envs.sandbox.extraction import MAX_CODE_BYTES
 from lang_envs.sandbox.shared import shared_sandbox
@@ -203,9 +202,9 @@ class DataSciCodingEnv(LangEnv[_World]):
         return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
-        self._enter(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))
+        self._set_world(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))
 
-    def _enter(self, world: _World) -> None:
+    def _set_world(self, world: _World) -> None:
         """Take over a world, and its table."""
         if world.key != self._world.key:
             self.dataset = generated_table(world.key or bytes(KEY_BYTES))
@@ -273,48 +272,6 @@ class DataSciCodingEnv(LangEnv[_World]):
             "banned": evaluate.banned,
             "terminate_on_success": self.terminate_on_success,
         }
-
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        if not self._could_be(world):
-            got = f"{world!r:.200}"
-            lengths = f"a key of {KEY_BYTES} bytes" if self._data == NAME else "no key"
-            raise StateError(
-                f"Expected at most {self.max_attempts} attempts and {lengths}; got {got}. Fix: use get_state()."
-            )
-        self._enter(world)
-
-    def _could_be(self, world: object) -> bool:
-        """Whether an object that claims to be a captured world is one that this environment could be in."""
-        try:
-            return (
-                isinstance(world, _World)
-                and self._could_be_key(world.key)
-                and isinstance(world.attempts, tuple)
-                and len(world.attempts) <= self.max_attempts
-                and all(self._could_hold(attempt) for attempt in world.attempts)
-            )
-        except (TypeError, ValueError, AttributeError, OverflowError):  # damaged in its depths
-            return False
-
-    def _could_be_key(self, key: object) -> bool:
-        """Whether a table can be of this key: none before the first reset, and where it is always the same."""
-        return isinstance(key, bytes) and (not key or (self._data == NAME and len(key) == KEY_BYTES))
-
-    def _could_hold(self, attempt: object) -> bool:
-        if not isinstance(attempt, Attempt) or not isinstance(attempt.evaluation, Evaluation):
-            return False
-        evaluation, reward = attempt
-        n_scores = len(self._evaluate.random_states) if evaluation.status is Status.OK else 0
-        return (
-            evaluation.status is not Status.NOT_RUN
-            and evaluation.is_well_formed
-            and len(evaluation.scores) == n_scores
-            and is_number(reward)
-            and reward == self._reward(evaluation)
-        )
 
 
 def _verdict(evaluation: Evaluation, reward: float) -> str:

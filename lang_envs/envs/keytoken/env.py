@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
-from lang_envs.errors import StateError
 from lang_envs.tokenizers import Tokenizer
 
 __all__ = ["KeyTokenEnv"]
@@ -171,22 +170,6 @@ class KeyTokenEnv(LangEnv[_World]):
     def _configuration(self) -> dict[str, Any]:
         names = ("n_tokens", "key_position", "n_actions", "horizon", "variable_lengths", "max_steps")
         return {name: getattr(self, name) for name in names}
-
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        if not self._is_world(world):
-            raise StateError(f"Expected the world of a KeyToken episode; got {world!r:.200}. Fix: use get_state().")
-        self._world = world
-
-    def _is_world(self, world: object) -> bool:
-        """Whether an object that claims to be a captured world is one that this environment could be in."""
-        if not isinstance(world, _World) or not isinstance(world.answers, tuple):
-            return False
-        counts = type(world.key) is int and type(world.steps) is int and 0 <= world.key < self.n_actions
-        answers = all(isinstance(answer, bool) for answer in (*world.answers, world.correct))
-        return counts and answers and len(world.answers) <= min(world.steps, self.horizon)
 
 
 def _checked_count(name: str, value: int, least: int) -> int:

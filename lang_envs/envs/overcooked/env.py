@@ -14,7 +14,6 @@ from lang_envs.envs.overcooked.kitchen import Event, Item, KitchenState, Move, R
 from lang_envs.envs.overcooked.macro_actions import MacroRun, execute, macros_of
 from lang_envs.envs.overcooked.oracle import best_macro
 from lang_envs.envs.overcooked.tasks import TASKS
-from lang_envs.errors import StateError
 from lang_envs.tokenizers import Tokenizer
 
 __all__ = ["KitchenReward", "OvercookedEnv"]
@@ -217,16 +216,6 @@ class OvercookedEnv(LangEnv[_World]):
             "reward": self.reward,
         }
 
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        if not _is_world(world, self.rules):
-            raise StateError(
-                f"Expected the world of a {self.task.name} kitchen; got {world!r:.200}. Fix: use get_state()."
-            )
-        self._world = world
-
     def _view(self) -> _View:
         state = self._world.state
         view = self._views.get(state)
@@ -264,15 +253,3 @@ def _reward_of(changes: Mapping[str, float]) -> KitchenReward:
     if not isinstance(changes, Mapping) or not set(changes) <= set(names):
         raise ValueError(f"Expected reward to be a KitchenReward, or numbers for some of {names}; got {changes!r}.")
     return KitchenReward(**changes)
-
-
-def _is_world(world: object, rules: Rules) -> bool:
-    """Whether an object that claims to be a captured world is one, down to its cells."""
-    return (
-        isinstance(world, _World)
-        and _is_count(world.primitives, 0)
-        and _is_count(world.last_primitives, 0)
-        and isinstance(world.paid, frozenset)
-        and world.paid <= set(range(len(rules.task.foods)))
-        and rules.is_state(world.state)
-    )

@@ -11,11 +11,10 @@ from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.oracle import best_command
-from lang_envs.envs.virtualhome.rules import HomeState, Rules, is_state
+from lang_envs.envs.virtualhome.rules import HomeState, Rules
 from lang_envs.envs.virtualhome.tasks import TASKS, HomeTask, with_distractors
 from lang_envs.envs.virtualhome.variation import Draw, Variation, check_choice
 from lang_envs.envs.virtualhome.wording import Wording
-from lang_envs.errors import StateError
 from lang_envs.tokenizers import Tokenizer
 
 __all__ = ["VirtualHomeEnv"]
@@ -229,25 +228,11 @@ class VirtualHomeEnv(LangEnv[_World]):
             "max_steps": self.max_steps,
         }
 
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        try:
-            fits = self._is_world(world)
-        except (TypeError, ValueError, AttributeError):  # damaged in its depths
-            fits = False
-        if not fits:
-            raise StateError(
-                f"Expected the world of a {self.task.name} home; got {world!r:.200}. Fix: use get_state()."
-            )
-        self._enter(world)
-
     def _start(self, draw: Draw) -> None:
         scene = with_distractors(self.task, draw.distractors).scene
-        self._enter(_World(draw, Rules(scene).start(), 0, False))
+        self._set_world(_World(draw, Rules(scene).start(), 0, False))
 
-    def _enter(self, world: _World) -> None:
+    def _set_world(self, world: _World) -> None:
         self._home, self._world = self._home_of(world.draw), world
 
     def _home_of(self, draw: Draw) -> _Home:
@@ -257,12 +242,3 @@ class VirtualHomeEnv(LangEnv[_World]):
                 del self._homes[next(iter(self._homes))]  # the oldest
             home = self._homes[draw] = _Home(self.task, draw, self.description)
         return home
-
-    def _is_world(self, world: object) -> bool:
-        """Whether an object that claims to be a captured world is one that this environment could be in."""
-        if not isinstance(world, _World) or not isinstance(world.draw, Draw):
-            return False
-        counted = type(world.steps) is int and world.steps >= 0 and isinstance(world.succeeded, bool)
-        if not counted or not self.variation.could_draw(world.draw):
-            return False
-        return is_state(with_distractors(self.task, world.draw.distractors).scene, world.state)

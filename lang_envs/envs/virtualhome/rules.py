@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from lang_envs.envs.virtualhome.scene import ROOMS, Item, Scene, Use
+from lang_envs.envs.virtualhome.scene import Item, Scene, Use
 
-__all__ = ["AT_START", "IN_HAND", "Command", "Fact", "HomeState", "ItemState", "Rules", "Verb", "is_state"]
+__all__ = ["AT_START", "IN_HAND", "Command", "Fact", "HomeState", "ItemState", "Rules", "Verb"]
 
 AT_START = "start"
 """Place of an item that has not been moved, or has been put back."""
@@ -209,24 +209,3 @@ class Rules:
 
     def _has_free_hand(self, state: HomeState) -> bool:
         return len(self._held(state)) < N_HANDS
-
-
-def is_state(scene: Scene, state: object) -> bool:
-    """Whether an object that claims to be a state of this scene is one."""
-    if not isinstance(state, HomeState) or not isinstance(state.items, tuple):
-        return False
-    if len(state.items) != len(scene.items) or state.room not in ROOMS:
-        return False
-    things = {*scene.fixture, *scene.item_index}
-    sets = (state.near, state.opened, state.lit, state.seats_taken)
-    return (
-        all(isinstance(names, frozenset) and names <= things for names in sets)
-        and all(isinstance(item, ItemState) and _is_place(scene, item) for item in state.items)
-        and all(isinstance(flag, bool) for flag in (state.sitting, state.facing))
-    )
-
-
-def _is_place(scene: Scene, item: ItemState) -> bool:
-    if item.place == IN_HAND:
-        return item.record in ROOMS
-    return item.record is None and item.place in (AT_START, *scene.fixture)

@@ -81,20 +81,6 @@ class Variation:
         lying = rng.choice(len(DISTRACTORS), self.distractors, replace=False) if self.distractors else ()
         return Draw(phrasing, nouns, tuple(tuple(DISTRACTORS)[index] for index in sorted(lying)))
 
-    def could_draw(self, draw: Draw) -> bool:
-        """Whether a draw is one of this variation."""
-        n_lying = self.distractors if isinstance(self.distractors, int) else len(self.distractors)
-        return (
-            type(draw.phrasing) is int
-            and draw.phrasing in self.phrasings
-            and all(isinstance(part, tuple) for part in (draw.nouns, *draw.nouns, draw.distractors))
-            and [role for role, _ in draw.nouns] == list(self.nouns)
-            and all(noun in self.nouns[role] for role, noun in draw.nouns)
-            and len(set(draw.distractors)) == len(draw.distractors) == n_lying
-            and set(draw.distractors) <= set(DISTRACTORS)
-            and self.distractors in (n_lying, draw.distractors)
-        )
-
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Refuse what is not among the choices.
