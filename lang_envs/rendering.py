@@ -15,24 +15,6 @@ from PIL import Image, ImageDraw, ImageFont
 if TYPE_CHECKING:
     from lang_envs.core import LangEnv
 
-__all__ = [
-    "COLORS",
-    "THINGS",
-    "badge",
-    "card",
-    "fitted",
-    "font",
-    "last_action",
-    "paste",
-    "printable",
-    "put",
-    "score",
-    "sprite",
-    "tag",
-    "veil",
-    "write",
-]
-
 _OVERSAMPLING = 4
 _LONGEST_ACTION = 120  # characters; models may write anything
 

@@ -19,18 +19,6 @@ from lang_envs.errors import LangEnvsError
 from lang_envs.spaces import TextSpace, TokenSequence
 from lang_envs.text import nearest
 
-__all__ = [
-    "arguments",
-    "console",
-    "constructor_defaults",
-    "counted",
-    "fail",
-    "language_env",
-    "require_parts",
-    "resolve",
-    "signed",
-]
-
 _WIDTH = 120  # where there is no terminal to ask
 
 

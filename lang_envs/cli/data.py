@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lang_envs.datasets.manifest import Manifest
     from lang_envs.datasets.store import Receipt
 
-__all__ = ["data_app"]
-
 data_app = typer.Typer(
     help="The tables of DataSciCoding: which are here, and how to get the others.", invoke_without_command=True
 )

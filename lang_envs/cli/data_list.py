@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lang_envs.datasets.manifest import Manifest
     from lang_envs.datasets.store import Receipt
 
-__all__ = ["licence_of", "show_list"]
-
 _DIGITS = 6  # of a SHA-256 that nobody could compute before
 _SHORT = 10  # characters of a licence that stands in its column
 _STYLES = {"yes": "green", "no": "yellow", "damaged": "bold red"}

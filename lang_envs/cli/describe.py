@@ -15,8 +15,6 @@ from lang_envs.cli.common import constructor_defaults
 from lang_envs.registration import ENV_ROWS
 from lang_envs.spaces import TokenSequence
 
-__all__ = ["show_description"]
-
 
 def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, seed: int) -> None:
     """Print everything there is to know before the first action."""

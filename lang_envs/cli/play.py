@@ -12,8 +12,6 @@ from rich.text import Text
 from lang_envs.cli.common import counted, signed
 from lang_envs.wrappers import TextAction
 
-__all__ = ["ask", "play_episode", "show", "tell"]
-
 _QUIT = "q"
 _END = "."
 _NO_MORE = "\nThe input has ended."

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from lang_envs.errors import MissingExtraError, install_command
 
-__all__ = ["read_breast_cancer", "read_digits", "read_iris", "read_wine"]
-
 Table = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 

@@ -19,8 +19,6 @@ from lang_envs.errors import MissingExtraError, install_command
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["library", "read_table"]
-
 _MAX_PATH = 200  # characters of a path that go into a message
 _ARFF_BLOCK = 20_000  # rows that are Python objects at a time
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: one is a drive of Windows

@@ -14,8 +14,6 @@ from lang_envs.datasets.names import listed, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Feature", "alike", "left_out", "odd_features"]
-
 _MAX_REMARKS = 5  # columns or classes in a remark
 _MONEY = r"(?:[$€£¥₹]|EUR|USD|GBP|CHF)"
 _PLAIN_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")

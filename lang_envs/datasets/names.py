@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from lang_envs.datasets.errors import TableError
 
-__all__ = ["MAX_NAME", "check_names", "listed", "shown"]
-
 MAX_NAME = 60
 """Characters of a name that go into the prompt or a message."""
 _MAX_SHOWN = 20

@@ -24,14 +24,6 @@ from lang_envs.env_checker.walks import (
 from lang_envs.errors import ActionError
 from lang_envs.spaces import TokenSequence
 
-__all__ = [
-    "listed_actions",
-    "oracle",
-    "step_after_the_end",
-    "step_before_reset",
-    "wrong_actions",
-]
-
 _N_STATES = 8
 _MAX_ACTIONS = 1000
 _SEEDS = range(3)

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from lang_envs.datasets import Dataset
 from lang_envs.text import printable
 
-__all__ = ["MAX_CODE_SHOWN", "SUFFIX", "Remark", "max_length", "observation"]
-
 SUFFIX = "\n    return model\n"
 MAX_CODE_SHOWN = 9_000
 """Characters of an attempt's code that are shown again; escapes and comment signs count."""

@@ -29,8 +29,6 @@ from lang_envs.tokenizers import Tokenizer
 if TYPE_CHECKING:
     from lang_envs.datasets.tables import Table
 
-__all__ = ["BANNED", "Attempt", "DataSciCodingEnv"]
-
 BANNED = ("GridSearchCV", "SVC")
 """The names that the published task forbids."""
 _MAX_ATTEMPTS = 1_000_000

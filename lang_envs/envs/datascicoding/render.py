@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from lang_envs.envs.datascicoding.env import Attempt, DataSciCodingEnv
     from lang_envs.envs.datascicoding.evaluation import Evaluation
 
-__all__ = ["ansi", "rgb_array"]
-
 Box = tuple[int, int, int, int]
 
 _SIZE = (960, 640)  # pixels; both sides of a frame are multiples of 16, as video encoders ask

@@ -9,8 +9,6 @@ from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
 from lang_envs.tokenizers import Tokenizer
 
-__all__ = ["KeyTokenEnv"]
-
 _LEAST_TIME = 50  # steps, by default
 
 

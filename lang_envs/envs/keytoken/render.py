@@ -15,8 +15,6 @@ from lang_envs.rendering import COLORS, THINGS, font, paste, sprite, write
 if TYPE_CHECKING:
     from lang_envs.envs.keytoken.env import KeyTokenEnv
 
-__all__ = ["ansi", "rgb_array"]
-
 _WIDTH, _HEIGHT = 480, 256  # pixels; multiples of 16, as video encoders ask
 _SHOWN = 24  # answers for which there is room
 

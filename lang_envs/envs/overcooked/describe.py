@@ -10,8 +10,6 @@ from lang_envs.envs.overcooked.kitchen import BOWL, HAND, Item, KitchenState
 from lang_envs.envs.overcooked.macro_actions import Macro, Verb, in_view, macros_of
 from lang_envs.envs.overcooked.tasks import KitchenTask
 
-__all__ = ["admissible_phrases", "features", "observation"]
-
 _ORDINALS = ("first", "second")
 
 

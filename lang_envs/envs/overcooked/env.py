@@ -16,8 +16,6 @@ from lang_envs.envs.overcooked.oracle import best_macro
 from lang_envs.envs.overcooked.tasks import TASKS
 from lang_envs.tokenizers import Tokenizer
 
-__all__ = ["KitchenReward", "OvercookedEnv"]
-
 
 @dataclass(frozen=True)
 class KitchenReward:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from lang_envs.envs.overcooked.tasks import CHOPS_NEEDED, Cell, KitchenTask
 
-__all__ = ["BOWL", "HAND", "IN_BOWL", "Event", "Food", "Item", "KitchenState", "Move", "Rules"]
-
 HAND = Cell(-1, -1)
 """Place of what the cook holds."""
 IN_BOWL = Cell(-2, -2)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["CHOPS_NEEDED", "TASKS", "Cell", "KitchenTask"]
-
 CHOPS_NEEDED = 3
 """Strokes of the knife until food counts as chopped."""
 

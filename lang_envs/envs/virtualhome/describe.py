@@ -14,8 +14,6 @@ from lang_envs.envs.virtualhome.scene import Use
 from lang_envs.envs.virtualhome.tasks import HomeTask
 from lang_envs.envs.virtualhome.wording import Wording
 
-__all__ = ["Description", "observation", "phrases"]
-
 Description = Literal["published", "full"]
 
 

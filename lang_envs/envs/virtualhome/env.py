@@ -17,8 +17,6 @@ from lang_envs.envs.virtualhome.variation import Draw, Variation, check_choice
 from lang_envs.envs.virtualhome.wording import Wording
 from lang_envs.tokenizers import Tokenizer
 
-__all__ = ["VirtualHomeEnv"]
-
 _MAX_HOMES_KEPT = 64
 """Homes whose consequences are remembered, of those that resets have drawn."""
 

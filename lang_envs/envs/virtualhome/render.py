@@ -22,8 +22,6 @@ from lang_envs.rendering import COLORS, THINGS, paste, put, sprite, tag
 if TYPE_CHECKING:
     from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 
-__all__ = ["ansi", "rgb_array"]
-
 _WIDTH, _PLAN, _STRIP = 640, 448, 80  # pixels; both sides of a frame are multiples of 16, as video encoders ask
 _PERSON, _ITEM, _CARRIED, _TEXT = 58, 34, 26, 154
 _COLUMN, _NOUN = 38, 15  # letters between the walls of a room, and at most of a noun there

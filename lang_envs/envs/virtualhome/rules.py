@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from lang_envs.envs.virtualhome.scene import Item, Scene, Use
 
-__all__ = ["AT_START", "IN_HAND", "Command", "Fact", "HomeState", "ItemState", "Rules", "Verb"]
-
 AT_START = "start"
 """Place of an item that has not been moved, or has been put back."""
 IN_HAND = "hand"

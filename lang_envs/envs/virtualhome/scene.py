@@ -9,8 +9,6 @@ import enum
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["ROOMS", "Fixture", "Item", "Scene", "Use"]
-
 ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
 """All rooms, in the order of the feature vector. Every room is one step from every other."""
 

@@ -12,8 +12,6 @@ from functools import lru_cache
 from lang_envs.envs.virtualhome.rules import Command, Fact, Verb
 from lang_envs.envs.virtualhome.scene import ROOMS, Fixture, Item, Scene, Use
 
-__all__ = ["DISTRACTORS", "TASKS", "Clause", "HomeTask", "with_distractors"]
-
 Clause = tuple[tuple[bool, Fact], ...]
 """Alternatives, of which one must hold: (whether the fact shall be perceived, fact)."""
 

@@ -15,8 +15,6 @@ from lang_envs.envs.virtualhome.scene import ROOMS
 from lang_envs.envs.virtualhome.tasks import DISTRACTORS, HomeTask
 from lang_envs.envs.virtualhome.wording import PHRASINGS
 
-__all__ = ["MAX_DISTRACTORS", "Draw", "Variation", "check_choice"]
-
 MAX_DISTRACTORS = 3
 """More would make the graph of states large for the oracle; two hands are full anyway."""
 

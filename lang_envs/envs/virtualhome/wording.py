@@ -13,8 +13,6 @@ from typing import NamedTuple
 from lang_envs.envs.virtualhome.rules import Command, Verb
 from lang_envs.envs.virtualhome.scene import Fixture, Use
 
-__all__ = ["PHRASINGS", "Phrasing", "Wording"]
-
 _PREPOSITIONS = {Use.CONTAINER: "in", Use.SURFACE: "on"}
 
 
