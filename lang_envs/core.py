@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Generic, NamedTuple, SupportsFloat, TypeGuard, TypeVar
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypedDict, TypeGuard, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_OBSERVATION_LENGTH",
     "LangEnv",
     "Outcome",
+    "SharedOptions",
     "Tokens",
     "is_number",
     "oracle",
@@ -57,6 +59,17 @@ class Outcome(NamedTuple):
     terminated: bool
     truncated: bool
     success: bool
+
+
+class SharedOptions(TypedDict, total=False):
+    """Arguments of `LangEnv` that every family takes and passes on; documented there."""
+
+    tokenizer: str | Tokenizer
+    max_action_length: int
+    invalid_action_reward: float
+    oracle_info: bool
+    shuffle_actions: bool
+    render_mode: str | None
 
 
 class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
@@ -92,6 +105,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
     steps_elsewhere: bool = False
     """Whether a step waits for other processes, and may run in another thread, while a model works."""
+    renderer: str = ""
+    """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported for the first one."""
     _world: World
     """State of the family; one that keeps it elsewhere overrides `_get_world` and `_set_world`."""
 
@@ -178,6 +193,14 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         raise NotImplementedError(f"{type(self).__name__} has no oracle. Fix: use an id that has one.")
 
     # ------------------------------------------------------------------ what everyone may ask
+
+    def render(self) -> Any:
+        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3)); None without a mode."""
+        if self.render_mode is None:
+            return None
+        if not self.renderer:
+            return super().render()
+        return getattr(importlib.import_module(self.renderer), self.render_mode)(self)
 
     def admissible_actions(self) -> list[str] | None:
         """The texts listed as possible now, a fresh list; None where the action space is open."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from lang_envs.cache import Cache, cache_folder
-from lang_envs.core import LangEnv, Outcome, is_number
+from lang_envs.core import LangEnv, Outcome, SharedOptions, is_number
 from lang_envs.datasets.generated import KEY_BYTES, NAME, generated_table
 from lang_envs.envs.datascicoding import describe as prompts
 from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
@@ -24,7 +24,6 @@ from lang_envs.envs.datascicoding.scoring import SCORERS
 from lang_envs.sandbox.client import Confining, Limits
 from lang_envs.sandbox.extraction import MAX_CODE_BYTES
 from lang_envs.sandbox.shared import shared_sandbox
-from lang_envs.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from lang_envs.datasets.tables import Table
@@ -114,6 +113,8 @@ class DataSciCodingEnv(LangEnv[_World]):
     metadata: dict[str, Any] = {**LangEnv.metadata, "actions": "code"}  # noqa: RUF012 - gymnasium's
     steps_elsewhere = True
 
+    renderer = "lang_envs.envs.datascicoding.render"
+
     def __init__(
         self,
         dataset: str | None = "balance-scale",
@@ -134,12 +135,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         terminate_on_success: bool = True,
         confinement: Confining = "auto",
         cache: bool = True,
-        invalid_action_reward: float = 0.0,
-        oracle_info: bool = False,
-        shuffle_actions: bool = False,
-        tokenizer: str | Tokenizer = "byte",
-        max_action_length: int = MAX_CODE_BYTES + 1,
-        render_mode: str | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         check_choice("feedback", feedback, ("last", "history"))
         check_choice("scoring", scoring, tuple(SCORERS))
@@ -152,15 +148,9 @@ class DataSciCodingEnv(LangEnv[_World]):
         if not is_number(failure_reward):
             raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
         check_seconds("time_limit", time_limit, _MAX_SECONDS)
-        super().__init__(
-            tokenizer=tokenizer,
-            max_action_length=max_action_length,
-            max_observation_length=prompts.max_length(1 if feedback == "last" else max_attempts),
-            invalid_action_reward=invalid_action_reward,
-            oracle_info=oracle_info,
-            shuffle_actions=shuffle_actions,
-            render_mode=render_mode,
-        )
+        options.setdefault("max_action_length", MAX_CODE_BYTES + 1)
+        length = prompts.max_length(1 if feedback == "last" else max_attempts)
+        super().__init__(max_observation_length=length, **options)
         self.dataset = choose_dataset(dataset, data, preprocessing, table, target, description)
         self._data = "own" if dataset is None else NAME if dataset == NAME else data
         self.failure_reward, self.max_attempts, self.feedback = float(failure_reward), max_attempts, feedback
@@ -190,14 +180,6 @@ class DataSciCodingEnv(LangEnv[_World]):
     def oracle_action(self) -> str:
         """Strong code for this table, found by search on other splits than the published ones; else what suits most."""
         return oracle_code(self.dataset.name if self._data in ("real", NAME) else "")
-
-    def render(self) -> Any:
-        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
-        from lang_envs.envs.datascicoding import render
-
-        if self.render_mode is None:
-            return None
-        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._set_world(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))

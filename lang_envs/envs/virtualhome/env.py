@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
+from lang_envs.core import LangEnv, Outcome, SharedOptions
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.oracle import best_command
@@ -15,7 +15,6 @@ from lang_envs.envs.virtualhome.rules import HomeState, Rules
 from lang_envs.envs.virtualhome.tasks import TASKS, HomeTask, with_distractors
 from lang_envs.envs.virtualhome.variation import Draw, Variation, check_choice
 from lang_envs.envs.virtualhome.wording import Wording
-from lang_envs.tokenizers import Tokenizer
 
 _MAX_HOMES_KEPT = 64
 """Homes whose consequences are remembered, of those that resets have drawn."""
@@ -106,6 +105,8 @@ class VirtualHomeEnv(LangEnv[_World]):
         ValueError: For an unknown task, role, phrasing or distractor, or numbers out of range.
     """
 
+    renderer = "lang_envs.envs.virtualhome.render"
+
     def __init__(
         self,
         task: str = "food-preparation",
@@ -115,25 +116,13 @@ class VirtualHomeEnv(LangEnv[_World]):
         distractors: int | Sequence[str] = 0,
         describe: describe.Description = "published",
         max_steps: int = 50,
-        invalid_action_reward: float = 0.0,
-        oracle_info: bool = False,
-        shuffle_actions: bool = False,
-        tokenizer: str | Tokenizer = "byte",
-        max_action_length: int = MAX_ACTION_LENGTH,
-        render_mode: str | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         check_choice("task", task, TASKS)
         check_choice("describe", describe, ("published", "full"))
         if type(max_steps) is not int or max_steps < 1:
             raise ValueError(f"Expected max_steps to be a positive integer; got {max_steps!r}.")
-        super().__init__(
-            tokenizer=tokenizer,
-            max_action_length=max_action_length,
-            invalid_action_reward=invalid_action_reward,
-            oracle_info=oracle_info,
-            shuffle_actions=shuffle_actions,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
         self.task = TASKS[task]
         self.max_steps = max_steps
         self.description: Literal["published", "full"] = describe
@@ -176,14 +165,6 @@ class VirtualHomeEnv(LangEnv[_World]):
     def oracle_action(self) -> str:
         """First command of a shortest way to the goal; listed commands are preferred."""
         return self._home.best_phrase(self._world.state)
-
-    def render(self) -> Any:
-        """A text drawing (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
-        from lang_envs.envs.virtualhome import render
-
-        if self.render_mode is None:
-            return None
-        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._start(self.variation.draw(self.np_random))

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from lang_envs import rendering as drawing
-from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, Fact, Rules
-from lang_envs.envs.virtualhome.scene import Fixture, Use
+from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, Fact, Fixture, Rules, Use
 from lang_envs.rendering import COLORS, THINGS, paste, put, sprite, tag
 
 if TYPE_CHECKING:

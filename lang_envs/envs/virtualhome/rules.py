@@ -1,4 +1,6 @@
-"""Rules of the home: states, commands, and what is perceived. Pure functions of immutable states; no text, no rewards.
+"""Rules of the home: scene, states, commands, and what is perceived. Pure functions of immutable states; no text.
+
+Names of things are *roles*: the rules know a thing as "pancake" whatever a task's wording calls it.
 
 What makes the tasks hard is what a person does not see: a feature is 1 only while everything it is about is visible, a
 walk forgets what was near, and a carried thing has a *recorded room* that lags one walk behind, so that walking to a
@@ -8,9 +10,78 @@ thing in hand after changing rooms leads back (facts: `docs/environments/virtual
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from lang_envs.envs.virtualhome.scene import Item, Scene, Use
+ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
+"""All rooms, in the order of the feature vector. Every room is one step from every other."""
+
+
+class Use(enum.Enum):
+    """What a piece of furniture is good for."""
+
+    NONE = enum.auto()
+    CONTAINER = enum.auto()  # opens and closes; closed, it hides what is inside
+    SURFACE = enum.auto()
+    SWITCH = enum.auto()  # turns on and off
+    SEAT = enum.auto()
+
+
+@dataclass(frozen=True)
+class Item:
+    """A thing that can be carried.
+
+    Attributes:
+        name: Its role.
+        room: Room where it starts.
+        spot: Furniture on which it starts; only drawings and the full description tell.
+    """
+
+    name: str
+    room: str
+    spot: str
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A thing that stays where it is.
+
+    Attributes:
+        name: Its role.
+        room: Where it stands.
+        use: What it is good for.
+    """
+
+    name: str
+    room: str
+    use: Use
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is in the home.
+
+    Attributes:
+        items: Things to carry, in the order of `HomeState.items`.
+        fixtures: Furniture that commands can name.
+    """
+
+    items: tuple[Item, ...]
+    fixtures: tuple[Fixture, ...]
+
+    start_room = "kitchen"
+
+    @cached_property
+    def item_index(self) -> dict[str, int]:
+        """Position of each item."""
+        return {item.name: position for position, item in enumerate(self.items)}
+
+    @cached_property
+    def fixture(self) -> dict[str, Fixture]:
+        """Furniture by name."""
+        return {fixture.name: fixture for fixture in self.fixtures}
+
 
 AT_START = "start"
 """Place of an item that has not been moved, or has been put back."""

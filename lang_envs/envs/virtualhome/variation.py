@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lang_envs.envs.virtualhome.scene import ROOMS
+from lang_envs.envs.virtualhome.rules import ROOMS
 from lang_envs.envs.virtualhome.tasks import DISTRACTORS, HomeTask
 from lang_envs.envs.virtualhome.wording import PHRASINGS
 
