@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["nearest", "printable"]
+__all__ = ["MAX_NAME", "listed", "nearest", "printable", "shown"]
+
+MAX_NAME = 60
+"""Characters of a foreign name that go into a prompt or a message."""
+_MAX_LISTED = 20
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) -> str:
@@ -27,3 +31,13 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
 def printable(line: str) -> str:
     """Escape characters that could end a line, hide it or move a terminal's cursor."""
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
+def shown(name: object) -> str:
+    """Quote a foreign name, cut to its first characters."""
+    return repr(str(name)[:MAX_NAME])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Quote foreign names, with commas between them, not too many."""
+    return ", ".join(map(shown, names[:_MAX_LISTED])) + (", ..." if names[_MAX_LISTED:] else "")
