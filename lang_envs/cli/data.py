@@ -73,7 +73,8 @@ def fetch(
     if file is not None:
         if len(chosen) != 1:
             fail(f"Expected one table for one file; got {len(chosen)}. Fix: a command of its own for each table.")
-        file = _existing(file)
+        with contextlib.suppress(RuntimeError):  # of ~nobody, which may be the name of a folder
+            file = file.expanduser()
     codes: list[int] = []
     for name, wanted in chosen.items():
         if wanted is None:
@@ -95,18 +96,6 @@ def _fetch(wanted: Manifest, file: Path | None, *, force: bool, timeout: float) 
         receipt = fetching.fetch(wanted, force=force, timeout=timeout, watch=watch)
     same = not force and receipt == before
     _show_receipt(wanted, receipt, ": already here, nothing fetched" if same else "")
-
-
-def _existing(file: Path) -> Path:
-    with contextlib.suppress(RuntimeError):  # of ~nobody, which may be what a folder is called
-        file = file.expanduser()
-    try:
-        file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        fail(f"Expected a file to read at {str(file)!r}; there is none. Fix: the path of the file that you downloaded.")
-    except OSError:
-        pass  # whoever reads it says why it cannot be read
-    return file
 
 
 @data_app.command()
