@@ -209,15 +209,12 @@ class DataSciCodingEnv(LangEnv[_World]):
         return self._advance(Evaluation(Status.UNFINISHED, "", error="The code was not finished."))
 
     def _advance(self, evaluation: Evaluation) -> Outcome:
-        reward = self._reward(evaluation)
+        score = evaluation.score
+        reward = self.failure_reward if score is None else score
         self._world = self._world._replace(attempts=(*self.attempts, Attempt(evaluation, reward)))
         is_last = len(self.attempts) >= self.max_attempts
         success = self.best_so_far is not None and (self.terminate_on_success or is_last)
         return Outcome(reward, terminated=success, truncated=is_last and not success, success=success)
-
-    def _reward(self, evaluation: Evaluation) -> float:
-        score = evaluation.score
-        return self.failure_reward if score is None else score
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
         last = self.attempts[-1].evaluation if acted else Evaluation(Status.NOT_RUN, "")

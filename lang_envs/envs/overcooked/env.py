@@ -10,6 +10,7 @@ import numpy as np
 
 from lang_envs.core import LangEnv, Outcome, SharedOptions, is_number
 from lang_envs.envs.overcooked import describe
+from lang_envs.envs.overcooked.admissible import admissible_phrases
 from lang_envs.envs.overcooked.kitchen import Event, Item, KitchenState, Move, Rules
 from lang_envs.envs.overcooked.macro_actions import MacroRun, execute, macros_of
 from lang_envs.envs.overcooked.oracle import best_macro
@@ -200,7 +201,7 @@ class OvercookedEnv(LangEnv[_World]):
         view = self._views.get(state)
         if view is None:
             where = (self.task, state, self.view_radius)
-            view = _View(describe.observation(*where), describe.admissible_phrases(*where), describe.features(*where))
+            view = _View(describe.observation(*where), admissible_phrases(*where), describe.features(*where))
             self._views[state] = view
         return view
 

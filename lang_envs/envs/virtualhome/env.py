@@ -169,6 +169,10 @@ class VirtualHomeEnv(LangEnv[_World]):
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._start(self.variation.draw(self.np_random))
 
+    def _start(self, draw: Draw) -> None:
+        scene = with_distractors(self.task, draw.distractors).scene
+        self._set_world(_World(draw, Rules(scene).start(), 0, False))
+
     def _describe(self) -> str:
         return self._home.view(self._world.state).text
 
@@ -212,12 +216,9 @@ class VirtualHomeEnv(LangEnv[_World]):
         self._set_world(_World(draw, Rules(scene).start(), 0, False))
 
     def _set_world(self, world: _World) -> None:
-        self._home, self._world = self._home_of(world.draw), world
-
-    def _home_of(self, draw: Draw) -> _Home:
-        home = self._homes.get(draw)
+        home = self._homes.get(world.draw)
         if home is None:
             if len(self._homes) >= _MAX_HOMES_KEPT:
                 del self._homes[next(iter(self._homes))]  # the oldest
-            home = self._homes[draw] = _Home(self.task, draw, self.description)
-        return home
+            home = self._homes[world.draw] = _Home(self.task, world.draw, self.description)
+        self._home, self._world = home, world

@@ -348,7 +348,8 @@ def test_from_needs_one_file_for_one_table(run: Run, tmp_path: Path) -> None:
             f"lang-envs: Expected one table for one file; got {n}. Fix: a command of its own for each table."
         )
     assert run("fetch", "breast-w", "--from", file, code=1) == (
-        f"lang-envs: Expected a file to read at {file!r}; got No such file or directory. Fix: the path of the file that you downloaded."
+        f"lang-envs: Expected a file to read at {file!r}; got No such file or directory. "
+        f"Fix: the path of the file that you downloaded."
     )
     assert f"Expected a file to read at {str(tmp_path)!r}; got " in run(
         "fetch", "breast-w", "--from", str(tmp_path), code=1
