@@ -94,10 +94,6 @@ class KitchenTask:
         """Whether the cook can stand on `cell`."""
         return 0 < cell.row < self.size - 1 and 0 < cell.column < self.size - 1
 
-    def is_ring(self, cell: Cell) -> bool:
-        """Whether things can lie on `cell`: it is on the map and no floor."""
-        return 0 <= cell.row < self.size and 0 <= cell.column < self.size and not self.is_floor(cell)
-
     def stand_cell(self, target: Cell) -> Cell:
         """The floor cell from which a target on the ring is used."""
         last = self.size - 2

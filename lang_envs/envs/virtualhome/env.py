@@ -211,10 +211,6 @@ class VirtualHomeEnv(LangEnv[_World]):
             "max_steps": self.max_steps,
         }
 
-    def _start(self, draw: Draw) -> None:
-        scene = with_distractors(self.task, draw.distractors).scene
-        self._set_world(_World(draw, Rules(scene).start(), 0, False))
-
     def _set_world(self, world: _World) -> None:
         home = self._homes.get(world.draw)
         if home is None:
