@@ -131,7 +131,7 @@ def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
     table = env.dataset
     n, width = table.x.shape
     size = f"{n:,} rows x {width:,} features, {table.classes:,} classes"
-    return drawing.printable(table.title[:1].upper() + table.title[1:]), size, drawing.printable(table.about)
+    return drawing.one_line(table.title[:1].upper() + table.title[1:]), size, drawing.one_line(table.about)
 
 
 def _verdict(env: DataSciCodingEnv) -> tuple[str, str]:

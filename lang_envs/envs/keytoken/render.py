@@ -80,7 +80,7 @@ def _draw_words(image: Image.Image, env: KeyTokenEnv) -> None:
         return
     known = env.last_action in env.sentences
     x, y = 134, 66
-    for number, word in enumerate(drawing.printable(env.last_action).split()):
+    for number, word in enumerate(drawing.one_line(env.last_action).split()):
         word = drawing.fitted(word, 13, 120)
         width = round(font(13).getlength(word)) + 12
         if x + width > 458:

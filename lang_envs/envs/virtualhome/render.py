@@ -146,7 +146,7 @@ def _facts(env: VirtualHomeEnv) -> frozenset[Fact]:
 
 
 def _noun(env: VirtualHomeEnv, role: str, n_letters: int | None = None) -> str:
-    noun = drawing.printable(env.wording.the(role).removeprefix("the "))
+    noun = drawing.one_line(env.wording.the(role).removeprefix("the "))
     return noun if n_letters is None or len(noun) <= n_letters else f"{noun[: n_letters - 3].rstrip()}..."
 
 
