@@ -88,7 +88,9 @@ def described_attributes(path: str) -> dict[str, str]:
 
 def arguments(path: str) -> str:
     """Table of a class's arguments: names and defaults from its signature, meaning from its docstring."""
-    defaults = {parameter.name: parameter.default for parameter in _class(path).members["__init__"].parameters}
+    owners = ["lang_envs.core.LangEnv", path] if path.startswith("lang_envs.envs.") else [path]  # shared options first
+    parameters = [one for owner in owners for one in _class(owner).members["__init__"].parameters]
+    defaults = {parameter.name: parameter.default for parameter in parameters}
     described = _described(path, griffe.DocstringSectionKind.parameters)
     rows = [
         (code(name), "" if defaults[name] is None else code(str(defaults[name])), meaning)

@@ -92,7 +92,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: Without effect: nothing is listed.
         tokenizer: Tokenizer of the action space.
-        max_action_length: Largest number of action tokens, end token included.
+        max_action_length: Largest number of action tokens, end token included; here 8,193 by default.
         render_mode: None, `"ansi"` or `"rgb_array"`.
 
     `info`: `admissible_actions` (None), `invalid_action`, `success` (the episode ended, and code has run in it), and of
