@@ -44,7 +44,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("core", "registration"),
         ("spaces",),
         ("tokenizers",),
-        ("files",),
+        ("files", "text"),
         ("errors",),
     ),
 }

@@ -81,7 +81,8 @@ def described(path: str, kind: griffe.DocstringSectionKind) -> dict[str, str]:
 
 def arguments(path: str) -> str:
     """Table of a class's arguments: names and defaults from its signature, meaning from its docstring."""
-    defaults = {one.name: one.default for one in documented(path).members["__init__"].parameters}
+    owners = ["lang_envs.core.LangEnv", path] if path.startswith("lang_envs.envs.") else [path]  # shared options first
+    defaults = {one.name: one.default for owner in owners for one in documented(owner).members["__init__"].parameters}
     rows = [
         (code(name), "" if defaults[name] is None else code(defaults[name]), meaning)
         for name, meaning in described(path, griffe.DocstringSectionKind.parameters).items()

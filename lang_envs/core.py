@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, SupportsFloat, TypeGuard, TypeVar
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypedDict, TypeGuard, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +28,7 @@ __all__ = [
     "MAX_OBSERVATION_LENGTH",
     "LangEnv",
     "Outcome",
+    "SharedOptions",
     "Tokens",
     "is_number",
     "oracle",
@@ -56,6 +59,17 @@ class Outcome(NamedTuple):
     terminated: bool
     truncated: bool
     success: bool
+
+
+class SharedOptions(TypedDict, total=False):
+    """Arguments of `LangEnv` that every family takes and passes on; documented there."""
+
+    tokenizer: str | Tokenizer
+    max_action_length: int
+    invalid_action_reward: float
+    oracle_info: bool
+    shuffle_actions: bool
+    render_mode: str | None
 
 
 class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
@@ -91,6 +105,10 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
     steps_elsewhere: bool = False
     """Whether a step waits for other processes, and may run in another thread, while a model works."""
+    renderer: str = ""
+    """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported for the first one."""
+    _world: World
+    """State of the family; one that keeps it elsewhere overrides `_get_world` and `_set_world`."""
 
     def __init__(
         self,
@@ -154,17 +172,13 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             acted: Whether it describes an action; False at a reset and after the end of an episode.
         """
 
-    @abstractmethod
     def _get_world(self) -> World:
-        """Everything that distinguishes this world from a fresh one, as plain picklable data."""
+        """Everything that distinguishes this world from a fresh one, as plain picklable data: `_world` by default."""
+        return self._world
 
-    @abstractmethod
     def _set_world(self, world: World) -> None:
-        """Restore what `_get_world` returned.
-
-        Raises:
-            LangEnvsError: If it is not a world of this environment; `set_state` then puts every attribute back.
-        """
+        """Restore what `_get_world` returned; after an error `set_state` puts every attribute back."""
+        self._world = world
 
     def _configuration(self) -> dict[str, Any]:
         """The constructor arguments that shape the world; a state fits only an environment with equal ones."""
@@ -179,6 +193,14 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         raise NotImplementedError(f"{type(self).__name__} has no oracle. Fix: use an id that has one.")
 
     # ------------------------------------------------------------------ what everyone may ask
+
+    def render(self) -> Any:
+        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3)); None without a mode."""
+        if self.render_mode is None:
+            return None
+        if not self.renderer:
+            return super().render()
+        return getattr(importlib.import_module(self.renderer), self.render_mode)(self)
 
     def admissible_actions(self) -> list[str] | None:
         """The texts listed as possible now, a fresh list; None where the action space is open."""
@@ -282,21 +304,21 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to continue this episode elsewhere, as plain picklable data."""
-        return {**self._frame(), "world": copy.deepcopy(self._get_world())}
-
-    def _frame(self) -> dict[str, Any]:
-        """Everything in a state but the world."""
-        return {
+        state = {
             "env": self._identity(),
             "last": None if self._last is None else tuple(self._last),
             "last_action": self.last_action,
             "episode_return": self.episode_return,
             "order_key": self._order_key,
             "np_random": copy.deepcopy(self.np_random.bit_generator.state),
+            "world": copy.deepcopy(self._get_world()),
         }
+        return {**state, "digest": _digest(state)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `get_state` returned; on an error nothing changes.
+
+        A state whose entry `digest` was taken out is used as it is: so a program may change one.
 
         Raises:
             StateError: If the state is of another environment, damaged, or no state at all.
@@ -315,38 +337,25 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             ) from error
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        expected = {"env", "last", "last_action", "episode_return", "order_key", "np_random", "world"}
-        if not isinstance(state, Mapping) or set(state) != expected:
-            got = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-            raise StateError(f"Expected a state with keys {sorted(expected)}; got {got}. Fix: use get_state().")
-        if not isinstance(state["env"], str) or state["env"] != self._identity():
+        expected = {"env", "last", "last_action", "episode_return", "order_key", "np_random", "world", "digest"}
+        if not isinstance(state, Mapping) or {*state, "digest"} != expected:
+            raise StateError(
+                f"Expected a state with keys {sorted(expected)}; got another object. Fix: use get_state()."
+            )
+        if state["env"] != self._identity():
             raise StateError(
                 f"Expected a state of {self._identity()!r}; got one of {state['env']!r}. "
                 "Fix: make the environment with the id and arguments it was saved with."
             )
+        if "digest" in state and state["digest"] != _digest({key: state[key] for key in state if key != "digest"}):
+            raise ValueError("its digest differs")
         generator = np.random.default_rng()
         generator.bit_generator.state = copy.deepcopy(state["np_random"])
-        last = None if state["last"] is None else _checked_outcome(*state["last"])
-        episode_return = _checked_number(state["episode_return"])
-        if not isinstance(state["last_action"], str | None):
-            raise TypeError(f"last_action is {state['last_action']!r}")
-        self._check_order_key(state["order_key"], last)
-        if not _is_whole(state["world"]):
-            raise TypeError("a tuple of the world has lost fields")
         self._set_world(copy.deepcopy(state["world"]))
         self.np_random = generator
         self._order_key = state["order_key"]
-        self._last, self.last_action, self.episode_return = last, state["last_action"], episode_return
-        for name, value in self._frame().items():  # numpy, for one, takes and changes some wrong values
-            if value != state[name]:
-                raise TypeError(f"{name} is {state[name]!r}")
-        if last is not None:  # a world that cannot be described is damaged as well
-            self._observation({"admissible_actions": self.admissible_actions()})
-
-    def _check_order_key(self, key: object, last: Outcome | None) -> None:
-        expected = _ORDER_KEY_LENGTH if self.shuffle_actions and last is not None else None
-        if (len(key) if isinstance(key, bytes) else key) != expected:
-            raise TypeError(f"order_key is {key!r}")
+        self._last = None if state["last"] is None else Outcome(*state["last"])
+        self.last_action, self.episode_return = state["last_action"], state["episode_return"]
 
     def _identity(self) -> str:
         name = self.spec.id if self.spec is not None else type(self).__name__
@@ -383,21 +392,21 @@ def is_number(value: object) -> TypeGuard[float]:
         return False
 
 
-def _checked_number(value: object) -> float:
-    if not is_number(value):
-        raise TypeError(f"{value!r} is no finite number")
-    return float(value)
+def _digest(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(state).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _is_whole(value: object) -> bool:
-    """Whether every named tuple has all its fields; a copy of one that lost some would fill in defaults."""
-    if not isinstance(value, tuple):
-        return True
-    return len(value) == len(getattr(value, "_fields", value)) and all(map(_is_whole, value))
-
-
-def _checked_outcome(reward: object, terminated: object, truncated: object, success: object) -> Outcome:
-    flags = (terminated, truncated, success)
-    if not all(isinstance(flag, bool) for flag in flags):
-        raise TypeError(f"{flags!r} are no flags")
-    return Outcome(_checked_number(reward), bool(terminated), bool(truncated), bool(success))
+def _canonical(value: object) -> str:
+    """A text that equal plain data has in every process; of other objects, their type alone."""
+    parts: Iterable[str] = ()
+    if isinstance(value, Mapping):
+        parts = sorted(f"{_canonical(key)}: {_canonical(one)}" for key, one in value.items())
+    elif isinstance(value, set | frozenset):
+        parts = sorted(map(_canonical, value))
+    elif isinstance(value, tuple | list):
+        parts = map(_canonical, value)
+    elif isinstance(value, np.ndarray):
+        parts = (str(value.dtype), str(value.shape), value.tobytes().hex())
+    elif value is None or isinstance(value, str | bytes | int | float | Enum | np.generic):
+        parts = (repr(value),)
+    return f"{type(value).__name__}({', '.join(parts)})"

@@ -1,20 +1,31 @@
-"""Files that appear whole: written beside their place, and moved there."""
+"""Atomic writes: a reader finds the old file or the whole new one."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["write_bytes"]
+__all__ = ["replacing", "write_bytes"]
 
 
-def write_bytes(path: Path, data: bytes) -> Path:
-    """Write a file; a reader finds the old one or the whole new one. Returns its path."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a draft beside a file, which takes the file's place at the end; after an error it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        draft.write_bytes(data)
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write a file atomically; missing folders are made. Returns its path."""
+    with replacing(path) as draft:
+        draft.write_bytes(data)
     return path

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lang_envs.agents import Agent
 from lang_envs.errors import LangEnvsError
+from lang_envs.files import write_bytes
 from lang_envs.wrappers import TextAction
 
 __all__ = ["Recording", "encode_gif", "record_episode", "record_gif"]
@@ -134,16 +135,5 @@ def record_gif(
         kwargs: Arguments for `gym.make`.
     """
     recording = record_episode(env_id, agent, seed=seed, max_frames=max_frames, **kwargs)
-    _write_whole(Path(path), encode_gif(recording.frames))
+    write_bytes(Path(path), encode_gif(recording.frames))
     return recording
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write beside the file, then rename: the old file or the new one, nothing between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -15,24 +15,6 @@ from PIL import Image, ImageDraw, ImageFont
 if TYPE_CHECKING:
     from lang_envs.core import LangEnv
 
-__all__ = [
-    "COLORS",
-    "THINGS",
-    "badge",
-    "card",
-    "fitted",
-    "font",
-    "last_action",
-    "paste",
-    "printable",
-    "put",
-    "score",
-    "sprite",
-    "tag",
-    "veil",
-    "write",
-]
-
 _OVERSAMPLING = 4
 _LONGEST_ACTION = 120  # characters; models may write anything
 
@@ -301,7 +283,7 @@ def write(image: Image.Image, at: tuple[int, int], text: str, size: int, color: 
     ImageDraw.Draw(image).text(at, text, COLORS[color], font(size), anchor)
 
 
-def printable(text: str) -> str:
+def one_line(text: str) -> str:
     """A text as one line: models and users may write anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
@@ -315,7 +297,7 @@ def last_action(env: LangEnv[Any], n_elapsed: int) -> str:
     """
     if env.last_action is None:
         return "(unfinished sentence)" if n_elapsed else "(none yet)"
-    text = printable(env.last_action)
+    text = one_line(env.last_action)
     return text if len(text) <= _LONGEST_ACTION else f"{text[:_LONGEST_ACTION]}..."
 
 

@@ -102,6 +102,7 @@ def explore(env: Env, policy: Policy) -> Graph:
     """
     env.reset(seed=0)
     start = env.get_state()
+    del start["digest"]  # worlds are put in below
     limit, timeless = _limit(env, start), _without_clock(env, start)
     worlds, edges = [start["world"]], []
     position = {start["world"]: 0}

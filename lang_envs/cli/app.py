@@ -26,8 +26,6 @@ from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
 from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="lang-envs",
     help="Language environments: sequential decision tasks in words.",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, SupportsFloat
 
@@ -18,19 +17,7 @@ from rich.console import Console
 
 from lang_envs.errors import LangEnvsError
 from lang_envs.spaces import TextSpace, TokenSequence
-
-__all__ = [
-    "arguments",
-    "console",
-    "constructor_defaults",
-    "counted",
-    "fail",
-    "language_env",
-    "require_parts",
-    "resolve",
-    "signed",
-    "suggestion",
-]
+from lang_envs.text import nearest
 
 _WIDTH = 120  # where there is no terminal to ask
 
@@ -67,15 +54,8 @@ def resolve(env_id: str) -> str:
             fail(f"Expected a module that registers {name!r}; {module!r} cannot be imported ({error}).")
     if name not in gym.registry:
         known = (env_id for env_id, spec in gym.registry.items() if not _is_gymnasiums(spec.entry_point))
-        fail(f"There is no environment {name!r}. {suggestion(name, known, otherwise='See: lang-envs list')}")
+        fail(f"There is no environment {name!r}. {nearest(name, known, 'See: lang-envs list')}")
     return name
-
-
-def suggestion(name: str, known: Iterable[str], *, otherwise: str, most: int = 3) -> str:
-    """What a misspelt name may mean, or else what else there is to say."""
-    names = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), names, n=most, cutoff=0.5)
-    return f"Did you mean {' or '.join(names[match] for match in near)}?" if near else otherwise
 
 
 def _is_gymnasiums(entry_point: object) -> bool:
@@ -122,7 +102,7 @@ def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> 
     for name in kwargs:
         if name not in known and name not in inspect.signature(gym.make).parameters:
             see = f"See: lang-envs describe {env_id}"
-            return f"{env_id} has no argument {name!r}. {suggestion(name, known, otherwise=see, most=1)}"
+            return f"{env_id} has no argument {name!r}. {nearest(name, known, see, 1)}"
     return ""
 
 

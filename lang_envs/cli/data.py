@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
-from lang_envs.cli.common import console, fail, suggestion
-from lang_envs.cli.data_list import licence_of, show_list
+from lang_envs.cli.common import console, fail
+from lang_envs.datasets.manifest import Service
 from lang_envs.errors import LangEnvsError
+from lang_envs.text import nearest, printable
 
 if TYPE_CHECKING:
+    from lang_envs.datasets import DatasetRow
     from lang_envs.datasets.fetching import Progress as Stage
     from lang_envs.datasets.fetching import Watch
     from lang_envs.datasets.manifest import Manifest
     from lang_envs.datasets.store import Receipt
 
-__all__ = ["data_app"]
+_DIGITS = 6  # of a SHA-256 that nobody could compute before
+_SHORT = 10  # characters of a licence that stands in its column
+_STYLES = {"yes": "green", "no": "yellow", "damaged": "bold red"}
 
 data_app = typer.Typer(
     help="The tables of DataSciCoding: which are here, and how to get the others.", invoke_without_command=True
@@ -42,8 +47,92 @@ def list_tables() -> None:
     """List the tables: where they are from, their size, whether they are here and verified, their licence."""
     codes: list[int] = []
     with _reported(codes):
-        show_list()
+        _show_list()
     _leave(codes)
+
+
+def _show_list() -> None:
+    """Print the tables, those first that have to be fetched.
+
+    Raises:
+        StorageError: If there can be no folder of tables, or it must not be read.
+    """
+    from lang_envs.datasets import DATASETS
+    from lang_envs.datasets.store import data_folder
+
+    here = console()
+    here.print(Text(f"tables in {data_folder()}, a folder each", style="italic"), soft_wrap=True)
+    wanted = {name: row.manifest for name, row in DATASETS.items() if row.manifest is not None}
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("name", "source", "rows", "classes", "here", "verified", "licence"):
+        table.add_column(head, justify="right" if head in ("rows", "classes") else "left", no_wrap=True)
+    for name in [*wanted, *(name for name in DATASETS if name not in wanted)]:
+        table.add_row(*_cells(name, DATASETS[name]))
+    here.print(table)
+    here.print()
+    for manifest in wanted.values():
+        _show_note(manifest)
+    by_way: dict[str, list[str]] = {}
+    for name, row in DATASETS.items():
+        by_way.setdefault(row.known_labels, []).append(name)
+    ways = "; ".join(f"{way}: {', '.join(names)}" for way, names in by_way.items())
+    told = f"labels that a program can hold without learning, {ways}. "
+    told += "DataSciCoding-generated-v0 has a new table in every episode."
+    here.print()
+    here.print(Text.assemble(("memorizable", "cyan"), ": ", told), soft_wrap=not here.is_terminal)
+
+
+def _cells(name: str, row: DatasetRow) -> list[Text]:
+    """The row of a table in the list."""
+    from lang_envs.datasets import store
+
+    source = "scikit-learn" if row.source.startswith("scikit-learn") else "generated"
+    here = verified = "yes"
+    licence = row.licence.partition(",")[0].removesuffix("-Clause")
+    if row.manifest is not None:
+        source = row.manifest.service.label + (f" {row.manifest.id}" if row.manifest.service is Service.OPENML else "")
+        receipt = store.read_receipt(name)
+        licence = "" if receipt is None else printable(receipt.origin.licence)
+        licence = licence if 0 < len(licence) <= _SHORT else "see below"
+        here = _here(row.manifest)
+        verified = ""
+        if here == "yes" and receipt is not None:
+            known = receipt.verified or any(checked.verified for checked in receipt.recipes.values())
+            verified = "yes" if known else f"recorded {receipt.sha256[:_DIGITS]}"
+    styles = ["cyan", "", "", "", _STYLES[here], "green" if verified == "yes" else "yellow", ""]
+    cells = [name, source, f"{row.shape[0]:,}", str(row.classes), here, verified, licence]
+    return [Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)]
+
+
+def _here(wanted: Manifest) -> str:
+    from lang_envs.datasets import store
+
+    try:
+        if not (store.table_folder(wanted.name) / store.ARRAYS_FILE).exists():
+            return "no"
+        return "yes" if store.is_whole(wanted) else "damaged"
+    except OSError:  # a table that must not be read is no better
+        return "damaged"
+
+
+def _show_note(wanted: Manifest) -> None:
+    from lang_envs.datasets.store import read_receipt
+
+    rows = f"{wanted.arrays[0]:,} of {wanted.shape[0]:,} rows"
+    told = f"{rows}. Licence: {_licence_of(wanted, read_receipt(wanted.name))}."
+    note, here = Text.assemble((wanted.name, "cyan"), ": ", told), console()
+    if here.is_terminal:  # broken between words, and an address never
+        here.print(note)
+        here.print(Text(f"  {wanted.page}"), soft_wrap=True)
+    else:
+        here.print(note, Text(wanted.page), soft_wrap=True)
+
+
+def _licence_of(wanted: Manifest, receipt: Receipt | None) -> str:
+    """The licence of a table: as its service states it, or else from the manifest."""
+    if receipt is None or not receipt.origin.licence:
+        return wanted.licence
+    return f"{printable(receipt.origin.licence)}, as {wanted.service.label} states"
 
 
 # ---------------------------------------------------------------------- fetch, verify, path
@@ -74,7 +163,8 @@ def fetch(
     if file is not None:
         if len(chosen) != 1:
             fail(f"Expected one table for one file; got {len(chosen)}. Fix: a command of its own for each table.")
-        file = _existing(file)
+        with contextlib.suppress(RuntimeError):  # of ~nobody, which may be the name of a folder
+            file = file.expanduser()
     codes: list[int] = []
     for name, wanted in chosen.items():
         if wanted is None:
@@ -96,18 +186,6 @@ def _fetch(wanted: Manifest, file: Path | None, *, force: bool, timeout: float) 
         receipt = fetching.fetch(wanted, force=force, timeout=timeout, watch=watch)
     same = not force and receipt == before
     _show_receipt(wanted, receipt, ": already here, nothing fetched" if same else "")
-
-
-def _existing(file: Path) -> Path:
-    with contextlib.suppress(RuntimeError):  # of ~nobody, which may be what a folder is called
-        file = file.expanduser()
-    try:
-        file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        fail(f"Expected a file to read at {str(file)!r}; there is none. Fix: the path of the file that you downloaded.")
-    except OSError:
-        pass  # whoever reads it says why it cannot be read
-    return file
 
 
 @data_app.command()
@@ -169,7 +247,7 @@ def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str
     for name in names:
         if name not in DATASETS and name != "all":
             known = f"Expected one of {', '.join(DATASETS)}."
-            fail(f"There is no table {name!r}. {suggestion(name, DATASETS, otherwise=known, most=1)}")
+            fail(f"There is no table {name!r}. {nearest(name, DATASETS, known, 1)}")
         chosen |= {one: DATASETS[one].manifest for one in (everything if name == "all" else (name,))}
     return chosen
 
@@ -204,13 +282,13 @@ def _leave(codes: Sequence[int]) -> None:
 @contextlib.contextmanager
 def _progress_bar(name: str) -> Iterator[Watch]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    # on the thread of the caller: the process that fetches is watched from here, and nothing else happens meanwhile
     here = console()
     with Progress(*columns, console=here, transient=True, disable=not here.is_terminal) as bar:
         task = bar.add_task(name, total=None)
 
         def watch(stage: Stage) -> None:
-            told = name if stage.stage == "fetching" else f"{name}: {_stage(stage)}"
+            stages = {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}
+            told = name if stage.stage == "fetching" else f"{name}: {stages[stage.stage]}"
             if stage.stage == "again":
                 bar.console.print(Text(f"{name}: {stage.detail}", style="yellow"))
             bar.update(task, description=told, completed=stage.done or None, total=stage.total or None)
@@ -218,12 +296,7 @@ def _progress_bar(name: str) -> Iterator[Watch]:
         yield watch
 
 
-def _stage(stage: Stage) -> str:
-    return {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}[stage.stage]
-
-
 def _show_receipt(wanted: Manifest, receipt: Receipt, news: str = "") -> None:
-    from lang_envs.datasets.plain import printable
     from lang_envs.datasets.store import table_folder
 
     state = "verified" if receipt.verified else "unverified: nobody could compute its SHA-256 before"
@@ -233,7 +306,7 @@ def _show_receipt(wanted: Manifest, receipt: Receipt, news: str = "") -> None:
         facts["checked"] = f"{printable(receipt.origin.checked)}, as the service states"
     for name, checked in receipt.recipes.items():
         facts[f"{name} arrays"] = f"{checked.digest} ({'verified' if checked.verified else 'unverified'})"
-    facts["licence"] = licence_of(wanted, receipt)
+    facts["licence"] = _licence_of(wanted, receipt)
     if receipt.remark:
         facts["remark"] = printable(receipt.remark)
     width = max(map(len, facts))

@@ -15,8 +15,6 @@ from lang_envs.cli.common import constructor_defaults
 from lang_envs.registration import ENV_ROWS
 from lang_envs.spaces import TokenSequence
 
-__all__ = ["show_description"]
-
 
 def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, seed: int) -> None:
     """Print everything there is to know before the first action."""
@@ -24,37 +22,26 @@ def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, se
     for row in ENV_ROWS:
         if row.id == spec.id:
             console.print(Text(row.summary))
-    console.print(Text(f"\n{_first_paragraph(env.unwrapped)}\n"))
-    console.print(_spaces(env))
+    own = type(env.unwrapped).__doc__  # inspect.getdoc would take that of a base class
+    about = inspect.cleandoc(own or "").partition("\n\n")[0]
+    console.print(Text(f"\n{about}\n"))
+    spaces = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name in ("observation_space", "action_space"):
+        spaces.add_row(Text(name, style="bold"), Text(repr(getattr(env, name))))
+    spaces.add_row(Text("render_modes", style="bold"), Text(", ".join(env.metadata.get("render_modes", []))))
+    console.print(spaces)
     console.print()
     console.print(_arguments(env.unwrapped, spec))
     text, info = env.reset(seed=seed)
     console.print(Text(f"\nreset(seed={seed})", style="bold"))
     console.print(Text(text), soft_wrap=True)
-    listed = info["admissible_actions"]
+    listed, space = info["admissible_actions"], env.action_space
+    assert isinstance(space, TokenSequence)
+    any_text = f"any text is an action; the action space holds {space.max_length - 1:,} tokens of {space.tokenizer}"
     console.print(Text("\nadmissible actions", style="bold"))
-    console.print(Text(_any_text(env) if listed is None else "\n".join(listed)))
+    console.print(Text(any_text if listed is None else "\n".join(listed)))
     if env.render_mode == "ansi":
         console.print(Text(f"\n{env.render()}"), soft_wrap=True)
-
-
-def _any_text(env: gym.Env[Any, Any]) -> str:
-    space = env.action_space
-    assert isinstance(space, TokenSequence)
-    return f"any text is an action; the action space holds {space.max_length - 1:,} tokens of {space.tokenizer}"
-
-
-def _first_paragraph(thing: object) -> str:
-    own = type(thing).__doc__  # inspect.getdoc would take that of a base class
-    return inspect.cleandoc(own or "").partition("\n\n")[0]
-
-
-def _spaces(env: gym.Env[Any, Any]) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name in ("observation_space", "action_space"):
-        table.add_row(Text(name, style="bold"), Text(repr(getattr(env, name))))
-    table.add_row(Text("render_modes", style="bold"), Text(", ".join(env.metadata.get("render_modes", []))))
-    return table
 
 
 def _arguments(env: gym.Env[Any, Any], spec: EnvSpec) -> Table:

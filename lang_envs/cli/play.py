@@ -12,8 +12,6 @@ from rich.text import Text
 from lang_envs.cli.common import counted, signed
 from lang_envs.wrappers import TextAction
 
-__all__ = ["ask", "play_episode", "show", "tell"]
-
 _QUIT = "q"
 _END = "."
 _NO_MORE = "\nThe input has ended."
@@ -36,37 +34,27 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
         tell(console, said, float(reward), total, info)
     else:
         show(console, env, text)
-    ending = f"{_ending(terminated, truncated, info)} {counted(n_actions)}, return {signed(total)}."
-    console.print(Text(ending, style="bold"))
+    if info["success"]:
+        ending = "You reached the goal."
+    elif terminated or truncated:
+        ending = "You failed." if terminated else "The budget is used up."
+    else:
+        ending = "You left."
+    console.print(Text(f"{ending} {counted(n_actions)}, return {signed(total)}.", style="bold"))
 
 
 def tell(console: Console, said: str, reward: float, total: float, info: Mapping[str, Any]) -> None:
-    """What came of an action, in a line."""
-    outcome = _outcome(info)
-    console.print(Text(f"{_short(said)}: {outcome}reward {signed(reward)}, return {signed(total)}", style="yellow"))
-
-
-def _outcome(info: Mapping[str, Any]) -> str:
+    """Print the outcome of an action in a line."""
     if info["invalid_action"]:
-        return "not understood; "
-    if "status" in info:
-        return f"{info['status']}; "
-    return "" if info.get("command_succeeded", True) else "refused by the world; "
-
-
-def _short(said: str) -> str:
-    """An action in one line."""
+        outcome = "not understood; "
+    elif "status" in info:
+        outcome = f"{info['status']}; "
+    else:
+        outcome = "" if info.get("command_succeeded", True) else "refused by the world; "
     first, *rest = said.split("\n")
-    first = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
-    return f"{first} ({len(rest) + 1} lines)" if rest else first
-
-
-def _ending(terminated: bool, truncated: bool, info: dict[str, Any]) -> str:
-    if info["success"]:
-        return "You reached the goal."
-    if terminated or truncated:
-        return "You failed." if terminated else "The budget is used up."
-    return "You left."
+    action = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
+    action += f" ({len(rest) + 1} lines)" if rest else ""
+    console.print(Text(f"{action}: {outcome}reward {signed(reward)}, return {signed(total)}", style="yellow"))
 
 
 def show(console: Console, env: gym.Env[Any, Any], text: str) -> None:

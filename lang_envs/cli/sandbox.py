@@ -16,8 +16,6 @@ from lang_envs.errors import LangEnvsError
 if TYPE_CHECKING:
     from lang_envs.envs.datascicoding.sandbox_doctor import Diagnosis
 
-__all__ = ["sandbox_app"]
-
 sandbox_app = typer.Typer(help="The sandbox that agents' code runs in.", no_args_is_help=True)
 
 _EXIT_CODES = {"full": 0, "reduced": 1, "unusable": 2}

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ __all__ = ["BUNDLED", "DATASETS", "Data", "Dataset", "DatasetRow", "Preprocessin
 _log = logging.getLogger(__name__)
 
 Table = tuple[NDArray[np.float64], NDArray[np.int64]]
+Reader = Callable[[], Table]
 
 
 class DatasetRow(NamedTuple):
@@ -57,7 +58,7 @@ class DatasetRow(NamedTuple):
     classes: int
     published: bool
     known_labels: str
-    read: Callable[[], Table]
+    read: Reader
     manifest: Manifest | None = None
 
 
@@ -130,99 +131,68 @@ def _check(name: str, x: NDArray[np.float64], y: NDArray[np.int64]) -> None:
 
 _OURS = "MIT, as this package"
 _SKLEARN = "BSD-3-Clause, as scikit-learn"
-_BUNDLED_LABELS = "bundled with scikit-learn"
-_BALANCE_SOURCE = "OpenML 11 (balance-scale), generated from its definition"
 _BALANCE_ABOUT = (
     "Every row is a beam with a load on each arm. "
     "To be predicted is whether it tips to the left, stays level or tips to the right."
 )
 
 
-def _fetched(name: str) -> DatasetRow:
-    known = manifest(name)
-    read = partial(store.read_arrays, known, "default")
-    return DatasetRow(
-        title=known.title,
-        about=known.about,
-        source=known.origin,
-        licence=known.licence,
-        shape=known.arrays,
-        classes=len(known.classes),
-        published=False,
-        known_labels=f"public on {known.service.label}",
-        read=read,
-        manifest=known,
-    )
+def _of_sklearn(title: str, about: str, loader: str, shape: tuple[int, int], classes: int) -> DatasetRow:
+    source, read = f"scikit-learn, {loader}", partial(bundled.read_sklearn, loader)
+    return DatasetRow(title, about, source, _SKLEARN, shape, classes, False, "bundled with scikit-learn", read)
+
+
+def _balance(title: str, rows: str, n_rows: int, published: bool, read: Reader) -> DatasetRow:
+    source = f"OpenML 11 (balance-scale), generated from its definition; {rows}"
+    return DatasetRow(title, _BALANCE_ABOUT, source, _OURS, (n_rows, 4), 3, published, "given by a formula", read)
+
+
+def _fetched(known: Manifest) -> DatasetRow:
+    labels, read = f"public on {known.service.label}", partial(store.read_arrays, known, "default")
+    size = known.arrays, len(known.classes)
+    return DatasetRow(known.title, known.about, known.origin, known.licence, *size, False, labels, read, known)
 
 
 DATASETS: dict[str, DatasetRow] = {
-    "balance-scale": DatasetRow(
-        title="the balance scale table",
-        about=_BALANCE_ABOUT,
-        source=f"{_BALANCE_SOURCE}; the 125 rows that the paper's pipeline draws",
-        licence=_OURS,
-        shape=(125, 4),
-        classes=3,
-        published=True,
-        known_labels="given by a formula",
-        read=balance_scale.read_published,
+    "balance-scale": _balance(
+        "the balance scale table",
+        "the 125 rows that the paper's pipeline draws",
+        125,
+        True,
+        balance_scale.read_published,
     ),
-    "balance-scale-full": DatasetRow(
-        title="the complete balance scale table",
-        about=_BALANCE_ABOUT,
-        source=f"{_BALANCE_SOURCE}; all 625 rows",
-        licence=_OURS,
-        shape=(625, 4),
-        classes=3,
-        published=False,
-        known_labels="given by a formula",
-        read=balance_scale.read_full,
+    "balance-scale-full": _balance(
+        "the complete balance scale table", "all 625 rows", 625, False, balance_scale.read_full
     ),
-    "wine": DatasetRow(
-        title="the wine table",
-        about="Every row is the chemical analysis of a wine. To be predicted is which of three growers made it.",
-        source="scikit-learn, load_wine",
-        licence=_SKLEARN,
-        shape=(178, 13),
-        classes=3,
-        published=False,
-        known_labels=_BUNDLED_LABELS,
-        read=bundled.read_wine,
+    "wine": _of_sklearn(
+        "the wine table",
+        "Every row is the chemical analysis of a wine. To be predicted is which of three growers made it.",
+        "load_wine",
+        (178, 13),
+        3,
     ),
-    "iris": DatasetRow(
-        title="the iris table",
-        about="Every row is an iris flower that somebody measured. To be predicted is its species, one of three.",
-        source="scikit-learn, load_iris",
-        licence=_SKLEARN,
-        shape=(150, 4),
-        classes=3,
-        published=False,
-        known_labels=_BUNDLED_LABELS,
-        read=bundled.read_iris,
+    "iris": _of_sklearn(
+        "the iris table",
+        "Every row is an iris flower that somebody measured. To be predicted is its species, one of three.",
+        "load_iris",
+        (150, 4),
+        3,
     ),
-    "breast-cancer": DatasetRow(
-        title="the breast cancer table",
-        about="Every row is a tumour, summed up from an image of its cells. To be predicted is whether it is benign.",
-        source="scikit-learn, load_breast_cancer",
-        licence=_SKLEARN,
-        shape=(569, 30),
-        classes=2,
-        published=False,
-        known_labels=_BUNDLED_LABELS,
-        read=bundled.read_breast_cancer,
+    "breast-cancer": _of_sklearn(
+        "the breast cancer table",
+        "Every row is a tumour, summed up from an image of its cells. To be predicted is whether it is benign.",
+        "load_breast_cancer",
+        (569, 30),
+        2,
     ),
-    "digits": DatasetRow(
-        title="the handwritten digits table",
-        about="Every row is a small grey picture of a handwritten digit. To be predicted is which of the ten it is.",
-        source="scikit-learn, load_digits",
-        licence=_SKLEARN,
-        shape=(1797, 64),
-        classes=10,
-        published=False,
-        known_labels=_BUNDLED_LABELS,
-        read=bundled.read_digits,
+    "digits": _of_sklearn(
+        "the handwritten digits table",
+        "Every row is a small grey picture of a handwritten digit. To be predicted is which of the ten it is.",
+        "load_digits",
+        (1797, 64),
+        10,
     ),
-    **{name: _fetched(name) for name in MANIFEST_NAMES},
+    **{name: _fetched(manifest(name)) for name in MANIFEST_NAMES},
 }
 """Every table by its name."""
 
@@ -254,18 +224,21 @@ def load(name: str, *, data: Data = "real", preprocessing: Preprocessing = "defa
     row = DATASETS.get(name)
     if row is None:
         raise ValueError(f"Expected one of {', '.join(DATASETS)}; got {name!r}. Fix: choose one of them.")
-    _check_choice("data", data, ("real", "synthetic"))
-    _check_choice("preprocessing", preprocessing, ("default", "published"))
+    for option, value, choices in (("data", data, Data), ("preprocessing", preprocessing, Preprocessing)):
+        if value not in get_args(choices):
+            raise ValueError(f"Expected {option} to be one of {get_args(choices)}; got {value!r}.")
     if row.manifest is None:
         return _load_bundled(name, data, preprocessing)
     if data == "synthetic":
-        return _load_synthetic(row.manifest, preprocessing)
+        from lang_envs.datasets.synthetic import stand_in
+
+        if preprocessing != "default":
+            raise ValueError(
+                "Expected preprocessing='default' with data='synthetic': nobody published on made-up rows; got "
+                f"{preprocessing!r}. Fix: leave one of them out."
+            )
+        return stand_in(row.manifest)
     return _load_fetched(row.manifest, preprocessing)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"Expected {name} to be one of {choices}; got {value!r}.")
 
 
 @cache
@@ -282,17 +255,6 @@ def _load_bundled(name: str, data: Data, preprocessing: Preprocessing) -> Datase
         )
     x, y = row.read()
     return Dataset(name, row.title, row.about, x, y, published=row.published, source=row.source)
-
-
-def _load_synthetic(wanted: Manifest, preprocessing: Preprocessing) -> Dataset:
-    from lang_envs.datasets.synthetic import stand_in
-
-    if preprocessing != "default":
-        raise ValueError(
-            "Expected preprocessing='default' with data='synthetic': nobody published on made-up rows; got "
-            f"{preprocessing!r}. Fix: leave one of them out."
-        )
-    return stand_in(wanted)
 
 
 def _load_fetched(wanted: Manifest, preprocessing: Preprocessing) -> Dataset:

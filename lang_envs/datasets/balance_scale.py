@@ -14,8 +14,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PUBLISHED_ROWS", "read_full", "read_published"]
-
 # fmt: off
 PUBLISHED_ROWS = (
     416, 593, 99, 307, 70, 487, 133, 308, 598, 391, 322, 355, 94, 283, 23, 402, 286, 64, 269, 526, 238, 163, 515, 59,

@@ -18,7 +18,6 @@ __all__ = [
     "StorageError",
     "TableError",
     "TimedOutError",
-    "error_class",
 ]
 
 
@@ -82,9 +81,3 @@ class InterruptedFetchError(DataError):
 
 class TableError(DataError, ValueError):
     """A table that nobody could learn to classify, with the reason."""
-
-
-def error_class(name: str) -> type[DataError]:
-    """The class of that name, for errors that come from another process; `DataError` if there is none."""
-    found = globals().get(name)
-    return found if isinstance(found, type) and issubclass(found, DataError) else DataError

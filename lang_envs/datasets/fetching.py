@@ -1,57 +1,61 @@
-"""Fetches a table: starts the process that talks to the service, watches it, and lets one process at a time do so.
+"""Downloads of tables from OpenML and Kaggle over HTTP, and files that were downloaded by hand.
 
-Nothing here runs unless somebody asks for a table that is not on this machine.
+Nothing here runs unless a table is wanted that is not on this machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import json
 import os
-import pickle
-import selectors
+import re
 import shutil
-import subprocess
 import sys
-import tempfile
+import threading
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from xml.etree import ElementTree
 
-import lang_envs
-from lang_envs.datasets import clients, errors, store
+from lang_envs.datasets import errors, store
 from lang_envs.datasets.manifest import Manifest, Service
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.text import printable
 
 __all__ = ["Progress", "fetch", "fetch_by_hand", "is_reachable"]
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds without a byte after which a service counts as dead."""
-_GRACE = 15.0
-"""Seconds more until the process itself counts as dead: name servers, imports."""
-_PREPARE_SECONDS = 600.0
-"""For making arrays of a file; airlines as ARFF takes some ten seconds."""
+_CONNECT_SECONDS = 10.0
 _PROBE_SECONDS = 1.2
+_TRIES = 3
+_CHUNK = 1 << 10
+"""Bytes; small, as a chunk is lost if the connection breaks in it."""
+_MAX_BYTES = 1 << 30
+"""Of a file: no table here is larger."""
 _POLL = 0.2
-_RESUMABLE = {
-    kind.__name__
-    for kind in (errors.InterruptedFetchError, errors.OfflineError, errors.ServiceError, errors.TimedOutError)
-}
-_HOSTS = {Service.OPENML: "https://www.openml.org", Service.KAGGLE_DATASET: "https://api.kaggle.com"}
+_MAX_TAG = 80  # characters of an ETag that go into a file name
+_MAX_TEXT = 200  # characters of a message or licence of a service
+_OPENML = "https://www.openml.org/api/v1/xml"
+_OPENML_NAMESPACE = "{http://openml.org/openml}"
+_RESUMABLE = (errors.InterruptedFetchError, errors.OfflineError, errors.ServiceError, errors.TimedOutError)
 
 
 class Progress(NamedTuple):
-    """How far a fetch is.
+    """State of a fetch.
 
     Attributes:
-        stage: `"waiting"` (for another process), `"fetching"`, `"again"` (after `detail`) or `"preparing"`.
+        stage: `"waiting"` (for another process), `"fetching"`, `"again"` (after the error in `detail`) or
+            `"preparing"` (making arrays).
         done: Bytes.
         total: Bytes; 0 if the service does not say.
-        detail: What there is to say of it.
+        detail: Reason of the stage.
     """
 
     stage: str
@@ -72,42 +76,57 @@ def fetch(
 ) -> store.Receipt:
     """Fetch a table from its service, unless it is here.
 
+    A lost connection or a failing service is tried again, from where the download stopped.
+
     Args:
         wanted: Its manifest.
         force: Fetch even if it is here.
         timeout: Seconds without a byte after which the service counts as dead.
-        watch: Told how far it is.
+        watch: Called with the progress.
 
     Raises:
-        DataError: Of the kind of what went wrong; a table that was here before is still here.
-        MissingExtraError: Without the client.
+        DataError: Of the kind of the failure; a table that was here before is still here.
+        MissingExtraError: Without requests or pandas.
     """
-    client = "openml" if wanted.service is Service.OPENML else "kaggle"
-    if any(importlib.util.find_spec(package) is None for package in (client, "pandas")):
+    if any(importlib.util.find_spec(package) is None for package in ("requests", "pandas")):
         raise MissingExtraError(
-            f"Expected {client} and pandas, to fetch the {wanted.name} table; at least one is not installed. "
+            f"Expected requests and pandas, to fetch the {wanted.name} table; at least one is not installed. "
             f"Fix: `{install_command('data')}`."
         )
-    with _partial_folder(wanted, watch) as (folder, lock):
+    obtain = _fetch_openml if wanted.service is Service.OPENML else _fetch_kaggle
+    with _partial_folder(wanted, watch) as folder:
         receipt = store.read_receipt(wanted.name)
         if receipt is not None and not force and store.is_whole(wanted):
             return receipt
-        _run_client(wanted, folder, lock, timeout, watch)
+        try:
+            for attempt in range(1, _TRIES + 1):
+                try:
+                    with store.storage_errors(store.data_folder()), _explained(wanted, timeout):
+                        path, origin = obtain(wanted, folder, timeout, watch)
+                    break
+                except (errors.InterruptedFetchError, errors.ServiceError) as error:
+                    if attempt == _TRIES:
+                        raise
+                    watch(Progress("again", detail=str(error).partition(" Fix: ")[0]))
+                    time.sleep(attempt)
+            watch(Progress("preparing", detail=path.name))
+            receipt = store.install(wanted, path, origin)
+        except Exception as error:
+            if not isinstance(error, _RESUMABLE):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder, ignore_errors=True)
-    receipt = store.read_receipt(wanted.name)
-    if receipt is None:
-        raise errors.StorageError(f"Expected the {wanted.name} table in {store.data_folder()}; something removed it.")
     return receipt
 
 
 def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
-    """Keep a file that somebody downloaded: CSV, parquet, ARFF, or an archive from Kaggle with the file in it.
+    """Keep a file that was downloaded by hand: CSV, parquet, ARFF, or an archive from Kaggle with the file in it.
 
     Raises:
-        DataError: If it is not the file, or cannot be kept; a table that was here before is still here.
+        DataError: If it is another file, or cannot be kept; a table that was here before is still here.
     """
     try:
-        if file.exists() and not file.is_file():  # looked at first: a pipe would be waited for
+        if file.exists() and not file.is_file():  # before it is opened: a pipe would block
             raise OSError("no ordinary file")
         with file.open("rb") as opened:
             opened.read(1)
@@ -116,19 +135,19 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
             f"Expected a file to read at {str(file)!r}; got {error.strerror or error}. Fix: the path of the file that "
             f"you downloaded."
         ) from None
-    with _partial_folder(wanted, lambda progress: None) as (folder, _):
+    with _partial_folder(wanted, lambda progress: None) as folder:
         try:
             with store.storage_errors(store.data_folder()):
                 if file.suffix.lower() == ".zip":
-                    file = clients.unpack(file, wanted, folder)
+                    file = _unpack(file, wanted, folder)
                 return store.install(wanted, file, store.Origin("by hand"))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[tuple[Path, int]]:
-    """The folder of what has come so far, and an open lock file that makes it this process's own."""
+def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[Path]:
+    """Lock and give the folder of a table's unfinished downloads."""
     try:
         import fcntl
     except ImportError as error:  # Windows, where no code could be run on the table either
@@ -137,8 +156,7 @@ def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[tuple[Path, int]
     folder = base / wanted.name
     with store.storage_errors(store.data_folder()):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(base / f"{wanted.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        with (base / f"{wanted.name}.lock").open("ab") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,179 +164,259 @@ def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[tuple[Path, int]
                 except BlockingIOError:
                     watch(Progress("waiting", detail="another process is fetching it"))
                     time.sleep(_POLL)
-            folder.mkdir(parents=True, exist_ok=True)  # the one before may have removed it
-            yield folder, lock
-        finally:
-            os.close(lock)
+            folder.mkdir(parents=True, exist_ok=True)  # the process before may have removed it
+            yield folder
 
 
-# ---------------------------------------------------------------------- the process that talks
+# ---------------------------------------------------------------------- OpenML
 
 
-def _run_client(wanted: Manifest, folder: Path, lock: int, timeout: float, watch: Watch) -> None:
-    order = clients.Order(wanted, str(folder), timeout, _running_openml())
-    with tempfile.TemporaryDirectory(prefix="lang-envs-") as scratch, tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "lang_envs.datasets.clients"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            env={**os.environ, **_python_path(), **_quiet_environment(wanted, folder, Path(scratch))},
-            pass_fds=(lock,),  # so that it keeps the folder to itself, should this process be killed
+def _fetch_openml(wanted: Manifest, folder: Path, timeout: float, watch: Watch) -> tuple[Path, store.Origin]:
+    """Download a table as parquet, or as ARFF where there is no parquet file or a damaged one."""
+    settings = _openml_settings()
+    key = {"api_key": settings["apikey"]} if settings["apikey"] else {}
+    response = _request("GET", f"{settings['server']}/data/{wanted.id}", timeout, params=key)
+    description = ElementTree.fromstring(response.content)
+    about = {field.tag.removeprefix(_OPENML_NAMESPACE): field.text or "" for field in description}
+    licence = printable(about.get("licence", ""))[:_MAX_TEXT]
+    if "parquet_url" in about:
+        with contextlib.suppress(errors.NotServedError, errors.ForbiddenError), _explained(wanted, timeout):
+            path, tag = _download("GET", about["parquet_url"], folder / f"{wanted.name}.pq", timeout, watch)
+            if not re.fullmatch("[0-9a-f]{32}", tag) or _md5(path) == tag:
+                return path, store.Origin("OpenML", licence)
+    path, _ = _download("GET", about["url"], folder / f"{wanted.name}.arff", timeout, watch, params=key)
+    stated = about.get("md5_checksum")
+    if stated and _md5(path) != stated:
+        raise errors.ChecksumError(
+            f"Expected the {wanted.name} table from OpenML with the checksum that it states; got other bytes, and kept "
+            f"none of them. Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page} and "
+            f"use --from."
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-                pickle.dump(order, stdin)
-            problem = _follow(process.stdout.fileno(), wanted, timeout, watch)
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-        if problem is None:
-            said.seek(max(0, said.seek(0, os.SEEK_END) - 500))
-            told = said.read().decode(errors="replace").strip() or f"exit code {process.returncode}"
-            raise errors.DataError(f"Expected an answer of the process that fetches {wanted.name}; it died: {told}")
-    kind, message = problem
-    if kind and kind not in _RESUMABLE:
-        shutil.rmtree(folder, ignore_errors=True)  # nothing of it is worth going on from
-    if kind == MissingExtraError.__name__:
-        raise MissingExtraError(message)
-    if kind:
-        raise errors.error_class(kind)(message)
+    return path, store.Origin("OpenML", licence, f"MD5 {stated}" if stated else "")
 
 
-def _follow(pipe: int, wanted: Manifest, timeout: float, watch: Watch) -> tuple[str, str] | None:
-    """Pass events on until the process is done.
+def _openml_settings() -> dict[str, str]:
+    """Server and key: of an `openml` that the program has imported, else of its configuration file."""
+    found = {"server": _OPENML, "apikey": ""}
+    for folder in (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~"):
+        file = Path(folder, "openml" if folder != "~" else ".openml", "config")
+        with contextlib.suppress(OSError, UnicodeDecodeError, RuntimeError):
+            for line in file.expanduser().read_text(encoding="utf-8").splitlines():
+                key, _, value = (part.strip() for part in line.partition("="))
+                if key in found and value:
+                    found[key] = value
+            break
+    config = getattr(sys.modules.get("openml"), "config", None)
+    return found if config is None else {"server": config.server, "apikey": config.apikey}
 
-    Returns:
-        Class name and message of the error, both empty if there was none; None if the process died.
-    """
-    patience, left = timeout + _GRACE, b""
-    os.set_blocking(pipe, False)
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while selector.select(patience):
-            chunk = os.read(pipe, 1 << 16)
-            if not chunk:
-                return None
-            *lines, left = (left + chunk).split(b"\n")
-            for event, content in map(json.loads, lines):
-                if event == "error":
-                    return content[0], content[1]
-                if event == "done":
-                    return "", ""
-                if event == "preparing":
-                    patience = _PREPARE_SECONDS
-                watch(_progress(event, content))
-    return errors.TimedOutError.__name__, (
-        f"Expected the {wanted.name} table from {wanted.service.label}; nothing came for {patience:g} s. Fix: fetch "
-        f"again, which goes on where this stopped, or with a longer --timeout."
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+# ---------------------------------------------------------------------- Kaggle
+
+
+def _fetch_kaggle(wanted: Manifest, folder: Path, timeout: float, watch: Watch) -> tuple[Path, store.Origin]:
+    """Download the archive of a data set or competition, and unpack the file of a table."""
+    if wanted.service is Service.KAGGLE_COMPETITION:
+        method, asked = "competitions.CompetitionApiService/DownloadDataFiles", {"competitionName": wanted.id}
+    else:
+        owner, _, name = wanted.id.partition("/")
+        method, asked = "datasets.DatasetApiService/DownloadDataset", {"ownerSlug": owner, "datasetSlug": name}
+    token, pair = _kaggle_credentials()
+    archive, _ = _download(
+        "POST",
+        f"{_kaggle_server()}/v1/{method}",
+        folder / f"{wanted.name}.zip",
+        timeout,
+        watch,
+        json=asked,
+        auth=pair,
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+    )
+    return _unpack(archive, wanted, folder), store.Origin("Kaggle")
+
+
+def _kaggle_server() -> str:
+    return (
+        "http://localhost/api" if os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST" else "https://api.kaggle.com"
     )
 
 
-def _progress(event: str, content: Any) -> Progress:
-    if event == "progress":
-        return Progress("fetching", *content)
-    return Progress(event, detail=str(content))
-
-
-def _python_path() -> dict[str, str]:
-    """The child runs this very package, and (by -P) nothing that lies in the working directory."""
-    root = str(Path(lang_envs.__file__).parents[1])
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
-
-
-def _home(otherwise: Path) -> Path:
-    try:
-        return Path.home()
-    except RuntimeError:  # nobody's
-        return otherwise
-
-
-def _quiet_environment(wanted: Manifest, folder: Path, scratch: Path) -> dict[str, str]:
-    """Variables that keep a client from making folders in the user's home; what is there, it still reads."""
-    home = _home(scratch)
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    if wanted.service is Service.OPENML:
-        quiet = {"OPENML_CACHE_DIR": str(folder)}
-        linux = sys.platform.startswith("linux")
-        if linux and not (config / "openml").is_dir() and not (config / "config").exists():
-            quiet["XDG_CONFIG_HOME"] = str(scratch)
-        if not linux and not (home / ".openml").is_dir():
-            quiet["HOME"] = str(scratch)
-        return quiet
+def _kaggle_credentials() -> tuple[str, tuple[str, str] | None]:
+    """Access token, and user name with key, from where Kaggle's own client looks for them."""
     chosen = os.environ.get("KAGGLE_CONFIG_DIR")
-    folders = [Path(chosen)] if chosen else [home / ".kaggle", config / "kaggle"]
-    return {} if any(one.is_dir() for one in folders) else {"KAGGLE_CONFIG_DIR": str(scratch)}
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    folders = [Path(chosen)] if chosen else [Path("~/.kaggle"), Path(config, "kaggle")]
+    token = os.environ.get("KAGGLE_API_TOKEN", "")
+    user, key = os.environ.get("KAGGLE_USERNAME"), os.environ.get("KAGGLE_KEY")
+    for folder in folders:
+        with contextlib.suppress(OSError, RuntimeError):
+            token = token or (folder.expanduser() / "access_token").read_text(encoding="utf-8").strip()
+        with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError):
+            held = json.loads((folder.expanduser() / "kaggle.json").read_text(encoding="utf-8"))
+            user, key = user or held["username"], key or held["key"]
+    return token, (user, key) if user and key and not token else None
 
 
-def _running_openml() -> dict[str, str]:
-    """What the user has set in an `openml` of this process."""
-    config = getattr(sys.modules.get("openml"), "config", None)
-    return {} if config is None else {"server": config.server, "apikey": config.apikey}
+def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
+    """Write the file of a table out of an archive from Kaggle into a folder.
+
+    Raises:
+        ChecksumError: If it is no archive, or a damaged one.
+        NotServedError: If the file is not in it.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            found = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
+            if len(found) != 1 or found[0].file_size > _MAX_BYTES:
+                names = printable(", ".join(info.filename for info in opened.infolist()[:10]))
+                raise errors.NotServedError(
+                    f"Expected one file {wanted.file!r} in the archive from Kaggle; it holds {names or 'nothing'}. "
+                    f"Fix: see {wanted.page}."
+                )
+            path = folder / "unpacked" / wanted.file
+            path.parent.mkdir(exist_ok=True)
+            with opened.open(found[0]) as member, path.open("wb") as file:
+                shutil.copyfileobj(member, file)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        raise errors.ChecksumError(
+            f"Expected an archive from Kaggle; got a damaged one, or none ({archive.stat().st_size} bytes), and kept "
+            f"nothing of it. Fix: fetch again; if that does not help, download {wanted.file!r} from {wanted.page}."
+        ) from error
+    return path
 
 
-# ---------------------------------------------------------------------- whether to try at all
+# ---------------------------------------------------------------------- HTTP
 
-_PROBE = """
-import socket, sys
-host, port, seconds, through = sys.argv[1:]
-with socket.create_connection((host, int(port)), float(seconds)) as connection:
-    if through:  # a proxy answers for itself; ask it for the service
-        connection.sendall(f"CONNECT {through} HTTP/1.1\\r\\nHost: {through}\\r\\n\\r\\n".encode())
-        sys.exit(connection.recv(64).split(b" ")[1:2] != [b"200"])
-"""
+
+def _request(method: str, url: str, timeout: float, **options: Any) -> Any:
+    import requests
+
+    options["headers"] = {"Accept-Encoding": "identity", **options.pop("headers", {})}  # ranges count encoded bytes
+    response = requests.request(method, url, timeout=(_CONNECT_SECONDS, timeout), **options)
+    if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        response.raise_for_status()
+    return response
+
+
+def _download(
+    method: str, url: str, path: Path, timeout: float, watch: Watch, headers: Any = None, **options: Any
+) -> tuple[Path, str]:
+    """Download a file, from where an earlier download of the same version stopped.
+
+    Returns:
+        The file, and its ETag without quotes.
+    """
+    parts = {part: part.stat().st_size for part in path.parent.glob(f"{path.name}.*.part")}
+    begun = max(parts, key=lambda part: parts[part], default=None)
+    headers = dict(headers or {})
+    if begun is not None and parts[begun] and (tag := bytes.fromhex(begun.name.split(".")[-2]).decode()):
+        headers |= {"Range": f"bytes={parts[begun]}-", "If-Range": tag}
+    with _request(method, url, timeout, headers=headers, stream=True, **options) as response:
+        partial = response.status_code == HTTPStatus.PARTIAL_CONTENT
+        if begun is not None and not partial:
+            begun.unlink()
+        if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise errors.InterruptedFetchError(f"Expected the rest of {path.name}; there is none. Fix: fetch again.")
+        tag = response.headers.get("ETag", "")
+        tag = tag if tag.startswith('"') and len(tag) <= _MAX_TAG else ""  # no other can be asked for with If-Range
+        part = begun if partial and begun else path.with_name(f"{path.name}.{tag.encode().hex()}.part")
+        length = response.headers.get("Content-Length", "")
+        done = parts[part] if partial else 0
+        total = done + int(length) if length.isdigit() else 0
+        with part.open("ab" if partial else "wb") as file:
+            shown = 0.0
+            for chunk in response.iter_content(_CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                if done > _MAX_BYTES:
+                    raise errors.ChecksumError(
+                        f"Expected a table of less than 1 GiB; got {done} bytes and no end. Fix: look at the page of "
+                        f"the table."
+                    )
+                if done == total or time.monotonic() - shown > _POLL:
+                    shown = time.monotonic()
+                    watch(Progress("fetching", done, total))
+    return part.replace(path), tag.strip('"')
+
+
+@contextlib.contextmanager
+def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
+    """Turn an error of a request into a `DataError` that says what to do."""
+    import requests
+    import urllib3
+
+    service, table = wanted.service.label, f"the {wanted.name} table"
+    by_hand = f"download {wanted.file!r} from {wanted.page} and use --from"
+    try:
+        yield
+    except requests.HTTPError as error:
+        raise _refused(error.response, wanted) from error
+    except (ElementTree.ParseError, KeyError, requests.TooManyRedirects) as error:
+        raise errors.ServiceError(
+            f"Expected {table} from {service}; got something else (a login page?). Fix: look at {wanted.page} with a "
+            f"browser on this machine."
+        ) from error
+    except (requests.RequestException, ValueError) as error:  # ValueError: an address that is none
+        wrapped: Any = error.args[0] if error.args else None
+        reason = getattr(wrapped, "reason", wrapped)
+        why = printable(" ".join(str(reason or error).split()))[:_MAX_TEXT]
+        if isinstance(error, requests.Timeout) or isinstance(wrapped, urllib3.exceptions.ReadTimeoutError):
+            raise errors.TimedOutError(
+                f"Expected {table} from {service}; it said nothing for {timeout:g} s. Fix: fetch again, which goes on "
+                f"where this stopped, or with a longer --timeout."
+            ) from error
+        if isinstance(wrapped, urllib3.exceptions.ProtocolError):
+            raise errors.InterruptedFetchError(
+                f"Expected {table} from {service}; the connection broke off ({why}). Fix: fetch again, which goes on "
+                f"where this stopped."
+            ) from error
+        raise errors.OfflineError(
+            f"Expected to reach {service} for {table}; got {why}. Fix: connect to the network, set HTTPS_PROXY if "
+            f"yours needs it, or {by_hand}."
+        ) from error
+
+
+def _refused(response: Any, wanted: Manifest) -> errors.DataError:
+    """The error that a status means."""
+    service, status = wanted.service.label, response.status_code
+    said = re.search(r'(?:<oml:message>|"message":\s*")([^<"]+)', response.text[:10_000])
+    reason = printable(" ".join(said[1].split()))[:_MAX_TEXT] if said else response.reason or "unknown"
+    got = f"got status {status} ({reason})"
+    if status in (401, 403):
+        rules = ""
+        if wanted.service is Service.KAGGLE_COMPETITION:
+            rules = f"accept the rules of the competition at {wanted.page.removesuffix('/data')}/rules, and "
+        keys = "~/.kaggle/kaggle.json or KAGGLE_USERNAME and KAGGLE_KEY" if service == "Kaggle" else "openml's apikey"
+        return errors.ForbiddenError(
+            f"Expected to be let in by {service} for the {wanted.name} table; {got}. Fix: {rules}check your "
+            f"credentials ({keys}), or download {wanted.file!r} from {wanted.page} and use --from."
+        )
+    if status in (404, 410, 412):  # 412 is how OpenML says that it knows no such number
+        return errors.NotServedError(
+            f"Expected {service} to serve {wanted.id}; {got}. Fix: see {wanted.page}; if it has moved, download "
+            f"{wanted.file!r} and use --from."
+        )
+    return errors.ServiceError(f"Expected the {wanted.name} table from {service}; {got}. Fix: try again later.")
 
 
 def is_reachable(service: Service) -> bool:
-    """Whether a connection to a service, or to the proxy before it, comes about within 1.2 s.
+    """Whether a service answers at all within 1.2 s, directly or through the proxy before it."""
+    import requests
 
-    Asked in a process of its own: a name server that does not answer cannot be interrupted from within.
-    """
-    try:
-        parts, through = urlsplit(_address(service)), ""
-        proxies = getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
-        if proxy and not proxy_bypass(parts.hostname or ""):
-            if parts.scheme == "https" and "@" not in proxy:
-                through = f"{parts.hostname}:{parts.port or 443}"
-            parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _PROBE,
-            parts.hostname or "",
-            str(port),
-            str(_PROBE_SECONDS),
-            through,
-        ]
-        done = subprocess.run(command, timeout=_PROBE_SECONDS, stderr=subprocess.DEVNULL, check=False)
-    except (subprocess.TimeoutExpired, ValueError):
-        return False
-    return done.returncode == 0
+    address = _openml_settings()["server"] if service is Service.OPENML else _kaggle_server()
+    answered = threading.Event()
 
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # whatever fails, there is no answer
+            requests.head(address, timeout=_PROBE_SECONDS)
+            answered.set()
 
-def _address(service: Service) -> str:
-    if service is not Service.OPENML:
-        local = os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"
-        return "http://localhost" if local else _HOSTS[Service.KAGGLE_DATASET]
-    return _running_openml().get("server") or _configured_openml() or _HOSTS[Service.OPENML]
-
-
-def _configured_openml() -> str:
-    """The server of the client's settings, for those who have a mirror; importing it to ask takes 1.5 s."""
-    linux = sys.platform.startswith("linux")
-    home = _home(Path(os.devnull))
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "openml"
-    file = (config if linux else home / ".openml") / "config"
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "server":
-                return value.strip()
-    return ""
+    # in a thread, as a name server that does not answer cannot be interrupted
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PROBE_SECONDS)
+    return answered.is_set()

@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datasets.errors import DataMissingError, TableError
-from lang_envs.datasets.names import check_names, shown
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.text import listed, shown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["library", "read_table"]
 
 _MAX_PATH = 200  # characters of a path that go into a message
 _ARFF_BLOCK = 20_000  # rows that are Python objects at a time
@@ -146,6 +144,13 @@ _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".pq": _read_parquet,
     ".arff": _read_arff,
 }
+
+
+def check_names(names: list[str]) -> None:
+    """Refuse a name that occurs twice."""
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise TableError(f"Expected every column once; got {listed(twice)} more than once. Fix: rename them.")
 
 
 def library(module: str) -> Any:

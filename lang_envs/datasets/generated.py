@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from lang_envs.datasets import Dataset
 
-__all__ = ["KEY_BYTES", "NAME", "Drawn", "draw_table", "generated_table"]
-
 NAME = "generated"
 """Value of `dataset` for a new table in every episode."""
 KEY_BYTES = 16

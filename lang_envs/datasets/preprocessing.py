@@ -18,8 +18,6 @@ from lang_envs.datasets.manifest import Column, Encoding, Manifest, Recipe, RowC
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["arrays", "as_numbers", "choose_rows", "natural_key", "ordinals", "ranks", "split_columns"]
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 NaturalKey = tuple[tuple[tuple[int, float, str], ...], str]

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from lang_envs.cache import cache_folder
 from lang_envs.datasets.errors import ChecksumError, DataMissingError, StorageError, TableError
 from lang_envs.datasets.manifest import Manifest
+from lang_envs.files import replacing
 
 __all__ = [
     "ARRAYS_FILE",
@@ -53,8 +54,7 @@ _LAYOUT = 1
 """Of `arrays.npz`; another number is as good as no file."""
 _DIGEST_DIGITS = 16
 _CHUNK = 1 << 20
-_DRAFT = re.compile(r"\..+\.[0-9]+\.draft")
-_VERIFY_TRIES = 3
+_DRAFT = re.compile(r"\..+\.[0-9]+\.tmp")
 _NO_STORAGE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT),  # something else where the folder should be
@@ -239,9 +239,9 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
     folder, before = table_folder(manifest.name), read_receipt(manifest.name)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with _renamed(folder / receipt.file) as path:
+        with replacing(folder / receipt.file) as path:
             shutil.copyfile(source, path)
-        with _renamed(folder / ARRAYS_FILE) as path:
+        with replacing(folder / ARRAYS_FILE) as path:
             _write_arrays(path, arrays, receipt)
         _tidy(folder, before, receipt)
     return receipt
@@ -298,19 +298,6 @@ def _write_arrays(path: Path, arrays: dict[str, Arrays], receipt: Receipt) -> No
         np.savez_compressed(file, receipt=np.array(json.dumps(entry)), **content)
 
 
-@contextlib.contextmanager
-def _renamed(path: Path) -> Iterator[Path]:
-    """A path to write to, which gets its name when all is written; nothing stays of what fails."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        yield draft
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def is_whole(manifest: Manifest) -> bool:
     """Whether the arrays of every recipe are here and can be read."""
     try:
@@ -328,17 +315,6 @@ def verify(manifest: Manifest) -> Receipt:
         DataMissingError: If table or file is not here.
         ChecksumError: If anything differs.
     """
-    for _ in range(_VERIFY_TRIES):
-        before = read_receipt(manifest.name)
-        try:
-            return _verify(manifest)
-        except ChecksumError:
-            if read_receipt(manifest.name) == before:
-                raise
-    return _verify(manifest)
-
-
-def _verify(manifest: Manifest) -> Receipt:
     name, folder = manifest.name, table_folder(manifest.name)
     kept = {recipe: array_digest(*read_arrays(manifest, recipe)) for recipe in manifest.recipes}
     receipt = read_receipt(name)

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from lang_envs.datasets import Dataset
 from lang_envs.datasets.manifest import Column, Manifest
 
-__all__ = ["stand_in"]
-
 _SEED_DIGITS = 8  # hexadecimal: 32 bits
 _STEPS = 1_000  # parts of the range of numbers that are not whole
 _SCALE = 1_024  # what a column adds to the rule, at most, for each unit of its weight

@@ -7,7 +7,6 @@ one warning of the log.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +19,9 @@ from numpy.typing import NDArray
 
 from lang_envs.datasets import Dataset
 from lang_envs.datasets.errors import DataError, TableError
-from lang_envs.datasets.files import library, read_table
-from lang_envs.datasets.mistakes import Feature, alike, left_out, odd_features
-from lang_envs.datasets.names import MAX_NAME, check_names, listed, shown
+from lang_envs.datasets.files import check_names, library, read_table
 from lang_envs.datasets.preprocessing import as_numbers, ordinals
+from lang_envs.text import MAX_NAME, listed, nearest, printable, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +39,16 @@ MAX_CLASSES = 30
 """Classes of a target: the score compares every pair of them, which takes a minute and more for a hundred."""
 MIN_CLASS_ROWS = 4
 """Rows that every class must have: with fewer, random halves often lack it on one side."""
+_MAX_REMARKS = 5  # columns or classes in a remark
+_MONEY = r"(?:[$€£¥₹]|EUR|USD|GBP|CHF)"
+_PLAIN_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
+_WRITTEN_NUMBER = re.compile(
+    rf"\s*[-+]?\s*{_MONEY}?\s*[-+]?(?:\d{{1,3}}(?:[,.' \u00a0\u202f]\d{{3}})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?)"
+    rf"\s*(?:%|{_MONEY})?\s*"
+)
+_GAPS = ("", "?", "-", ".", "*", "na", "nan", "none", "null", "unknown", "missing")
+"""Words for a missing value that readers take for text."""
+_INDEX_NAMES = ("id", "index")
 _MAX_WHY = 200  # characters of somebody else's error
 
 _NEUTRAL = "Every row is an example. To be predicted is its class."
@@ -48,6 +56,14 @@ _NUMBERS = ("boolean", "decimal", "floating", "integer", "mixed-integer-float")
 """What pandas calls objects that are numbers."""
 _TIMES = ("date", "datetime", "datetime64", "interval", "period", "time", "timedelta", "timedelta64")
 """What pandas calls objects that are times or lie on a scale."""
+
+
+class _Feature(NamedTuple):
+    """A column as numbers, and its categories where it has some."""
+
+    values: NDArray[np.float64]
+    categories: Sequence[str] = ()
+    """What has no order of its own; empty for numbers, times and ordered categories."""
 
 
 def own_table(table: Table, target: str | int, description: str = "") -> Dataset:
@@ -78,7 +94,7 @@ def own_table(table: Table, target: str | int, description: str = "") -> Dataset
     features = {at: _feature(frame.iloc[:, at]) for at in range(len(names)) if at != place}
     x = np.column_stack([feature.values for feature in features.values()])
     title = f"the {origin.title} table"
-    remarks = [*left_out(origin.frame, frame), *odd_features(origin.frame, features), *alike(classes, y)]
+    remarks = [*_left_out(origin.frame, frame), *_odd_features(origin.frame, features), *_alike(classes, y)]
     if remarks:
         _log.warning("%s: %s", title, "; ".join([f"{len(origin.frame)} rows", *remarks]))
     return Dataset(origin.name, title, about, x, y, published=False, source=origin.source)
@@ -132,9 +148,7 @@ def _checked_target(names: list[str], target: object) -> int:
     if not isinstance(target, str):
         raise TableError(f"Expected the name of the target as text; got {target!r:.{MAX_NAME}}. Fix: name a column.")
     if target not in names:
-        folded = {name.casefold(): name for name in names}
-        near = [folded[name] for name in difflib.get_close_matches(target.casefold(), folded)]
-        guess = f" Did you mean {listed(near)}?" if near else ""
+        guess = printable(" " + nearest(target, names, " ")).rstrip()
         raise TableError(
             f"Expected a column {target!r} to predict; there is none.{guess} Fix: name one of {listed(names)}."
         )
@@ -199,12 +213,12 @@ def _no_classes(name: str, n_distinct: int, span: str) -> TableError:
     )
 
 
-def _feature(column: pd.Series[Any]) -> Feature:
+def _feature(column: pd.Series[Any]) -> _Feature:
     with _blaming(column):
         if _holds_numbers(column):
-            return Feature(_finite(column))
+            return _Feature(_finite(column))
         codes, labels = _numbered(column)
-        return Feature(codes.astype(np.float64), () if _has_order(column) else labels)
+        return _Feature(codes.astype(np.float64), () if _has_order(column) else labels)
 
 
 @contextmanager
@@ -270,3 +284,70 @@ def _check_texts(column: pd.Series[Any]) -> None:
                 f"type {type(value).__name__}, whose text is a place in memory. Fix: make text of them, or drop the "
                 f"column."
             )
+
+
+# ---------------------------------------------------------------------- remarks on likely mistakes
+
+
+def _left_out(frame: pd.DataFrame, kept: pd.DataFrame) -> list[str]:
+    """How many rows are left out, and where values are missing."""
+    if len(kept) == len(frame):
+        return []
+    missing = frame.isna().sum(axis=0).to_numpy()
+    worst = [int(at) for at in np.argsort(-missing, kind="stable") if missing[at]]
+    told = ", ".join(f"{shown(frame.columns[at])}: {missing[at]}" for at in worst[:_MAX_REMARKS])
+    more = ", ..." if worst[_MAX_REMARKS:] else ""
+    return [f"{len(frame) - len(kept)} left out with missing values ({told}{more})"]
+
+
+def _odd_features(frame: pd.DataFrame, features: Mapping[int, _Feature]) -> list[str]:
+    """Columns that were hardly meant as they are: numbers as text, constants, names and numbers of rows."""
+    names = [str(name) for name in frame.columns]
+    written = [(names[at], len(f.categories), _as_written(f.categories)) for at, f in features.items()]
+    told = [f"{shown(name)} ({n} categories, such as {shown(text)})" for name, n, text in written if text is not None]
+    constant = [names[at] for at, feature in features.items() if np.ptp(feature.values) == 0]
+    distinct = [names[at] for at, feature in features.items() if _names_rows(frame.iloc[:, at], feature)]
+    more = ", ..." if told[_MAX_REMARKS:] else ""
+    found = {
+        "numbers written as text": ", ".join(told[:_MAX_REMARKS]) + more,
+        "different in every row": listed(distinct),
+        "constant": listed(constant),
+    }
+    return [f"{what}: {columns}" for what, columns in found.items() if columns]
+
+
+def _as_written(categories: Sequence[str]) -> str | None:
+    """The category that makes a column text although most categories look like numbers; None if that is not so."""
+    plain = [_PLAIN_NUMBER.fullmatch(text) is not None for text in categories]
+    written = [_WRITTEN_NUMBER.fullmatch(text) is not None for text in categories]
+    if 2 * sum(p or w for p, w in zip(plain, written, strict=True)) <= len(categories):
+        return None
+    odd = [text for text, p, w in zip(categories, plain, written, strict=True) if w and not p]
+    return next(iter(odd or [text for text in categories if text.strip().casefold() in _GAPS]), None)
+
+
+def _names_rows(column: pd.Series[Any], feature: _Feature) -> bool:
+    """Whether a feature tells rows apart and says nothing else: texts that never recur, or the number of the row."""
+    n_rows = len(feature.values)
+    if feature.categories:
+        return len(feature.categories) == n_rows
+    name = str(column.name).strip().casefold()
+    if name.startswith("unnamed:") or name in _INDEX_NAMES:
+        return len(np.unique(feature.values)) == n_rows
+    if column.dtype.kind not in "iu" or column.isna().any():
+        return False
+    numbers = np.unique(column.to_numpy())  # of all rows, also those that were left out
+    return (
+        len(numbers) == len(column) and int(numbers[0]) in (0, 1) and int(numbers[-1] - numbers[0]) == len(column) - 1
+    )
+
+
+def _alike(classes: Sequence[str], y: NDArray[np.int64]) -> list[str]:
+    """Classes that differ only by case or spaces around them."""
+    groups: dict[str, list[int]] = {}
+    for at, label in enumerate(classes):
+        groups.setdefault(label.strip().casefold(), []).append(at)
+    similar = [at for group in groups.values() if len(group) > 1 for at in group]
+    counts = np.bincount(y)
+    told = [f"{shown(classes[at])} ({counts[at]})" for at in similar]
+    return [f"classes that differ only by case or spaces: {', '.join(told)}"] if told else []

@@ -24,14 +24,6 @@ from lang_envs.env_checker.walks import (
 from lang_envs.errors import ActionError
 from lang_envs.spaces import TokenSequence
 
-__all__ = [
-    "listed_actions",
-    "oracle",
-    "step_after_the_end",
-    "step_before_reset",
-    "wrong_actions",
-]
-
 _N_STATES = 8
 _MAX_ACTIONS = 1000
 _SEEDS = range(3)
@@ -67,7 +59,7 @@ def oracle(make: Make) -> None:
                 fix = "let the oracle say a text of the command set"
                 expect(not info["invalid_action"], "the oracle's actions to be valid", f"{action!r}", fix)
             end = f"terminated={terminated}, truncated={truncated}, success={info['success']} in {n_actions} actions"
-            fix = "mend the oracle, or give the task more time"
+            fix = "correct the oracle, or give the task more time"
             expect(terminated and info["success"], f"the oracle to succeed with seed {seed}", end, fix)
 
 
@@ -97,26 +89,26 @@ def wrong_actions(make: Make) -> None:
     with make() as env, make() as untouched:
         walks = [walk_from_reset(one, randomly(0), 3, seed=0) for one in (env, untouched)]
         state = _state_of(env)
+        fix = "decode it with self.action_space.decode_finished(action), which raises for you"
         for name, action in _wrong_actions(tokens_of(env)).items():
             for stepped in (env, env.unwrapped):
-                _expect_refusal(stepped, action, name)
+                _expect_error(stepped, action, ActionError, f"for {name}", fix)
         fix = "decode the action first: text = self.action_space.decode_finished(action)"
         expect(same(_state_of(env), state), "the state to be the same after wrong actions", "another", fix)
         after = [walk(one, randomly(1), 5, where(walks[0][1], ("", {}))) for one in (env, untouched)]
         expect_same_walk(("", after[0]), ("", after[1]), expected="wrong actions to change nothing", fix=fix)
 
 
-def _expect_refusal(env: gym.Env[Any, Any], action: object, name: str) -> None:
-    fix = "decode it with self.action_space.decode_finished(action), which raises for you"
+def _expect_error(env: gym.Env[Any, Any], action: Any, kind: type[Exception], when: str, fix: str) -> None:
     try:
         env.step(action)
-    except ActionError:
+    except kind:
         return
     except Exception as error:  # another type is what is reported here
         raise ConformanceError(
-            f"Expected ActionError for {name}; got {type(error).__name__}: {error}. Fix: {fix}."
+            f"Expected {kind.__name__} {when}; got {type(error).__name__}: {error}. Fix: {fix}."
         ) from error
-    expect(False, f"ActionError for {name}", "a step", fix)
+    expect(False, f"{kind.__name__} {when}", "a step", fix)
 
 
 def _state_of(env: gym.Env[Any, Any]) -> object:
@@ -129,22 +121,22 @@ def step_before_reset(make: Make) -> None:
     with make() as env:
         fix = "raise gymnasium.error.ResetNeeded in step() until reset() was called"
         for stepped in (env.unwrapped, env):
-            try:
-                stepped.step(env.action_space.sample())
-            except gym.error.ResetNeeded:
-                continue
-            except Exception as error:  # another type is what is reported here
-                raise ConformanceError(
-                    f"Expected ResetNeeded before reset(); got {type(error).__name__}: {error}. Fix: {fix}."
-                ) from error
-            expect(False, "ResetNeeded before reset()", "a step", fix)
+            _expect_error(stepped, env.action_space.sample(), gym.error.ResetNeeded, "before reset()", fix)
 
 
 def step_after_the_end(make: Make) -> None:
     """A step after the end changes nothing: reward 0, same observation, flags and list, a warning."""
     with make() as outer:
         env = outer.unwrapped  # a time limit that a wrapper sets is not the environment's
-        end = _play_to_the_end(env)
+        text, info = env.reset(seed=0)
+        agent, over, n_actions = capable_agent(env, 0), False, 0
+        while not over and n_actions < _MAX_ACTIONS:
+            action = tokens_of(env).encode(agent(env, text, info["admissible_actions"]))
+            text, _, terminated, truncated, info = env.step(action)
+            over, n_actions = terminated or truncated, n_actions + 1
+        if not over:
+            raise NotApplicableError(f"no episode ended within {_MAX_ACTIONS} actions")
+        end = (text, 0.0, terminated, truncated, info["success"], info["admissible_actions"])
         for action in (env.action_space.sample(), tokens_of(env).unfinished()):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
@@ -153,15 +145,3 @@ def step_after_the_end(make: Make) -> None:
             got = (text, float(reward), terminated, truncated, info["success"], info["admissible_actions"])
             expect(same(got, end), f"{end} again after the end", f"{got}", fix)
             expect(bool(caught), "a warning on a step after the end", "none", fix)
-
-
-def _play_to_the_end(env: gym.Env[Any, Any]) -> tuple[object, ...]:
-    """What the last step of an episode returned, its reward replaced by 0."""
-    text, info = env.reset(seed=0)
-    agent = capable_agent(env, 0)
-    for _ in range(_MAX_ACTIONS):
-        action = tokens_of(env).encode(agent(env.unwrapped, text, info["admissible_actions"]))
-        text, _, terminated, truncated, info = env.step(action)
-        if terminated or truncated:
-            return text, 0.0, terminated, truncated, info["success"], info["admissible_actions"]
-    raise NotApplicableError(f"no episode ended within {_MAX_ACTIONS} actions")

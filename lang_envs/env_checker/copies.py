@@ -23,15 +23,6 @@ from lang_envs.env_checker.walks import (
     where,
 )
 
-__all__ = [
-    "copy_by_deepcopy",
-    "copy_by_pickle",
-    "global_generators",
-    "reset_starts_over",
-    "same_seed_same_trajectory",
-    "state",
-]
-
 
 def same_seed_same_trajectory(make: Make) -> None:
     """Two environments with one seed and the same actions show the same."""

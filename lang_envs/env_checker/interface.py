@@ -27,18 +27,6 @@ from lang_envs.env_checker.walks import (
 from lang_envs.errors import EncodingError
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 
-__all__ = [
-    "admissible_actions_method",
-    "fresh_data",
-    "gymnasium_check_env",
-    "info_keys",
-    "info_values",
-    "observations",
-    "rewards_and_flags",
-    "spaces",
-    "spec_as_json",
-]
-
 
 def gymnasium_check_env(make: Make) -> None:
     """Gymnasium's own check_env passes, its warnings as errors."""

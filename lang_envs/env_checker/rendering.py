@@ -10,8 +10,6 @@ import numpy as np
 from lang_envs.env_checker.base import Make, NotApplicableError, expect
 from lang_envs.env_checker.walks import N_STEPS, Step, expect_same_walk, randomly, walk, walk_from_reset, where
 
-__all__ = ["render_ansi", "render_rgb_array", "rendering_changes_nothing"]
-
 FRAME_SECONDS = 0.1
 """A slower frame would dominate the recording of any episode."""
 

@@ -13,8 +13,6 @@ from lang_envs.env_checker.base import Make, NotApplicableError, expect
 from lang_envs.env_checker.walks import Start, needs_oracle, randomly, same, tokens_of, walk, walk_from_reset, where
 from lang_envs.wrappers import TextAction
 
-__all__ = ["near_misses", "strange_texts", "unfinished_sentences"]
-
 _DEPTHS = (0, 3)  # actions of random play before a text is tried: at the start, and in mid-episode
 _MAX_PLAN = 200
 

@@ -18,8 +18,6 @@ from lang_envs.core import Tokens
 from lang_envs.env_checker.base import ConformanceError, Make, NotApplicableError, expect
 from lang_envs.env_checker.walks import N_STEPS, capable_agent, randomly, same, walk
 
-__all__ = ["vector_async", "vector_sb3_dummy", "vector_sb3_subproc", "vector_sync"]
-
 WORKER_SECONDS = 60.0
 """For a whole comparison; workers that need more are taken for dead."""
 

@@ -13,21 +13,6 @@ from lang_envs.core import Tokens
 from lang_envs.env_checker.base import NotApplicableError, expect
 from lang_envs.spaces import TokenSequence
 
-__all__ = [
-    "N_STEPS",
-    "Start",
-    "Step",
-    "capable_agent",
-    "expect_same_walk",
-    "needs_oracle",
-    "randomly",
-    "same",
-    "tokens_of",
-    "walk",
-    "walk_from_reset",
-    "where",
-]
-
 N_STEPS = 40
 """Several episodes of good play in the shipped environments."""
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-__all__ = ["PlanTable"]
-
 State = TypeVar("State", bound=Hashable)
 Cost = tuple[int, ...]
 

@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "is_dead", "outer_pid", "waiting_seconds"]
-
 
 def cpu_seconds(pid: int) -> float:
     """CPU seconds that all threads of a process have used; 0 where it is gone or cannot be asked.

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["first_too_deep"]
-
 _MAX_BRACKETS, _MAX_OPERATORS, _MAX_ELIFS = 50, 300, 200  # see _Nesting
 _MAX_FORMATS = 5  # f-strings in f-strings
 _TOKEN = re.compile(

@@ -21,8 +21,6 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_TASKS", "Channel", "Message", "anonymous_file", "parse_array", "read_array", "write_array"]
-
 _HEAD = struct.Struct("!I")
 _MAX_MESSAGE = 1 << 20
 MAX_TASKS = 100

@@ -30,8 +30,6 @@ from lang_envs.sandbox.errors import SandboxError, fix_of
 from lang_envs.sandbox.meters import is_dead
 from lang_envs.sandbox.protocol import anonymous_file
 
-__all__ = ["Place", "connect", "library_versions"]
-
 _PACKAGES = Path(__file__).parents[2]
 """Where this very package is: the supervisor must not find another one."""
 _CONNECT_SECONDS = 10.0

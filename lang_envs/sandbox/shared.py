@@ -7,8 +7,6 @@ from functools import lru_cache
 
 from lang_envs.sandbox.client import Confining, Sandbox
 
-__all__ = ["shared_sandbox"]
-
 
 @lru_cache
 def shared_sandbox(confinement: Confining = "auto") -> Sandbox:

@@ -25,8 +25,6 @@ from lang_envs.sandbox.meters import outer_pid
 from lang_envs.sandbox.protocol import write_array
 from lang_envs.sandbox.supervisor import Meeting, Options, Supervisor
 
-__all__ = ["main", "start_from_arguments"]
-
 _MIN_FILES = 128
 _MAX_FILES = 1 << 16
 _SCIKIT_LEARN_LEFT_OUT = ("conftest", "externals", "tests")

@@ -36,8 +36,6 @@ from lang_envs.sandbox.meters import cpu_seconds, waiting_seconds
 from lang_envs.sandbox.protocol import Channel, Message
 from lang_envs.sandbox.worker import serve_one
 
-__all__ = ["Meeting", "Options", "Supervisor"]
-
 _N_READY = 6
 """Children that wait for work: one evaluation of the published protocol, and one to spare."""
 _MAX_ADMITTED = 128

@@ -28,8 +28,6 @@ from lang_envs.sandbox.extraction import AgentCode, CodeSyntaxError, extract
 from lang_envs.sandbox.meters import outer_pid
 from lang_envs.sandbox.protocol import Channel, read_array, write_array
 
-__all__ = ["AGENT_FILE", "MAX_STDOUT", "REPORT_HEAD", "Task", "run_task", "serve_one", "write_task"]
-
 AGENT_FILE = "<agent>"
 """Name of the agent's code in tracebacks."""
 MAX_STDOUT = 4096

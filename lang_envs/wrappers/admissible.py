@@ -11,15 +11,6 @@ import gymnasium as gym
 from lang_envs.core import Tokens
 from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = [
-    "AdmissibleObservation",
-    "EpisodeContext",
-    "admissible_observation",
-    "admissible_space",
-    "mark_success",
-    "spoken",
-]
-
 MAX_LIST_LENGTH = 16_384
 """Default bound on the characters of the JSON list."""
 

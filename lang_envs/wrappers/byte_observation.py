@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from lang_envs.core import Tokens
 from lang_envs.spaces import TextSpace
 
-__all__ = ["ByteObservation"]
-
 
 class ByteObservation(gym.ObservationWrapper[NDArray[np.uint8], Tokens, str], gym.utils.RecordConstructorArgs):
     """The observation as UTF-8 bytes, zero-padded: `Box(0, 255, (max_bytes,), uint8)`.

@@ -10,8 +10,6 @@ from lang_envs.core import Tokens
 from lang_envs.errors import ActionError, EncodingError
 from lang_envs.spaces import TextSpace, TokenSequence
 
-__all__ = ["TextAction"]
-
 MAX_BYTES_PER_CHARACTER = 4
 
 

@@ -114,7 +114,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(family: str) -> None:
             if number % 10 == 0:  # a tenth, since a look at everything takes the longest
                 assert str(shown(env)) == str(wanted)
         else:  # the mutation gave another whole state: it can be gone on from
-            assert env.get_state() == damaged
+            assert env.get_state() | {"digest": ""} == damaged | {"digest": ""}
             if damaged["last"] is not None and not any(damaged["last"][1:3]):
                 env.step_text(None)
     assert refused > 0.8 * N_MUTATIONS

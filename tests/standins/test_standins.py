@@ -25,7 +25,7 @@ from standins.server import serve_bytes
 pd = pytest.importorskip("pandas", reason="the extra data is not installed")
 # looked for, not imported: to import the clients has effects
 MISSING = [name for name in ("openml", "kaggle", "six", "pyarrow") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} of the extra data are not installed")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} of the extras data and test are not installed")
 
 PRELUDE = """
 import json, sys

@@ -136,7 +136,7 @@ def use_datasci() -> None:
 
 
 def use_data() -> None:
-    """A table of one's own is played on; the clients of both services start, and tell that nobody answers."""
+    """A table of one's own is played on; fetching from both services tells that nobody answers."""
     import gymnasium as gym
     import pandas as pd
 

@@ -13,9 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 import gymnasium as gym
 import numpy as np
 
-__all__ = ["DEPTH", "MISTAKES", "MODELS", "REDUCERS", "SCALERS", "SEED", "STRENGTHS", "Choices", "Part", "RandomCoder",
-           "Spoiled", "call", "pick", "random_body", "spoil"]  # fmt: skip
-
 Choices = Mapping[str, Sequence[str]]
 _Mistakes = Mapping[str, Sequence[tuple[str, str]]]
 _Item = TypeVar("_Item")

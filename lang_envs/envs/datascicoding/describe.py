@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lang_envs.datasets import Dataset
-from lang_envs.datasets.plain import printable
-
-__all__ = ["MAX_CODE_SHOWN", "SUFFIX", "Remark", "max_length", "observation"]
+from lang_envs.text import printable
 
 SUFFIX = "\n    return model\n"
 MAX_CODE_SHOWN = 9_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from lang_envs.cache import Cache, cache_folder
-from lang_envs.core import LangEnv, Outcome, is_number
+from lang_envs.core import LangEnv, Outcome, SharedOptions, is_number
 from lang_envs.datasets.generated import KEY_BYTES, NAME, generated_table
 from lang_envs.envs.datascicoding import describe as prompts
 from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
@@ -21,16 +21,12 @@ from lang_envs.envs.datascicoding.options import (
 )
 from lang_envs.envs.datascicoding.oracle import oracle_code
 from lang_envs.envs.datascicoding.scoring import SCORERS
-from lang_envs.errors import StateError
 from lang_envs.sandbox.client import Confining, Limits
 from lang_envs.sandbox.extraction import MAX_CODE_BYTES
 from lang_envs.sandbox.shared import shared_sandbox
-from lang_envs.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from lang_envs.datasets.tables import Table
-
-__all__ = ["BANNED", "Attempt", "DataSciCodingEnv"]
 
 BANNED = ("GridSearchCV", "SVC")
 """The names that the published task forbids."""
@@ -96,7 +92,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: Without effect: nothing is listed.
         tokenizer: Tokenizer of the action space.
-        max_action_length: Largest number of action tokens, end token included.
+        max_action_length: Largest number of action tokens, end token included; here 8,193 by default.
         render_mode: None, `"ansi"` or `"rgb_array"`.
 
     `info`: `admissible_actions` (None), `invalid_action`, `success` (the episode ended, and code has run in it), and of
@@ -116,6 +112,8 @@ class DataSciCodingEnv(LangEnv[_World]):
 
     metadata: dict[str, Any] = {**LangEnv.metadata, "actions": "code"}  # noqa: RUF012 - gymnasium's
     steps_elsewhere = True
+
+    renderer = "lang_envs.envs.datascicoding.render"
 
     def __init__(
         self,
@@ -137,12 +135,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         terminate_on_success: bool = True,
         confinement: Confining = "auto",
         cache: bool = True,
-        invalid_action_reward: float = 0.0,
-        oracle_info: bool = False,
-        shuffle_actions: bool = False,
-        tokenizer: str | Tokenizer = "byte",
-        max_action_length: int = MAX_CODE_BYTES + 1,
-        render_mode: str | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         check_choice("feedback", feedback, ("last", "history"))
         check_choice("scoring", scoring, tuple(SCORERS))
@@ -155,15 +148,9 @@ class DataSciCodingEnv(LangEnv[_World]):
         if not is_number(failure_reward):
             raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
         check_seconds("time_limit", time_limit, _MAX_SECONDS)
-        super().__init__(
-            tokenizer=tokenizer,
-            max_action_length=max_action_length,
-            max_observation_length=prompts.max_length(1 if feedback == "last" else max_attempts),
-            invalid_action_reward=invalid_action_reward,
-            oracle_info=oracle_info,
-            shuffle_actions=shuffle_actions,
-            render_mode=render_mode,
-        )
+        options.setdefault("max_action_length", MAX_CODE_BYTES + 1)
+        length = prompts.max_length(1 if feedback == "last" else max_attempts)
+        super().__init__(max_observation_length=length, **options)
         self.dataset = choose_dataset(dataset, data, preprocessing, table, target, description)
         self._data = "own" if dataset is None else NAME if dataset == NAME else data
         self.failure_reward, self.max_attempts, self.feedback = float(failure_reward), max_attempts, feedback
@@ -194,18 +181,10 @@ class DataSciCodingEnv(LangEnv[_World]):
         """Strong code for this table, found by search on other splits than the published ones; else what suits most."""
         return oracle_code(self.dataset.name if self._data in ("real", NAME) else "")
 
-    def render(self) -> Any:
-        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
-        from lang_envs.envs.datascicoding import render
-
-        if self.render_mode is None:
-            return None
-        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
-
     def _restart(self, options: Mapping[str, Any]) -> None:
-        self._enter(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))
+        self._set_world(_World((), self.np_random.bytes(KEY_BYTES) if self._data == NAME else b""))
 
-    def _enter(self, world: _World) -> None:
+    def _set_world(self, world: _World) -> None:
         """Take over a world, and its table."""
         if world.key != self._world.key:
             self.dataset = generated_table(world.key or bytes(KEY_BYTES))
@@ -230,15 +209,12 @@ class DataSciCodingEnv(LangEnv[_World]):
         return self._advance(Evaluation(Status.UNFINISHED, "", error="The code was not finished."))
 
     def _advance(self, evaluation: Evaluation) -> Outcome:
-        reward = self._reward(evaluation)
+        score = evaluation.score
+        reward = self.failure_reward if score is None else score
         self._world = self._world._replace(attempts=(*self.attempts, Attempt(evaluation, reward)))
         is_last = len(self.attempts) >= self.max_attempts
         success = self.best_so_far is not None and (self.terminate_on_success or is_last)
         return Outcome(reward, terminated=success, truncated=is_last and not success, success=success)
-
-    def _reward(self, evaluation: Evaluation) -> float:
-        score = evaluation.score
-        return self.failure_reward if score is None else score
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
         last = self.attempts[-1].evaluation if acted else Evaluation(Status.NOT_RUN, "")
@@ -273,48 +249,6 @@ class DataSciCodingEnv(LangEnv[_World]):
             "banned": evaluate.banned,
             "terminate_on_success": self.terminate_on_success,
         }
-
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        if not self._could_be(world):
-            got = f"{world!r:.200}"
-            lengths = f"a key of {KEY_BYTES} bytes" if self._data == NAME else "no key"
-            raise StateError(
-                f"Expected at most {self.max_attempts} attempts and {lengths}; got {got}. Fix: use get_state()."
-            )
-        self._enter(world)
-
-    def _could_be(self, world: object) -> bool:
-        """Whether an object that claims to be a captured world is one that this environment could be in."""
-        try:
-            return (
-                isinstance(world, _World)
-                and self._could_be_key(world.key)
-                and isinstance(world.attempts, tuple)
-                and len(world.attempts) <= self.max_attempts
-                and all(self._could_hold(attempt) for attempt in world.attempts)
-            )
-        except (TypeError, ValueError, AttributeError, OverflowError):  # damaged in its depths
-            return False
-
-    def _could_be_key(self, key: object) -> bool:
-        """Whether a table can be of this key: none before the first reset, and where it is always the same."""
-        return isinstance(key, bytes) and (not key or (self._data == NAME and len(key) == KEY_BYTES))
-
-    def _could_hold(self, attempt: object) -> bool:
-        if not isinstance(attempt, Attempt) or not isinstance(attempt.evaluation, Evaluation):
-            return False
-        evaluation, reward = attempt
-        n_scores = len(self._evaluate.random_states) if evaluation.status is Status.OK else 0
-        return (
-            evaluation.status is not Status.NOT_RUN
-            and evaluation.is_well_formed
-            and len(evaluation.scores) == n_scores
-            and is_number(reward)
-            and reward == self._reward(evaluation)
-        )
 
 
 def _verdict(evaluation: Evaluation, reward: float) -> str:

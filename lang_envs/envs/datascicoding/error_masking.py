@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 from lang_envs.sandbox.extraction import AgentCode
 
-__all__ = ["TEXT_MARK", "VALUE_MARK", "exception_name", "mask"]
-
 VALUE_MARK = "<value>"
 """Stands for a number, or for a run of values."""
 TEXT_MARK = "<text>"

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from lang_envs import __version__
 from lang_envs.cache import Cache, key_of
-from lang_envs.core import is_number
 from lang_envs.datasets import Dataset
 from lang_envs.envs.datascicoding.error_masking import exception_name, mask
 from lang_envs.envs.datascicoding.scoring import SCORERS, Split, auc, check_probabilities, splits
@@ -92,26 +91,6 @@ class Evaluation(NamedTuple):
     def score(self) -> float | None:
         """Mean over the splits; None on failure."""
         return float(np.mean(self.scores)) if self.scores else None
-
-    @property
-    def is_well_formed(self) -> bool:
-        """Whether an evaluation could have this result: for those that come from a file or a saved state."""
-        texts = (
-            (self.code, _MAX_KEPT),
-            (self.stdout, _MAX_SAID),
-            ("" if self.error is None else self.error, _MAX_SAID),
-        )
-        usage = (self.cpu_seconds, self.wall_seconds, self.peak_rss)
-        return (
-            isinstance(self.status, Status)
-            and isinstance(self.scores, tuple)
-            and isinstance(self.aucs, tuple)
-            and len(self.scores) == len(self.aucs)
-            and (self.status is Status.OK) == bool(self.scores)
-            and all(is_number(score) and 0 <= score <= 1 for score in (*self.scores, *self.aucs))
-            and all(is_number(number) and number >= 0 for number in usage)
-            and all(isinstance(text, str) and len(text) <= most for text, most in texts)
-        )
 
 
 class Evaluator:

@@ -13,8 +13,6 @@ from lang_envs.datasets.generated import KEY_BYTES, NAME, generated_table
 if TYPE_CHECKING:
     from lang_envs.datasets.tables import Table
 
-__all__ = ["check_choice", "check_integer", "check_seconds", "choose_dataset", "names", "random_states"]
-
 _MAX_SPLITS = 100
 
 

@@ -36,8 +36,6 @@ tables of the user's own.
 
 from __future__ import annotations
 
-__all__ = ["ORACLE_CODE", "oracle_code"]
-
 _LEVER = """\
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline

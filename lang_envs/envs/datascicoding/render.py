@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw
 
 from lang_envs import rendering as drawing
-from lang_envs.datasets.plain import printable
 from lang_envs.rendering import COLORS, fitted, font, write
+from lang_envs.text import printable
 
 if TYPE_CHECKING:
     from lang_envs.envs.datascicoding.env import Attempt, DataSciCodingEnv
     from lang_envs.envs.datascicoding.evaluation import Evaluation
-
-__all__ = ["ansi", "rgb_array"]
 
 Box = tuple[int, int, int, int]
 
@@ -133,7 +131,7 @@ def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
     table = env.dataset
     n, width = table.x.shape
     size = f"{n:,} rows x {width:,} features, {table.classes:,} classes"
-    return drawing.printable(table.title[:1].upper() + table.title[1:]), size, drawing.printable(table.about)
+    return drawing.one_line(table.title[:1].upper() + table.title[1:]), size, drawing.one_line(table.about)
 
 
 def _verdict(env: DataSciCodingEnv) -> tuple[str, str]:

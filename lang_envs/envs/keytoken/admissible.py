@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FILLER", "KEYS", "sentence_lengths", "sentences"]
-
 FILLER = "the"
 """Every word of a sentence but the key word."""
 

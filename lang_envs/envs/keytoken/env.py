@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
-from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
+from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome, SharedOptions
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
-from lang_envs.errors import StateError
-from lang_envs.tokenizers import Tokenizer
-
-__all__ = ["KeyTokenEnv"]
 
 _LEAST_TIME = 50  # steps, by default
 
@@ -69,6 +65,8 @@ class KeyTokenEnv(LangEnv[_World]):
         TypeError: If `variable_lengths` is no bool.
     """
 
+    renderer = "lang_envs.envs.keytoken.render"
+
     def __init__(
         self,
         *,
@@ -78,12 +76,7 @@ class KeyTokenEnv(LangEnv[_World]):
         horizon: int = 4,
         variable_lengths: bool = False,
         max_steps: int | None = None,
-        invalid_action_reward: float = 0.0,
-        oracle_info: bool = False,
-        shuffle_actions: bool = False,
-        tokenizer: str | Tokenizer = "byte",
-        max_action_length: int | None = None,
-        render_mode: str | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         if not isinstance(variable_lengths, bool):
             raise TypeError(f"Expected variable_lengths to be True or False; got {variable_lengths!r}.")
@@ -91,14 +84,8 @@ class KeyTokenEnv(LangEnv[_World]):
         lengths = sentence_lengths(n_tokens, key_position, n_actions, variable=variable_lengths)
         self.sentences = sentences(lengths, key_position)
         """All actions, in the order of their key words."""
-        super().__init__(
-            tokenizer=tokenizer,
-            max_action_length=_room_for(self.sentences) if max_action_length is None else max_action_length,
-            invalid_action_reward=invalid_action_reward,
-            oracle_info=oracle_info,
-            shuffle_actions=shuffle_actions,
-            render_mode=render_mode,
-        )
+        options.setdefault("max_action_length", _room_for(self.sentences))
+        super().__init__(**options)
         self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
         self.variable_lengths, self.horizon = variable_lengths, _checked_count("horizon", horizon, 1)
         least_time = max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps
@@ -123,14 +110,6 @@ class KeyTokenEnv(LangEnv[_World]):
     def oracle_action(self) -> str:
         """The sentence with the right key word."""
         return self.sentences[self._world.key]
-
-    def render(self) -> Any:
-        """A text drawing (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
-        from lang_envs.envs.keytoken import render
-
-        if self.render_mode is None:
-            return None
-        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._world = _World(self._draw(), (), 0, False)
@@ -171,22 +150,6 @@ class KeyTokenEnv(LangEnv[_World]):
     def _configuration(self) -> dict[str, Any]:
         names = ("n_tokens", "key_position", "n_actions", "horizon", "variable_lengths", "max_steps")
         return {name: getattr(self, name) for name in names}
-
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        if not self._is_world(world):
-            raise StateError(f"Expected the world of a KeyToken episode; got {world!r:.200}. Fix: use get_state().")
-        self._world = world
-
-    def _is_world(self, world: object) -> bool:
-        """Whether an object that claims to be a captured world is one that this environment could be in."""
-        if not isinstance(world, _World) or not isinstance(world.answers, tuple):
-            return False
-        counts = type(world.key) is int and type(world.steps) is int and 0 <= world.key < self.n_actions
-        answers = all(isinstance(answer, bool) for answer in (*world.answers, world.correct))
-        return counts and answers and len(world.answers) <= min(world.steps, self.horizon)
 
 
 def _checked_count(name: str, value: int, least: int) -> int:

@@ -15,8 +15,6 @@ from lang_envs.rendering import COLORS, THINGS, font, paste, sprite, write
 if TYPE_CHECKING:
     from lang_envs.envs.keytoken.env import KeyTokenEnv
 
-__all__ = ["ansi", "rgb_array"]
-
 _WIDTH, _HEIGHT = 480, 256  # pixels; multiples of 16, as video encoders ask
 _SHOWN = 24  # answers for which there is room
 
@@ -82,7 +80,7 @@ def _draw_words(image: Image.Image, env: KeyTokenEnv) -> None:
         return
     known = env.last_action in env.sentences
     x, y = 134, 66
-    for number, word in enumerate(drawing.printable(env.last_action).split()):
+    for number, word in enumerate(drawing.one_line(env.last_action).split()):
         word = drawing.fitted(word, 13, 120)
         width = round(font(13).getlength(word)) + 12
         if x + width > 458:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome, is_number
+from lang_envs.core import LangEnv, Outcome, SharedOptions, is_number
 from lang_envs.envs.overcooked import describe
+from lang_envs.envs.overcooked.admissible import admissible_phrases
 from lang_envs.envs.overcooked.kitchen import Event, Item, KitchenState, Move, Rules
 from lang_envs.envs.overcooked.macro_actions import MacroRun, execute, macros_of
 from lang_envs.envs.overcooked.oracle import best_macro
 from lang_envs.envs.overcooked.tasks import TASKS
-from lang_envs.errors import StateError
-from lang_envs.tokenizers import Tokenizer
-
-__all__ = ["KitchenReward", "OvercookedEnv"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +107,8 @@ class OvercookedEnv(LangEnv[_World]):
         ValueError: For an unknown task, or numbers out of range.
     """
 
+    renderer = "lang_envs.envs.overcooked.render"
+
     def __init__(
         self,
         task: str = "tomato-salad",
@@ -118,12 +117,7 @@ class OvercookedEnv(LangEnv[_World]):
         view_radius: int = 2,
         max_primitives: int = 200,
         once_only_chop_reward: bool = False,
-        invalid_action_reward: float = 0.0,
-        oracle_info: bool = False,
-        shuffle_actions: bool = False,
-        tokenizer: str | Tokenizer = "byte",
-        max_action_length: int = MAX_ACTION_LENGTH,
-        render_mode: str | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         if not isinstance(task, str) or task not in TASKS:
             raise ValueError(f"Expected task to be one of {sorted(TASKS)}; got {task!r}. Fix: check the spelling.")
@@ -132,14 +126,7 @@ class OvercookedEnv(LangEnv[_World]):
                 f"Expected integers view_radius >= 0 and max_primitives >= 1; got {view_radius!r} and "
                 f"{max_primitives!r}."
             )
-        super().__init__(
-            tokenizer=tokenizer,
-            max_action_length=max_action_length,
-            invalid_action_reward=invalid_action_reward,
-            oracle_info=oracle_info,
-            shuffle_actions=shuffle_actions,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
         self.task = TASKS[task]
         self.reward = reward if isinstance(reward, KitchenReward) else _reward_of(reward or {})
         self.view_radius = view_radius
@@ -164,14 +151,6 @@ class OvercookedEnv(LangEnv[_World]):
     def oracle_action(self) -> str:
         """First phrase of the shortest plan (fewest macro-actions, then fewest primitives) to a correct delivery."""
         return self._view().phrases[best_macro(self.task, self._world.state, self.view_radius)]
-
-    def render(self) -> Any:
-        """A text drawing (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
-        from lang_envs.envs.overcooked import render
-
-        if self.render_mode is None:
-            return None
-        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._world = _World(self.rules.start(), 0, 0)
@@ -217,22 +196,12 @@ class OvercookedEnv(LangEnv[_World]):
             "reward": self.reward,
         }
 
-    def _get_world(self) -> _World:
-        return self._world
-
-    def _set_world(self, world: _World) -> None:
-        if not _is_world(world, self.rules):
-            raise StateError(
-                f"Expected the world of a {self.task.name} kitchen; got {world!r:.200}. Fix: use get_state()."
-            )
-        self._world = world
-
     def _view(self) -> _View:
         state = self._world.state
         view = self._views.get(state)
         if view is None:
             where = (self.task, state, self.view_radius)
-            view = _View(describe.observation(*where), describe.admissible_phrases(*where), describe.features(*where))
+            view = _View(describe.observation(*where), admissible_phrases(*where), describe.features(*where))
             self._views[state] = view
         return view
 
@@ -264,15 +233,3 @@ def _reward_of(changes: Mapping[str, float]) -> KitchenReward:
     if not isinstance(changes, Mapping) or not set(changes) <= set(names):
         raise ValueError(f"Expected reward to be a KitchenReward, or numbers for some of {names}; got {changes!r}.")
     return KitchenReward(**changes)
-
-
-def _is_world(world: object, rules: Rules) -> bool:
-    """Whether an object that claims to be a captured world is one, down to its cells."""
-    return (
-        isinstance(world, _World)
-        and _is_count(world.primitives, 0)
-        and _is_count(world.last_primitives, 0)
-        and isinstance(world.paid, frozenset)
-        and world.paid <= set(range(len(rules.task.foods)))
-        and rules.is_state(world.state)
-    )

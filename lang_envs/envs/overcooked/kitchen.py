@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from lang_envs.envs.overcooked.tasks import CHOPS_NEEDED, Cell, KitchenTask
 
-__all__ = ["BOWL", "HAND", "IN_BOWL", "Event", "Food", "Item", "KitchenState", "Move", "Rules"]
-
 HAND = Cell(-1, -1)
 """Place of what the cook holds."""
 IN_BOWL = Cell(-2, -2)
@@ -116,20 +114,6 @@ class Rules:
             return state, Event.NONE
         return self._use_bare_handed(state, resting, target)
 
-    def is_state(self, state: object) -> bool:
-        """Whether an object that claims to be a state of this kitchen is one."""
-        if not isinstance(state, KitchenState) or not isinstance(state.foods, tuple):
-            return False
-        if len(state.foods) != len(self.task.foods) or not all(isinstance(food, Food) for food in state.foods):
-            return False
-        places = [state.bowl, *(food.place for food in state.foods if food.place != IN_BOWL)]
-        return (
-            all(_is_cell(place) and (place == HAND or self.task.is_ring(place)) for place in places)
-            and all(type(food.chops) is int and 0 <= food.chops <= CHOPS_NEEDED for food in state.foods)
-            and _is_cell(state.agent)
-            and self.task.is_floor(state.agent)
-        )
-
     def _use_bare_handed(self, state: KitchenState, resting: Item, target: Cell) -> tuple[KitchenState, Event]:
         if target in self.task.boards and resting != BOWL and not state.foods[resting].chopped:
             food = state.foods[resting]
@@ -159,7 +143,3 @@ class Rules:
         for item in served - {BOWL}:
             state = state.with_food(item, Food(self.task.food_homes[item], 0))
         return (state.moved(BOWL, self.task.bowl_home) if held == BOWL else state), Event.MISDELIVERED
-
-
-def _is_cell(value: object) -> bool:
-    return isinstance(value, Cell) and all(type(number) is int for number in value)

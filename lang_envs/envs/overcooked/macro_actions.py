@@ -12,8 +12,6 @@ from typing import NamedTuple
 from lang_envs.envs.overcooked.kitchen import BOWL, HAND, IN_BOWL, Event, Item, KitchenState, Move, Rules
 from lang_envs.envs.overcooked.tasks import CHOPS_NEEDED, Cell, KitchenTask
 
-__all__ = ["Macro", "MacroRun", "Verb", "execute", "in_view", "macros_of"]
-
 
 class Verb(enum.Enum):
     """Kinds of macro-action."""

@@ -9,8 +9,6 @@ from lang_envs.envs.overcooked.macro_actions import execute, macros_of
 from lang_envs.envs.overcooked.tasks import KitchenTask
 from lang_envs.envs.planning import PlanTable
 
-__all__ = ["best_macro"]
-
 
 def best_macro(task: KitchenTask, state: KitchenState, view_radius: int) -> int:
     """Index of the first macro-action of the shortest way to a correct delivery.

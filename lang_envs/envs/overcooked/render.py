@@ -18,8 +18,6 @@ from lang_envs.rendering import COLORS, paste, sprite, write
 if TYPE_CHECKING:
     from lang_envs.envs.overcooked.env import OvercookedEnv
 
-__all__ = ["ansi", "rgb_array"]
-
 _CELL, _STRIP = 64, 80  # pixels; both sides of a 7x7 kitchen's frame are multiples of 16, as video encoders ask
 _HEAP, _VEIL = 36, 0.24  # size of a heap of food in a bowl of 64; how dark it is out of view
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["CHOPS_NEEDED", "TASKS", "Cell", "KitchenTask"]
-
 CHOPS_NEEDED = 3
 """Strokes of the knife until food counts as chopped."""
 
@@ -95,10 +93,6 @@ class KitchenTask:
     def is_floor(self, cell: Cell) -> bool:
         """Whether the cook can stand on `cell`."""
         return 0 < cell.row < self.size - 1 and 0 < cell.column < self.size - 1
-
-    def is_ring(self, cell: Cell) -> bool:
-        """Whether things can lie on `cell`: it is on the map and no floor."""
-        return 0 <= cell.row < self.size and 0 <= cell.column < self.size and not self.is_floor(cell)
 
     def stand_cell(self, target: Cell) -> Cell:
         """The floor cell from which a target on the ring is used."""

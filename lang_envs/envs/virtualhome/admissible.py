@@ -12,8 +12,6 @@ from collections.abc import Callable
 from lang_envs.envs.virtualhome.rules import Command, Fact, Verb
 from lang_envs.envs.virtualhome.tasks import HomeTask
 
-__all__ = ["admissible_commands"]
-
 Facts = frozenset[Fact]
 
 

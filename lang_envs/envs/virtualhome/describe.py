@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from lang_envs.envs.virtualhome.rules import AT_START, Fact
-from lang_envs.envs.virtualhome.scene import Use
+from lang_envs.envs.virtualhome.rules import AT_START, Fact, Use
 from lang_envs.envs.virtualhome.tasks import HomeTask
 from lang_envs.envs.virtualhome.wording import Wording
-
-__all__ = ["Description", "observation", "phrases"]
 
 Description = Literal["published", "full"]
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
-from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome
+from lang_envs.core import LangEnv, Outcome, SharedOptions
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.oracle import best_command
-from lang_envs.envs.virtualhome.rules import HomeState, Rules, is_state
+from lang_envs.envs.virtualhome.rules import HomeState, Rules
 from lang_envs.envs.virtualhome.tasks import TASKS, HomeTask, with_distractors
 from lang_envs.envs.virtualhome.variation import Draw, Variation, check_choice
 from lang_envs.envs.virtualhome.wording import Wording
-from lang_envs.errors import StateError
-from lang_envs.tokenizers import Tokenizer
-
-__all__ = ["VirtualHomeEnv"]
 
 _MAX_HOMES_KEPT = 64
 """Homes whose consequences are remembered, of those that resets have drawn."""
@@ -109,6 +105,8 @@ class VirtualHomeEnv(LangEnv[_World]):
         ValueError: For an unknown task, role, phrasing or distractor, or numbers out of range.
     """
 
+    renderer = "lang_envs.envs.virtualhome.render"
+
     def __init__(
         self,
         task: str = "food-preparation",
@@ -118,25 +116,13 @@ class VirtualHomeEnv(LangEnv[_World]):
         distractors: int | Sequence[str] = 0,
         describe: describe.Description = "published",
         max_steps: int = 50,
-        invalid_action_reward: float = 0.0,
-        oracle_info: bool = False,
-        shuffle_actions: bool = False,
-        tokenizer: str | Tokenizer = "byte",
-        max_action_length: int = MAX_ACTION_LENGTH,
-        render_mode: str | None = None,
+        **options: Unpack[SharedOptions],
     ) -> None:
         check_choice("task", task, TASKS)
         check_choice("describe", describe, ("published", "full"))
         if type(max_steps) is not int or max_steps < 1:
             raise ValueError(f"Expected max_steps to be a positive integer; got {max_steps!r}.")
-        super().__init__(
-            tokenizer=tokenizer,
-            max_action_length=max_action_length,
-            invalid_action_reward=invalid_action_reward,
-            oracle_info=oracle_info,
-            shuffle_actions=shuffle_actions,
-            render_mode=render_mode,
-        )
+        super().__init__(**options)
         self.task = TASKS[task]
         self.max_steps = max_steps
         self.description: Literal["published", "full"] = describe
@@ -180,16 +166,12 @@ class VirtualHomeEnv(LangEnv[_World]):
         """First command of a shortest way to the goal; listed commands are preferred."""
         return self._home.best_phrase(self._world.state)
 
-    def render(self) -> Any:
-        """A text drawing (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3))."""
-        from lang_envs.envs.virtualhome import render
-
-        if self.render_mode is None:
-            return None
-        return render.ansi(self) if self.render_mode == "ansi" else render.rgb_array(self)
-
     def _restart(self, options: Mapping[str, Any]) -> None:
         self._start(self.variation.draw(self.np_random))
+
+    def _start(self, draw: Draw) -> None:
+        scene = with_distractors(self.task, draw.distractors).scene
+        self._set_world(_World(draw, Rules(scene).start(), 0, False))
 
     def _describe(self) -> str:
         return self._home.view(self._world.state).text
@@ -229,40 +211,10 @@ class VirtualHomeEnv(LangEnv[_World]):
             "max_steps": self.max_steps,
         }
 
-    def _get_world(self) -> _World:
-        return self._world
-
     def _set_world(self, world: _World) -> None:
-        try:
-            fits = self._is_world(world)
-        except (TypeError, ValueError, AttributeError):  # damaged in its depths
-            fits = False
-        if not fits:
-            raise StateError(
-                f"Expected the world of a {self.task.name} home; got {world!r:.200}. Fix: use get_state()."
-            )
-        self._enter(world)
-
-    def _start(self, draw: Draw) -> None:
-        scene = with_distractors(self.task, draw.distractors).scene
-        self._enter(_World(draw, Rules(scene).start(), 0, False))
-
-    def _enter(self, world: _World) -> None:
-        self._home, self._world = self._home_of(world.draw), world
-
-    def _home_of(self, draw: Draw) -> _Home:
-        home = self._homes.get(draw)
+        home = self._homes.get(world.draw)
         if home is None:
             if len(self._homes) >= _MAX_HOMES_KEPT:
                 del self._homes[next(iter(self._homes))]  # the oldest
-            home = self._homes[draw] = _Home(self.task, draw, self.description)
-        return home
-
-    def _is_world(self, world: object) -> bool:
-        """Whether an object that claims to be a captured world is one that this environment could be in."""
-        if not isinstance(world, _World) or not isinstance(world.draw, Draw):
-            return False
-        counted = type(world.steps) is int and world.steps >= 0 and isinstance(world.succeeded, bool)
-        if not counted or not self.variation.could_draw(world.draw):
-            return False
-        return is_state(with_distractors(self.task, world.draw.distractors).scene, world.state)
+            home = self._homes[world.draw] = _Home(self.task, world.draw, self.description)
+        self._home, self._world = home, world

@@ -9,8 +9,6 @@ from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.rules import Command, HomeState, Rules
 from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS, HomeTask, with_distractors
 
-__all__ = ["best_command"]
-
 
 def best_command(task: HomeTask, state: HomeState) -> Command:
     """First command of a shortest way to the goal; among several, listed ones first, then in the order of the set.

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from lang_envs import rendering as drawing
-from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, Fact, Rules
-from lang_envs.envs.virtualhome.scene import Fixture, Use
+from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, Fact, Fixture, Rules, Use
 from lang_envs.rendering import COLORS, THINGS, paste, put, sprite, tag
 
 if TYPE_CHECKING:
     from lang_envs.envs.virtualhome.env import VirtualHomeEnv
-
-__all__ = ["ansi", "rgb_array"]
 
 _WIDTH, _PLAN, _STRIP = 640, 448, 80  # pixels; both sides of a frame are multiples of 16, as video encoders ask
 _PERSON, _ITEM, _CARRIED, _TEXT = 58, 34, 26, 154
@@ -149,7 +146,7 @@ def _facts(env: VirtualHomeEnv) -> frozenset[Fact]:
 
 
 def _noun(env: VirtualHomeEnv, role: str, n_letters: int | None = None) -> str:
-    noun = drawing.printable(env.wording.the(role).removeprefix("the "))
+    noun = drawing.one_line(env.wording.the(role).removeprefix("the "))
     return noun if n_letters is None or len(noun) <= n_letters else f"{noun[: n_letters - 3].rstrip()}..."
 
 

@@ -1,4 +1,6 @@
-"""Rules of the home: states, commands, and what is perceived. Pure functions of immutable states; no text, no rewards.
+"""Rules of the home: scene, states, commands, and what is perceived. Pure functions of immutable states; no text.
+
+Names of things are *roles*: the rules know a thing as "pancake" whatever a task's wording calls it.
 
 What makes the tasks hard is what a person does not see: a feature is 1 only while everything it is about is visible, a
 walk forgets what was near, and a carried thing has a *recorded room* that lags one walk behind, so that walking to a
@@ -8,11 +10,78 @@ thing in hand after changing rooms leads back (facts: `docs/environments/virtual
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from lang_envs.envs.virtualhome.scene import ROOMS, Item, Scene, Use
+ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
+"""All rooms, in the order of the feature vector. Every room is one step from every other."""
 
-__all__ = ["AT_START", "IN_HAND", "Command", "Fact", "HomeState", "ItemState", "Rules", "Verb", "is_state"]
+
+class Use(enum.Enum):
+    """What a piece of furniture is good for."""
+
+    NONE = enum.auto()
+    CONTAINER = enum.auto()  # opens and closes; closed, it hides what is inside
+    SURFACE = enum.auto()
+    SWITCH = enum.auto()  # turns on and off
+    SEAT = enum.auto()
+
+
+@dataclass(frozen=True)
+class Item:
+    """A thing that can be carried.
+
+    Attributes:
+        name: Its role.
+        room: Room where it starts.
+        spot: Furniture on which it starts; only drawings and the full description tell.
+    """
+
+    name: str
+    room: str
+    spot: str
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A thing that stays where it is.
+
+    Attributes:
+        name: Its role.
+        room: Where it stands.
+        use: What it is good for.
+    """
+
+    name: str
+    room: str
+    use: Use
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is in the home.
+
+    Attributes:
+        items: Things to carry, in the order of `HomeState.items`.
+        fixtures: Furniture that commands can name.
+    """
+
+    items: tuple[Item, ...]
+    fixtures: tuple[Fixture, ...]
+
+    start_room = "kitchen"
+
+    @cached_property
+    def item_index(self) -> dict[str, int]:
+        """Position of each item."""
+        return {item.name: position for position, item in enumerate(self.items)}
+
+    @cached_property
+    def fixture(self) -> dict[str, Fixture]:
+        """Furniture by name."""
+        return {fixture.name: fixture for fixture in self.fixtures}
+
 
 AT_START = "start"
 """Place of an item that has not been moved, or has been put back."""
@@ -209,24 +278,3 @@ class Rules:
 
     def _has_free_hand(self, state: HomeState) -> bool:
         return len(self._held(state)) < N_HANDS
-
-
-def is_state(scene: Scene, state: object) -> bool:
-    """Whether an object that claims to be a state of this scene is one."""
-    if not isinstance(state, HomeState) or not isinstance(state.items, tuple):
-        return False
-    if len(state.items) != len(scene.items) or state.room not in ROOMS:
-        return False
-    things = {*scene.fixture, *scene.item_index}
-    sets = (state.near, state.opened, state.lit, state.seats_taken)
-    return (
-        all(isinstance(names, frozenset) and names <= things for names in sets)
-        and all(isinstance(item, ItemState) and _is_place(scene, item) for item in state.items)
-        and all(isinstance(flag, bool) for flag in (state.sitting, state.facing))
-    )
-
-
-def _is_place(scene: Scene, item: ItemState) -> bool:
-    if item.place == IN_HAND:
-        return item.record in ROOMS
-    return item.record is None and item.place in (AT_START, *scene.fixture)

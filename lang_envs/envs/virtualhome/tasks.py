@@ -9,10 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from lang_envs.envs.virtualhome.rules import Command, Fact, Verb
-from lang_envs.envs.virtualhome.scene import ROOMS, Fixture, Item, Scene, Use
-
-__all__ = ["DISTRACTORS", "TASKS", "Clause", "HomeTask", "with_distractors"]
+from lang_envs.envs.virtualhome.rules import ROOMS, Command, Fact, Fixture, Item, Scene, Use, Verb
 
 Clause = tuple[tuple[bool, Fact], ...]
 """Alternatives, of which one must hold: (whether the fact shall be perceived, fact)."""

@@ -11,11 +11,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lang_envs.envs.virtualhome.scene import ROOMS
+from lang_envs.envs.virtualhome.rules import ROOMS
 from lang_envs.envs.virtualhome.tasks import DISTRACTORS, HomeTask
 from lang_envs.envs.virtualhome.wording import PHRASINGS
-
-__all__ = ["MAX_DISTRACTORS", "Draw", "Variation", "check_choice"]
 
 MAX_DISTRACTORS = 3
 """More would make the graph of states large for the oracle; two hands are full anyway."""
@@ -80,20 +78,6 @@ class Variation:
             return Draw(phrasing, nouns, self.distractors)
         lying = rng.choice(len(DISTRACTORS), self.distractors, replace=False) if self.distractors else ()
         return Draw(phrasing, nouns, tuple(tuple(DISTRACTORS)[index] for index in sorted(lying)))
-
-    def could_draw(self, draw: Draw) -> bool:
-        """Whether a draw is one of this variation."""
-        n_lying = self.distractors if isinstance(self.distractors, int) else len(self.distractors)
-        return (
-            type(draw.phrasing) is int
-            and draw.phrasing in self.phrasings
-            and all(isinstance(part, tuple) for part in (draw.nouns, *draw.nouns, draw.distractors))
-            and [role for role, _ in draw.nouns] == list(self.nouns)
-            and all(noun in self.nouns[role] for role, noun in draw.nouns)
-            and len(set(draw.distractors)) == len(draw.distractors) == n_lying
-            and set(draw.distractors) <= set(DISTRACTORS)
-            and self.distractors in (n_lying, draw.distractors)
-        )
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lang_envs.envs.virtualhome.rules import Command, Verb
-from lang_envs.envs.virtualhome.scene import Fixture, Use
-
-__all__ = ["PHRASINGS", "Phrasing", "Wording"]
+from lang_envs.envs.virtualhome.rules import Command, Fixture, Use, Verb
 
 _PREPOSITIONS = {Use.CONTAINER: "in", Use.SURFACE: "on"}
 

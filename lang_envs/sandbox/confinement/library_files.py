@@ -8,8 +8,6 @@ import sysconfig
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-__all__ = ["LIBRARIES", "library_paths"]
-
 LIBRARIES = {
     "numpy": "numpy",
     "scipy": "scipy",

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from lang_envs.sandbox.confinement.privileges import system_call, unshare
 
-__all__ = ["enter"]
-
 _MOUNTS = Path("/proc/self/ns/mnt")
 _MOUNT_SETATTR = 442  # of every architecture; Linux 5.12
 _MOUNT_ATTR_RDONLY = 1

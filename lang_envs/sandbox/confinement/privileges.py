@@ -14,19 +14,6 @@ import struct
 import sys
 from collections.abc import Collection
 
-__all__ = [
-    "become",
-    "close_other_files",
-    "die_with_parent",
-    "drop_bounding_set",
-    "drop_capabilities",
-    "forbid_new_privileges",
-    "prctl",
-    "privileges_forbidden",
-    "system_call",
-    "unshare",
-]
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_READ = 23

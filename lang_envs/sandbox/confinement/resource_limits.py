@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["limit_resources"]
-
 _STACK_BYTES = 8 << 20  # what Linux grants by default, and enough for Python's own recursion limit
 _OPEN_FILES = 64
 

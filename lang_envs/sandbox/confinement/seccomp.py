@@ -24,8 +24,6 @@ from typing import NamedTuple
 
 from lang_envs.sandbox.confinement.privileges import prctl
 
-__all__ = ["Architecture", "install", "program", "supported"]
-
 _PR_GET_NAME = 16
 _PR_SET_NAME = 15
 _PR_SET_SECCOMP = 22

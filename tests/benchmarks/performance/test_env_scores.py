@@ -142,6 +142,7 @@ def carry_forward(env: LangEnv[Any], policy: Policy, discount: float) -> dict[st
     """Every captured world in its own right, clock included, one action after the other."""
     env.reset(seed=0)
     start, total = env.get_state(), defaultdict(float)
+    del start["digest"]
     present = {(start["world"], 0): 1.0}
     while present:
         later: dict[Any, float] = defaultdict(float)

@@ -39,8 +39,7 @@ from lang_envs.datasets.manifest import MANIFEST_NAMES, Manifest, manifest
 
 pd = pytest.importorskip("pandas", reason="the extra data is not installed")
 pytest.importorskip("pyarrow", reason="the extra data is not installed")
-NO_OPENML = importlib.util.find_spec("openml") is None
-needs_openml = pytest.mark.skipif(NO_OPENML, reason="openml of the extra data is not installed")
+needs_openml = pytest.mark.skipif(importlib.util.find_spec("openml") is None, reason="openml is not installed")
 
 TUMOURS = manifest("breast-w")
 CLI = [sys.executable, "-c", "from lang_envs.cli import main; main()", "data"]
@@ -195,17 +194,16 @@ def test_fetch_needs_a_name(run: Run) -> None:
     assert "Missing argument 'NAME...'" in run("fetch", code=2)
 
 
-@needs_openml
 def test_fetch_shows_what_came(openml: OpenmlStandIn, data: Path, run: Run) -> None:
     shown = run("fetch", "breast-w")
     body = parquet_of(tumours())
     digest = store.array_digest(*tumour_arrays(tumours()))
-    assert f"{len(body):,} bytes; openml " in shown
+    assert f"{len(body):,} bytes; OpenML)" in shown
     assert store.file_digest(data / "breast-w" / "breast-w.pq") in shown
     assert "(unverified: nobody could compute its SHA-256 before)" in shown
     assert f"default arrays {digest} (unverified) published arrays {digest} (unverified) licence Public" in shown
     assert run("fetch", "breast-w") == shown.replace("breast-w", "breast-w: already here, nothing fetched", 1)
-    assert len(openml.requests) == 3
+    assert len(openml.requests) == 2
 
 
 def test_fetch_all(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
@@ -350,7 +348,8 @@ def test_from_needs_one_file_for_one_table(run: Run, tmp_path: Path) -> None:
             f"lang-envs: Expected one table for one file; got {n}. Fix: a command of its own for each table."
         )
     assert run("fetch", "breast-w", "--from", file, code=1) == (
-        f"lang-envs: Expected a file to read at {file!r}; there is none. Fix: the path of the file that you downloaded."
+        f"lang-envs: Expected a file to read at {file!r}; got No such file or directory. "
+        f"Fix: the path of the file that you downloaded."
     )
     assert f"Expected a file to read at {str(tmp_path)!r}; got " in run(
         "fetch", "breast-w", "--from", str(tmp_path), code=1
@@ -361,12 +360,11 @@ def test_from_a_file_at_home(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("HOME", str(tmp_path))
     tumours().to_csv(tmp_path / "t.csv", index=False)
     assert "bytes; by hand)" in run("fetch", "breast-w", "--from", "~/t.csv")
-    assert "read at '~nobody-at-all/t.csv'; there is none." in run(
+    assert "read at '~nobody-at-all/t.csv'; got No such file" in run(
         "fetch", "breast-w", "--from", "~nobody-at-all/t.csv", code=1
     )
 
 
-@needs_openml
 def test_an_interrupted_fetch(openml: OpenmlStandIn, data: Path, run: Run) -> None:
     openml.fail(Slow(20_000), path=".pq")
     process = subprocess.Popen([*CLI, "fetch", "breast-w"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -374,12 +372,10 @@ def test_an_interrupted_fetch(openml: OpenmlStandIn, data: Path, run: Run) -> No
     while not (come := [path for path in data.rglob("*.part") if path.stat().st_size >= 4096]):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=10)
     assert process.returncode == 1
     assert told == "lang-envs: stopped; the next fetch goes on from here.\n"
-    assert not Path(f"/proc/{child}").exists()
     n_bytes = come[0].stat().st_size
     assert n_bytes >= 4096
     run("fetch", "breast-w")
@@ -459,10 +455,6 @@ def watch(event, arguments):
         asked.append(f"connect {arguments[1]}")
     elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
         asked.append(f"{event} {arguments[0]}")
-    elif event == "subprocess.Popen" and any(
-        part in str(arguments[1]) for part in ("create_connection", "datasets.clients")
-    ):
-        asked.append("process")
 
 sys.addaudithook(watch)
 report = {}
@@ -516,7 +508,7 @@ def test_nobody_is_asked_unless_somebody_wants_a_table(tmp_path: Path, monkeypat
     assert asked == []
     assert control.startswith("DataMissingError: Expected the pharyngitis table in ")
     assert "Kaggle cannot be reached from here" in control
-    assert control_asked == ["process"], "which would have been seen above"
+    assert "connect ('127.0.0.1', 1)" in control_asked, "which would have been seen above"
     commands = {"list": 0, "data": 0, "data list": 0, "path": 1, "verify": 8, "bundled": 0}  # what is here is made up
     expected = {"import": None, **commands, "synthetic": True, "cached": False}
     assert {name: said for name, (said, _) in report.items()} == expected
@@ -620,7 +612,6 @@ def test_offline(black_hole: str, data: Path, monkeypatch: pytest.MonkeyPatch) -
     assert_helpful(str(caught.value), data, "LANG_ENVS_OFFLINE is set")
 
 
-@needs_openml
 def test_make_fetches_by_itself(openml: OpenmlStandIn, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         env = gym.make("DataSciCoding-breast-w-v0", data="real")
@@ -629,7 +620,7 @@ def test_make_fetches_by_itself(openml: OpenmlStandIn, data: Path, caplog: pytes
         f"Fetching the breast-w table from https://www.openml.org/d/15 into {data}/breast-w ..."
     ]
     assert np.array_equal(env.unwrapped.dataset.x, tumour_arrays(tumours())[0])
-    assert [request.method for request in openml.requests] == ["GET", "HEAD", "GET"]
+    assert [request.method for request in openml.requests] == ["HEAD", "GET", "GET"]
     assert openml.strays == []
 
 
@@ -654,4 +645,4 @@ def test_a_server_that_the_program_has_set(openml: OpenmlStandIn, data: Path, tm
     assert done.stderr.splitlines() == [
         f"Fetching the breast-w table from https://www.openml.org/d/15 into {data}/breast-w ..."
     ]
-    assert [request.path.rpartition("/")[2] for request in openml.requests] == ["15", "dataset_15.pq", "dataset_15.pq"]
+    assert [request.path.rpartition("/")[2] for request in openml.requests] == ["xml", "15", "dataset_15.pq"]

@@ -462,7 +462,7 @@ def test_who_is_killed_while_installing_leaves_a_whole_table(tmp_path: Path, mon
 
 
 def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Path) -> None:
-    for name in (".arrays.npz.999999999.draft", ".breast-w.parquet.999999999.draft"):
+    for name in (".arrays.npz.999999999.tmp", ".breast-w.parquet.999999999.tmp"):
         (archive.parent / name).write_bytes(b"half")
     install_tumours(tmp_path, seed=1)
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]

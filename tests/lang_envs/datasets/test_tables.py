@@ -560,7 +560,7 @@ def test_what_nobody_could_learn(content: dict[str, Any], match: str) -> None:
 @pytest.mark.parametrize(
     ("target", "match"),
     [
-        ("Y", r"Expected a column 'Y' to predict; there is none\. Did you mean 'y'\? Fix: name one of 'a', 'b', 'y'"),
+        ("Y", r"Expected a column 'Y' to predict; there is none\. Did you mean y\? Fix: name one of 'a', 'b', 'y'"),
         ("nothing like it", r"'nothing like it' to predict; there is none\. Fix: name one of 'a', 'b', 'y'"),
         ("", "column '' to predict; there is none"),
         (None, "name of the target as text; got None"),

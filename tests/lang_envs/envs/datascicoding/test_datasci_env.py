@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from walk import IDS
 
-from lang_envs import ENV_ROWS, EncodingError, LangEnvsError, oracle
+from lang_envs import ENV_ROWS, EncodingError, oracle
 from lang_envs.datasets import load
 from lang_envs.env_checker import CHECKS, maker, run_check
 from lang_envs.envs.datascicoding.describe import Remark, observation
-from lang_envs.envs.datascicoding.env import Attempt, DataSciCodingEnv
-from lang_envs.envs.datascicoding.evaluation import Evaluation, Status
+from lang_envs.envs.datascicoding.env import DataSciCodingEnv
+from lang_envs.envs.datascicoding.evaluation import Status
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.sandbox.worker import Task
 from lang_envs.wrappers import TextAction
@@ -345,45 +345,6 @@ def test_a_state_goes_on_elsewhere() -> None:
     other.unwrapped.set_state(one.unwrapped.get_state())
     for code in ("x = (", HONEST):
         assert one.step(code) == other.step(code)
-
-
-FAILED = Evaluation(Status.RUNTIME_ERROR, "1 / 0", error="ZeroDivisionError")
-RAN = Evaluation(Status.OK, HONEST, (0.5,) * 5, (0.5,) * 5)
-
-
-@pytest.mark.parametrize("attempt", [Attempt(FAILED, -1.0), Attempt(RAN, 0.5)])
-def test_a_state_that_can_be(attempt: Attempt) -> None:
-    env = make().unwrapped
-    env.reset(seed=0)
-    state = env.get_state()
-    env.set_state(state | {"world": state["world"]._replace(attempts=(attempt,))})
-    assert env.attempts == (attempt,)
-
-
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        Attempt(FAILED._replace(error="x" * 100_000), -1.0),
-        Attempt(FAILED, 1e308),
-        Attempt(FAILED, -0.5),
-        Attempt(FAILED, 10**400),
-        Attempt(RAN, 0.75),
-        Attempt(RAN, -1.0),
-        Attempt(RAN._replace(scores=(), aucs=()), -1.0),
-        Attempt(RAN._replace(scores=(0.5,), aucs=(0.5,)), 0.5),
-        Attempt(RAN._replace(scores=(10**400,) * 5), 0.5),
-        Attempt(Evaluation(Status.NOT_RUN, ""), -1.0),
-        (FAILED, -1.0),
-        Attempt(tuple(FAILED), -1.0),
-    ],
-)
-def test_a_state_that_cannot_be(attempt: Any) -> None:
-    env = make().unwrapped
-    env.reset(seed=0)
-    state = env.get_state()
-    with pytest.raises(LangEnvsError, match=r"Expected at most 5 attempts"):
-        env.set_state(state | {"world": state["world"]._replace(attempts=(attempt,))})
-    assert env.attempts == ()
 
 
 @pytest.mark.parametrize("cache", [True, False])

@@ -13,6 +13,7 @@ import pytest
 from macro_graph import DISCOUNT, LIMIT, VIEW_RADIUS, MacroGraph, macro_graph, once_only
 
 from lang_envs.envs.overcooked import describe
+from lang_envs.envs.overcooked.admissible import admissible_phrases
 from lang_envs.envs.overcooked.env import OvercookedEnv
 from lang_envs.envs.overcooked.kitchen import HAND, IN_BOWL, Event, Food, KitchenState, Move, Rules
 from lang_envs.envs.overcooked.oracle import best_macro
@@ -277,7 +278,7 @@ def test_sentences_and_facts_determine_each_other_in_all_states() -> None:
 def test_the_sentence_determines_the_phrases(name: str) -> None:
     graph, phrases = macro_graph(name), defaultdict(set)
     for state in graph.states:
-        listed = describe.admissible_phrases(graph.task, state, VIEW_RADIUS)
+        listed = admissible_phrases(graph.task, state, VIEW_RADIUS)
         assert len(set(listed)) == len(listed)
         phrases[describe.observation(graph.task, state, VIEW_RADIUS)].add(listed)
     assert {said: lists for said, lists in phrases.items() if len(lists) > 1} == {}
@@ -288,7 +289,7 @@ def test_sentences_fit_the_space_and_phrases_the_action_space(name: str) -> None
     env, graph = OvercookedEnv(name), macro_graph(name)
     for state in graph.states:
         assert describe.observation(graph.task, state, VIEW_RADIUS) in env.observation_space
-        for phrase in describe.admissible_phrases(graph.task, state, VIEW_RADIUS):
+        for phrase in admissible_phrases(graph.task, state, VIEW_RADIUS):
             assert env.action_space.decode(env.action_space.encode(phrase)) == phrase
 
 
@@ -346,7 +347,7 @@ def test_phrases(state: KitchenState, changed: dict[int, str]) -> None:
         "chop nothing",
     ]
     expected = [changed.get(index, phrase) for index, phrase in enumerate(plain)]
-    assert list(describe.admissible_phrases(TASKS[LARGE], state, VIEW_RADIUS)) == expected
+    assert list(admissible_phrases(TASKS[LARGE], state, VIEW_RADIUS)) == expected
 
 
 # ---------------------------------------------------------------------- primitive moves

@@ -69,6 +69,7 @@ def test_every_command_in_every_state(name: str) -> None:
     env, graph = VirtualHomeEnv(name), home_graph(name)
     env.reset()
     captured = env.get_state()
+    del captured["digest"]
     n_tried = 0
     for number in graph.going_on:
         world = captured["world"]._replace(state=graph.states[number], steps=7, succeeded=False)
@@ -94,6 +95,7 @@ def test_an_invalid_text_changes_nothing_but_the_time_in_every_state(name: str) 
     env, graph = VirtualHomeEnv(name), home_graph(name)
     env.reset()
     captured = env.get_state()
+    del captured["digest"]
     for number in graph.going_on:
         world = captured["world"]._replace(state=graph.states[number], steps=7, succeeded=True)
         env.set_state(captured | {"world": world})
@@ -310,9 +312,7 @@ BROKEN_DISTRACTORS = [
 
 def refused(env: VirtualHomeEnv, **change: Any) -> None:
     before = env.get_state()
-    with pytest.raises(
-        LangEnvsError, match=r"Expected the world of a food-preparation home; got .* Fix: use get_state"
-    ):
+    with pytest.raises(LangEnvsError, match=r"Expected an intact state"):
         env.set_state(before | {"world": before["world"]._replace(**change)})
     assert env.get_state() == before
 

@@ -53,6 +53,7 @@ def after(env: VirtualHomeEnv, *actions: str | None) -> NDArray[np.uint8]:
 def plan_of(env: VirtualHomeEnv, state: HomeState) -> NDArray[np.uint8]:
     """The frame of a state, all else unchanged, without the strip."""
     captured = env.get_state()
+    del captured["digest"]
     env.set_state({**captured, "world": captured["world"]._replace(state=state)})
     return after(env)[:PLAN]
 

@@ -326,6 +326,7 @@ def shown_by(env_id: str) -> list[str]:
     env = gym.make(env_id).unwrapped
     env.reset()
     state = env.get_state()
+    del state["digest"]
     texts = []
     for home in home_graph(env.task.name).states:
         env.set_state(state | {"world": state["world"]._replace(state=home)})

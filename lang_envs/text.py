@@ -1,0 +1,43 @@
+"""Text for messages: suggestions for misspelt names, escapes for untrusted text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+__all__ = ["MAX_NAME", "listed", "nearest", "printable", "shown"]
+
+MAX_NAME = 60
+"""Characters of a foreign name that go into a prompt or a message."""
+_MAX_LISTED = 20
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) -> str:
+    """Suggest known names for an unknown one.
+
+    Args:
+        word: The unknown name; its case does not matter.
+        known: The known names.
+        otherwise: Returned if none is similar; by default a sentence that lists the known names.
+        n: Largest number of suggestions.
+    """
+    names = {one.casefold(): one for one in known}
+    near = [names[match] for match in difflib.get_close_matches(word.casefold(), names, n=n, cutoff=0.5)]
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return otherwise or f"Known: {', '.join(sorted(names.values()))}."
+
+
+def printable(line: str) -> str:
+    """Escape characters that could end a line, hide it or move a terminal's cursor."""
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
+def shown(name: object) -> str:
+    """Quote a foreign name, cut to its first characters."""
+    return repr(str(name)[:MAX_NAME])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Quote foreign names, with commas between them, not too many."""
+    return ", ".join(map(shown, names[:_MAX_LISTED])) + (", ..." if names[_MAX_LISTED:] else "")
