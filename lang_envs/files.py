@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing", "write_bytes"]
+__all__ = ["replacing", "write_bytes", "write_text"]
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def replacing(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
-        with draft.open("rb") as file:
+        with draft.open("r+b") as file:  # Windows syncs only files that are open for writing
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
@@ -29,3 +29,8 @@ def write_bytes(path: Path, data: bytes) -> Path:
     with replacing(path) as draft:
         draft.write_bytes(data)
     return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file atomically, in UTF-8; see `write_bytes`."""
+    return write_bytes(path, text.encode("utf-8"))

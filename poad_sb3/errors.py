@@ -1,8 +1,5 @@
 """The exceptions of `poad_sb3`, one tree. Messages say what was expected, what came, and the fix."""
 
-import difflib
-from collections.abc import Iterable
-
 __all__ = [
     "CheckpointError",
     "ExportError",
@@ -12,7 +9,6 @@ __all__ = [
     "PresetError",
     "UnsupportedEnvError",
     "WorkerError",
-    "nearest",
 ]
 
 
@@ -46,10 +42,3 @@ class WorkerError(PoadError, RuntimeError):
 
 class UnsupportedEnvError(PoadError, TypeError):
     """An environment that does not keep the contract of language environments."""
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown word: similar ones, or all."""
-    known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."

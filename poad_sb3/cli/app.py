@@ -169,8 +169,8 @@ def presets(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
 ) -> None:
     """List the presets, or show one."""
+    from lang_envs.text import nearest
     from poad_sb3.cli.show import list_presets, show_preset
-    from poad_sb3.errors import nearest
     from poad_sb3.presets import PRESETS
 
     if name is None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from lang_envs.errors import LangEnvsError, install_command
+from lang_envs.text import nearest
 from poad_sb3.common.hyperparameters import MOVABLE
-from poad_sb3.errors import PoadError, nearest
+from poad_sb3.errors import PoadError
 from poad_sb3.presets import ALGORITHMS, MERGED
 
 if TYPE_CHECKING:

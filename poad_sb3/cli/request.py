@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lang_envs.text import nearest
 from poad_sb3.cli.common import algorithm, fail, parse_settings
 from poad_sb3.common.hyperparameters import MOVABLE, check_arguments, preset_arguments, typed_arguments
-from poad_sb3.errors import nearest
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
 from poad_sb3.runs.run_folder import RunConfig, differences

@@ -20,10 +20,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 import lang_envs
+from lang_envs.text import nearest
 from poad_sb3.common import save_util as checkpoints
 from poad_sb3.common.policies import TextPolicy
 from poad_sb3.common.schedules import schedule_of
-from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError, nearest
+from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError
 from poad_sb3.prompts import PromptSpec, prompt_template
 from poad_sb3.prompts.specs import needs_of
 from poad_sb3.vec_env.text_observations import wrap_language_env

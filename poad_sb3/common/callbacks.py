@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
 from lang_envs.errors import MissingExtraError, install_command
-from poad_sb3.common.save_util import write_text
+from lang_envs.files import write_text
 from poad_sb3.common.token_table import GenerationTableCallback
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
 

@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poad_sb3.errors import PresetError, nearest
+from lang_envs.text import nearest
+from poad_sb3.errors import PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
 from poad_sb3.settings import ModelSettings, PPOSettings, SamplingSettings
 from poad_sb3.settings.fields import Rate, linear_start

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import pathlib
 import random
 import zipfile
@@ -19,6 +18,7 @@ from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, Norm
 from stable_baselines3.common.save_util import json_to_data, open_path
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from lang_envs.files import replacing
 from poad_sb3.errors import CheckpointError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
@@ -59,15 +59,8 @@ def atomic_target(target: Target) -> Iterator[Target]:
     final = final if final.suffix else final.with_name(f"{final.name}.zip")
     if final.is_dir():
         raise IsADirectoryError(f"Expected a file to write; {final} is a folder. Fix: name a file in it.")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    scratch = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    try:
-        yield scratch
-        with scratch.open("r+b") as file:  # Windows syncs only what is open for writing
-            os.fsync(file.fileno())
-        scratch.replace(final)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replacing(final) as draft:
+        yield draft
 
 
 def add_header(target: Target, header: dict[str, Any]) -> None:
@@ -232,10 +225,3 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
 def _identity(state: Any) -> Any:
     """Return the environment that a state names, if any (`LangEnv` names its own)."""
     return state.get("env") if isinstance(state, dict) else None
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Write a file beside its place and move it there: a reader finds the old text or the whole new one."""
-    with atomic_target(path) as scratch:
-        assert isinstance(scratch, pathlib.Path)
-        scratch.write_text(text, encoding="utf-8")

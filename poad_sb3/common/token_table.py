@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from lang_envs.files import write_text
 from poad_sb3.common.generations import Generation, TokenEntry, decode, markdown, print_generations, token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.common.save_util import write_text
 from poad_sb3.common.type_aliases import RolloutAction
 from poad_sb3.distributions import member
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from lang_envs.text import nearest
 from poad_sb3.errors import ModelError
 from poad_sb3.prompts.templates import ChatPrompt, CompletionPrompt, FillInMiddlePrompt, Needs, PromptTemplate
 
@@ -52,9 +52,7 @@ def template_of(spec: PromptSpec) -> PromptTemplate:
     known = [one.name for one in fields(_KINDS[name])]
     for given in settings:
         if given not in known:
-            near = difflib.get_close_matches(str(given), known, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}."
-            raise ModelError(f"Expected settings of the {name} prompt; got {given!r}; {meant}")
+            raise ModelError(f"Expected settings of the {name} prompt; got {given!r}. {nearest(str(given), known)}")
     kind: Any = _KINDS[name]
     template: PromptTemplate = kind(
         **{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stable_baselines3.common.logger import CSVOutputFormat
 
-from poad_sb3.common.save_util import write_text
+from lang_envs.files import write_text
 
 _STEPS = "time/total_timesteps"
 

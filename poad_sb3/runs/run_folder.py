@@ -16,9 +16,9 @@ from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputF
 from stable_baselines3.common.vec_env import VecEnv
 
 import lang_envs
+from lang_envs.files import write_text
 from poad_sb3.common.hyperparameters import known_arguments
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.common.save_util import write_text
 from poad_sb3.errors import PoadError
 from poad_sb3.presets import MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from poad_sb3.errors import nearest
+from lang_envs.text import nearest
 
 Kind = TypeVar("Kind", bound="Settings")
 _LINEAR = re.compile(r"lin_([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")

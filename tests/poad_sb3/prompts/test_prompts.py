@@ -87,7 +87,7 @@ def test_a_template_survives_json(template: PromptTemplate) -> None:
     ("spec", "message"),
     [
         ("caht", r"Expected prompt to be 'auto' or one of \['chat', 'completion', 'fim'\]; got 'caht'"),
-        ({"kind": "chat", "sytem": ""}, "Expected settings of the chat prompt; got 'sytem'; did you mean system"),
+        ({"kind": "chat", "sytem": ""}, "Expected settings of the chat prompt; got 'sytem'. Did you mean system"),
         ({"kind": "chat", "version": 2}, r"Expected a version of the chat prompt up to 1; got 2.*Fix"),
         ({"kind": "completion", "history": -1}, "Expected history of a prompt to be an integer of at least 0; got -1"),
         ({"kind": "completion", "history": 1.5}, "Expected history of a prompt to be an integer"),
