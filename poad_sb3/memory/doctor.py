@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from poad_sb3.memory.estimate import COMMON_MODELS, MemoryEstimate, common_size, estimate
+from poad_sb3.memory.common_models import COMMON_MODELS, common_size
+from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
 
 __all__ = ["MARGIN", "TOKENS", "WAYS", "Choice", "Device", "Diagnosis", "Fit", "HostMemory", "Machine", "Way",

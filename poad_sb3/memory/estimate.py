@@ -9,16 +9,14 @@ of the allocator, and eager attention (Gemma 2), whose scores grow with the squa
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import CONFIG_MAPPING, AttentionInterface, AutoModelForCausalLM
+from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from poad_sb3.language_model import lm_head
@@ -26,10 +24,8 @@ from poad_sb3.language_model.decoding import CACHE_ROOM
 from poad_sb3.language_model.loading import DTYPES
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.settings import ModelSettings
-from poad_sb3.settings.model import DEFAULT_LORA
 
-__all__ = ["COMMON_MODELS", "MemoryEstimate", "ModelSize", "Workload", "activation_bytes", "cache_bytes", "common_size",
-           "estimate", "largest_that_fits", "logit_bytes"]  # fmt: skip
+__all__ = ["MemoryEstimate", "ModelSize", "Workload", "activation_bytes", "cache_bytes", "estimate", "logit_bytes"]
 
 WORK_SPACE = 0.4
 """Work space of the backward pass, as a share of what autograd saves in one layer.
@@ -384,61 +380,3 @@ def _dtype(settings: ModelSettings) -> torch.dtype:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-# ---------------------------------------------------------------------- common models
-
-_ROWS = (
-    # name, layers, hidden, intermediate, heads, kv_heads, vocabulary, tied embeddings; of the published config.json
-    ("Qwen2.5-0.5B", 24, 896, 4864, 14, 2, 151_936, True),
-    ("Llama-3.2-1B", 16, 2048, 8192, 32, 8, 128_256, True),
-    ("Qwen2.5-1.5B", 28, 1536, 8960, 12, 2, 151_936, True),
-    ("Qwen2.5-3B", 36, 2048, 11_008, 16, 2, 151_936, True),
-    ("Llama-2-7B", 32, 4096, 11_008, 32, 32, 32_000, False),
-    ("Qwen2.5-7B", 28, 3584, 18_944, 28, 4, 152_064, False),
-    ("Llama-3-8B", 32, 4096, 14_336, 32, 8, 128_256, False),
-    ("Llama-2-13B", 40, 5120, 13_824, 40, 40, 32_000, False),
-    ("Qwen2.5-32B", 64, 5120, 27_648, 40, 8, 152_064, False),
-    ("Llama-3-70B", 80, 8192, 28_672, 64, 8, 128_256, False),
-)
-_NAMES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-          "vocab_size", "tie_word_embeddings")  # fmt: skip
-COMMON_MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {row[0]: dict(zip(_NAMES, row[1:], strict=True)) for row in _ROWS}
-)
-"""Settings of the configs of common models, from small to large."""
-
-
-def common_size(name: str, settings: ModelSettings | None = None) -> ModelSize:
-    """Size of one of `COMMON_MODELS`.
-
-    Args:
-        name: Of the model.
-        settings: Of the model; `dtype` counts, and whether there is an adapter (the default one) or none.
-    """
-    settings = settings or ModelSettings()
-    return _common_size(name, str(_dtype(settings)), settings.lora is None)
-
-
-@functools.lru_cache
-def _common_size(name: str, dtype: str, is_full: bool) -> ModelSize:
-    """From models of one and two layers, since all layers of these models are equal."""
-    settings = ModelSettings(dtype=dtype, lora=None if is_full else DEFAULT_LORA)
-    config = COMMON_MODELS[name]
-    kind = CONFIG_MAPPING["qwen2" if name.startswith("Qwen") else "llama"]
-    one, two = (ModelSize.of(kind(**{**config, "num_hidden_layers": layers}), settings) for layers in (1, 2))
-    more = config["num_hidden_layers"] - 1
-    return ModelSize(*(first + more * (second - first) for first, second in zip(one, two, strict=True)))
-
-
-def largest_that_fits(bytes_available: float, settings: ModelSettings | None = None) -> str | None:
-    """Name of the common model with the most weights that can be trained; None if there is none.
-
-    Args:
-        bytes_available: Memory that is free.
-        settings: Of the model.
-    """
-    fitting = (
-        name for name in COMMON_MODELS if estimate(common_size(name, settings), settings).total <= bytes_available
-    )
-    return max(fitting, key=lambda name: common_size(name).parameters, default=None)

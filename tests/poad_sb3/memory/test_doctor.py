@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from poad_sb3.cli.app import app
 from poad_sb3.cli.memory import plain
 from poad_sb3.memory import doctor
+from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.doctor import (
     TOKENS,
     WAYS,
@@ -29,7 +30,7 @@ from poad_sb3.memory.doctor import (
     usable_memory,
 )
 from poad_sb3.memory.doctor import host_memory as memory_of
-from poad_sb3.memory.estimate import COMMON_MODELS, common_size, estimate
+from poad_sb3.memory.estimate import estimate
 from poad_sb3.settings import ModelSettings
 
 GIB = 2**30

@@ -25,8 +25,9 @@ from poad_sb3.distributions.base import decision_row
 from poad_sb3.errors import ModelError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import Packed, pack
+from poad_sb3.memory.common_models import common_size
 from poad_sb3.memory.dry_run import Expected, Rows, expect, largest_pass, remedy
-from poad_sb3.memory.estimate import Workload, common_size
+from poad_sb3.memory.estimate import Workload
 from poad_sb3.memory.outline import OutlineModel, OutlinePolicy
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings import ModelSettings

@@ -23,16 +23,8 @@ from benchmarks.performance.memory import (
 from benchmarks.runner.machine import RESULTS
 from poad_sb3.language_model import lm_head
 from poad_sb3.language_model.decoding import CachedDecoding
-from poad_sb3.memory.estimate import (
-    COMMON_MODELS,
-    MemoryEstimate,
-    ModelSize,
-    Workload,
-    activation_bytes,
-    common_size,
-    estimate,
-    largest_that_fits,
-)
+from poad_sb3.memory.common_models import COMMON_MODELS, common_size, largest_that_fits
+from poad_sb3.memory.estimate import MemoryEstimate, ModelSize, Workload, activation_bytes, estimate
 from poad_sb3.settings import ModelSettings
 
 SMALL = {
