@@ -126,7 +126,7 @@ def measure(forward: Callable[[], Tensor]) -> int:
 
 
 def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
-    """Bytes that asking the head of the pocket model takes at its peak, forth and back; and what is estimated."""
+    """Return the peak bytes of the head of the pocket model, forward and backward, and the estimate."""
     from poad_sb3.language_model.language_model import LanguageModel
     from poad_sb3.language_model.lm_head import Picks
 

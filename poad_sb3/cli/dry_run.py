@@ -154,10 +154,10 @@ def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[st
     yield name, needed.trained, f"{trained:,} trained: {shares}"
     widths = " -> ".join(map(str, (of_model.hidden, *settings.critic_arch, 1)))
     yield "critic", needed.critic, f"{widths}, and its whitening"
-    steps = f"{model.n_steps} steps x {model.n_envs} environments"
+    steps = f"{model.max_rollout_steps()} steps x {model.n_envs} environments"
     yield "rollout: features", needed.features, f"{steps}, up to {rows.action} tokens an action"
     yield "rollout: tokens", needed.tokens, f"prompts of up to {rows.prompt} tokens, and actions, in main memory"
-    again = "computed again when going back" if settings.gradient_checkpointing else "kept for going back"
+    again = "recomputed in the backward pass" if settings.gradient_checkpointing else "kept for the backward pass"
     yield "activations", needed.activations, f"passes of {workload.tokens(settings)} tokens, {again}"
     among = f"{workload.children:.1f} children" if workload.children else f"{of_model.vocabulary} words"
     yield "logits", needed.logits, f"up to {workload.action_share:.1%} of a pass x {among}"
@@ -197,5 +197,5 @@ def _largest(model: LLMOnPolicyAlgorithm, found: Found) -> Text:
         return Text(f"Not even a pass of one row ({row} tokens) fits.")
     return Text(
         f"Largest pass that fits: max_tokens_per_forward={found.largest}, {found.rows} rows of {row} tokens; "
-        f"a minibatch has {min(model.batch_size, model.n_steps * model.n_envs)}."
+        f"a minibatch has {min(model.batch_size, (model.max_rollout_steps() or 1) * model.n_envs)}."
     )

@@ -122,9 +122,10 @@ def train_run(
         fail(f"{folder.path} cannot be written: {error}")
     _announce(console, folder, config, model)
     _warn_of_preset(config)
-    rollout = model.n_steps * model.n_envs
+    # Training is of whole rollouts; how long those of whole episodes are is not known before.
+    rollout = model.n_steps * model.n_envs if model.n_episodes is None else 1
     n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
-    progress.watch(model, model.num_timesteps + n_rollouts * rollout)  # training is of whole rollouts
+    progress.watch(model, model.num_timesteps + n_rollouts * rollout)
     _learn(folder, config, model, callbacks)
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
 
@@ -172,7 +173,7 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
     recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model["fingerprint"]}
     found = list(runs.differences(recorded, same))
     if found:
-        fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train anew.")
+        fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train again.")
     return now
 
 
@@ -237,7 +238,7 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
 
 def _left_over(folder: RunFolder) -> str:
     if not folder.latest.exists():
-        return "There is no checkpoint yet; the same command with --resume starts anew."
+        return "There is no checkpoint yet; the same command with --resume starts over."
     steps = read_header(folder.latest)["num_timesteps"]
     return f"{folder.latest} holds step {steps}; the same command with --resume goes on from there."
 

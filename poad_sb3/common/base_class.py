@@ -121,7 +121,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         self._last_obs, self._last_episode_starts, self._envs_are_sound = observations, dones, True  # type: ignore[assignment]
         if not np.isfinite(rewards).all():
             raise FloatingPointError(
-                f"Expected finite rewards; got {rewards}. Fix: mend the environment; nothing was learned from it."
+                f"Expected finite rewards; got {rewards}. Fix: correct the environment; nothing was learned from it."
             )
         return observations, rewards, dones, infos
 
@@ -175,7 +175,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             raise CheckpointError(
                 f"Expected the base model the checkpoint was written with (fingerprint {str(saved)[:12]}); got "
                 f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary changed. "
-                "Fix: restore that model at the path or revision in policy_kwargs, or train anew."
+                "Fix: restore that model at the path or revision in policy_kwargs, or train again."
             )
 
     def _check_prompt(self, spec: PromptSpec) -> None:

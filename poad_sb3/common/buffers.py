@@ -79,8 +79,8 @@ class TokenRolloutBuffer(RolloutBuffer):
             final_prompts: For each environment whose episode a time limit cut, the prompt of the true final
                 observation, whose value the step bootstraps from.
             durations: Time that each action took, `[n_envs]`; `gamma` discounts by its power.
-            counted: Whether the step of each environment belongs to the rollout, `[n_envs]`; in a rollout of whole
-                episodes not after the end of its own. Nothing is learned from the others.
+            counted: Whether the step of each environment belongs to the rollout, `[n_envs]`. False for steps after the
+                end of its episode, in a rollout of whole episodes; nothing is learned from them.
         """
         counted = np.broadcast_to(counted, self.n_envs).copy()
         self.steps.append(steps)
@@ -92,7 +92,11 @@ class TokenRolloutBuffer(RolloutBuffer):
         self._outcomes.append((*kept, counted))
         self.final_prompts.update({(self.pos, env): prompt for env, prompt in final_prompts.items() if counted[env]})
         self.pos += 1
-        self.full = self.pos >= self.buffer_size
+        self.full = self.pos == self.buffer_size
+
+    def size(self) -> int:
+        """Return the number of steps of each environment that are stored."""
+        return self.pos
 
     def compute_returns_and_advantage(  # type: ignore[override]  # values come from one batched pass at the end
         self, evaluate: Callable[[Sequence[TokenPath]], TokenValues], last_prompts: Sequence[TokenIds]
@@ -108,6 +112,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         rewards, durations, episode_ends, counted = (np.array(rows) for rows in zip(*self._outcomes, strict=True))
         self.rewards, self.durations = rewards.astype(np.float64), durations.astype(np.float64)
         self.episode_ends, self.counted = episode_ends, counted
+        self.full = True
         actions = [self.steps[step][env] for step, env in np.argwhere(counted)]
         n_units = [self.estimator.n_units(len(step.path.action)) for step in actions]
         valued = [step.path._replace(action=step.path.action[:n]) for step, n in zip(actions, n_units, strict=True)]
@@ -167,7 +172,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             yield self._minibatch(flat, order[start : start + size])
 
     def everything(self) -> TokenRolloutSamples:
-        """The whole rollout in its order; what is written into its tensors is what minibatches are made of.
+        """Return the whole rollout in order. Minibatches are cut from these tensors: writing to them changes both.
 
         Raises:
             RuntimeError: Before `compute_returns_and_advantage`.

@@ -52,7 +52,7 @@ class BestCodeCallback(BaseCallback):
     """Keeps the best program that was found, in `best_code.json` and, ready to read, `best_code.py`.
 
     The first of equally good ones is kept. A training that goes on from a checkpoint goes on from the file too; one
-    that starts anew replaces it by its own first program.
+    that starts over replaces it by its own first program.
 
     Args:
         folder: Where the two files go; each is replaced in one step.

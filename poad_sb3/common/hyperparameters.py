@@ -70,10 +70,10 @@ def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) 
 
 def _typed(name: str, value: object, default: object) -> object:
     word = value.lower() if isinstance(value, str) else None
+    if word == "none" and isinstance(default, bool | int | float | None):
+        return None
     if not isinstance(default, bool | int | float):
         return value
-    if word == "none":
-        return None
     if isinstance(default, bool):
         value = value if word is None else _WORDS.get(word, value)
         if not isinstance(value, bool):
@@ -166,6 +166,8 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
         useless |= dict.fromkeys(("max_new_tokens", "temperature", "top_k", "top_p", "stop"), why)
     if sampling != ActionSampling.CANDIDATES:
         useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
+    if made.n_episodes is not None:
+        useless["n_steps"] = "a rollout is n_episodes whole episodes"
     if not made.normalize_advantage:
         useless["min_advantage_std"] = "advantages are not normalised"
     for name in given:

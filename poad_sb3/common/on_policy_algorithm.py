@@ -33,7 +33,6 @@ from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.settings import PPOSettings, SamplingSettings, unknown_setting
 from poad_sb3.settings.sampling import AUTO, ActionSampling
-from poad_sb3.vec_env.pipelined import reset_with_seeds
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
@@ -344,12 +343,11 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer.reset()
         callback.on_rollout_start()
         turns = Turns(env, self.policy, self.stopwatch)
-        n_episodes = 0
-        playing = np.ones(env.num_envs, dtype=bool)
-        while rollout_buffer.pos < n_rollout_steps if self.n_episodes is None else n_episodes < self.n_episodes:
+        n_rounds, playing = 0, turns.playing
+        while rollout_buffer.pos < n_rollout_steps if self.n_episodes is None else n_rounds < self.n_episodes:
             if self.n_episodes is not None and (not rollout_buffer.pos or not playing.any()):
                 playing[:] = True
-                self._last_obs = reset_with_seeds(env, self.episode_seeds(env.num_envs))  # type: ignore[assignment]
+                self._begin_episodes(env)
             turns.choose(self._last_obs)
             ahead = self.n_episodes is None and rollout_buffer.pos + 1 < n_rollout_steps
             step = partial(turns.step, self._last_obs, ahead=ahead)
@@ -364,9 +362,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             if not go_on:
                 return False
             if self.n_episodes is not None:
-                # An environment whose episode has ended plays on until all have; those steps do not count.
-                playing &= ~dones
-                n_episodes += not playing.any()
+                playing &= ~dones  # those whose episode has ended repeat an action until all have; that does not count
+                n_rounds += not playing.any()
         # The update on this rollout may follow in another process: it must find the same learning rates.
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         with self.stopwatch.timing("values"):
@@ -377,12 +374,29 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         callback.on_rollout_end()
         return True
 
-    def episode_seeds(self, n_envs: int) -> Sequence[int | None]:
-        """Return the reset seeds of the next episodes of a rollout of whole episodes; None for a seed of their own.
+    def episode_seeds(self, n_envs: int) -> Sequence[int | None] | None:
+        """Return the reset seed of each environment for the next round of whole episodes.
 
-        A subclass whose estimator compares episodes of one start gives them the same seed.
+        None continues an environment's own generator, and in place of the list those of all. A subclass whose estimator
+        compares episodes with one start gives them the same seed.
         """
-        return [None] * n_envs
+        return None
+
+    def _begin_episodes(self, env: VecEnv) -> None:
+        """Reset all environments, unless all have just begun an episode."""
+        seeds = self.episode_seeds(env.num_envs)
+        if seeds is not None:
+            env.unwrapped._seeds = list(seeds)  # VecEnv.seed can only count up from one
+        if seeds is not None or not np.all(self._last_episode_starts):
+            self._last_obs = env.reset()  # type: ignore[assignment]
+
+    def max_rollout_steps(self) -> int | None:
+        """Return the most steps of one environment in a rollout; None if its episodes have no registered limit."""
+        if self.n_episodes is None:
+            return self.n_steps
+        assert self.env is not None
+        limits: list[Any] = [getattr(spec, "max_episode_steps", None) for spec in self.env.get_attr("spec")]
+        return None if None in limits else self.n_episodes * max(limits)
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
         """Prompts of the true final observations of episodes that a time limit cut, by environment."""
@@ -406,7 +420,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if not (np.isfinite(durations) & (durations >= 0)).all():
             raise UnsupportedEnvError(
                 f"Expected info['primitive_steps'] to be times, 0 or more; got {durations.tolist()}. "
-                "Fix: mend the environment; nothing was learned from it."
+                "Fix: correct the environment; nothing was learned from it."
             )
         return durations
 

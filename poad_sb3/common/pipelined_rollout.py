@@ -63,6 +63,7 @@ class Turns:
 
     Attributes:
         taken: The actions of the last step, in the order of the environments.
+        playing: Whether to choose an action for an environment, `[n_envs]`; one that does not play repeats its last.
     """
 
     def __init__(self, env: VecEnv, policy: LLMPolicy, watch: Stopwatch) -> None:
@@ -70,6 +71,7 @@ class Turns:
         self._policy, self._watch = policy, watch
         self._chosen: list[_Choice | None] = [None] * len(self._parts.slices)
         self.taken: list[SampledAction] = []
+        self.playing = np.ones(env.num_envs, dtype=bool)
 
     def choose(self, observations: Any) -> None:
         """Choose for the first part, unless that was done ahead; nothing is stepping yet."""
@@ -84,9 +86,14 @@ class Turns:
             ahead: Whether another step follows, that may be chosen for already.
         """
         slices, chosen = self._parts.slices, self._chosen
-        self.taken, self._chosen = [], [None] * len(slices)
+        self._chosen = [None] * len(slices)
+        taken: list[SampledAction] = []
         for number, part in enumerate(slices):
-            self._take(number, chosen[number] or self._choose(number, _part(observations, part)))
+            choice = chosen[number] or self._choose(number, _part(observations, part))
+            self._policy.rollout_rngs[part] = choice.rngs
+            self._parts.begin(number, np.stack([step.env_action for step in choice.steps]))
+            taken += choice.steps
+        self.taken = taken
         results = []
         for number in range(len(slices)):
             with self._watch.timing("env"):
@@ -100,15 +107,18 @@ class Turns:
         part = self._parts.slices[number]
         rngs = copy.deepcopy(self._policy.rngs_of(part.stop)[part])
         with self._watch.timing("acting"):
-            return _Choice(self._policy.act(observations, rngs=rngs), rngs)
+            places = np.flatnonzero(self.playing[part])
+            if len(places) == len(rngs):
+                return _Choice(self._policy.act(observations, rngs=rngs), rngs)
+            steps = self.taken[part]
+            if len(places):
+                acted = self._policy.act(_part(observations, places), rngs=[rngs[place] for place in places])
+                for place, step in zip(places, acted, strict=True):
+                    steps[place] = step
+            return _Choice(steps, rngs)
 
-    def _take(self, number: int, choice: _Choice) -> None:
-        self._policy.rollout_rngs[self._parts.slices[number]] = choice.rngs
-        self.taken += choice.steps
-        self._parts.begin(number, np.stack([step.env_action for step in choice.steps]))
 
-
-def _part(observations: Any, part: slice) -> Any:
+def _part(observations: Any, part: slice | NDArray[np.int64]) -> Any:
     """Observations of some of the environments."""
     if isinstance(observations, Mapping):
         return {key: texts[part] for key, texts in observations.items()}

@@ -70,7 +70,7 @@ class TextPolicy(BasePolicy):
         return self.rollout_rngs[:n_envs]
 
     def _encode(self, text: str) -> NDArray[np.int64]:
-        """The environment's tokens of an action; a free text that they cannot hold is one that it will not know.
+        """Encode an action in the environment's tokens; a free text that these cannot hold becomes an invalid action.
 
         Raises:
             ObservationError: For an action that the environment lists.

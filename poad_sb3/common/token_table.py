@@ -38,7 +38,7 @@ class GenerationTableCallback(BaseCallback):
     """Shows what the agent writes, token by token: probability, value before it, advantage and return.
 
     At the ends of rollouts some of their actions go to `generations.jsonl`, one JSON object a line, and as Markdown to
-    TensorBoard. A training that goes on from a checkpoint drops the lines beyond it; one that starts anew empties the
+    TensorBoard. A training that goes on from a checkpoint drops the lines beyond it; one that starts over empties the
     file.
 
     Args:
@@ -88,7 +88,7 @@ class GenerationTableCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = self.model.rollout_buffer
-        if self.model.num_timesteps // (buffer.buffer_size * buffer.n_envs) % self.every:
+        if (self.model._n_updates // self.model.n_epochs + 1) % self.every:  # an update follows each rollout
             return
         shown = [
             self._generation(action) for action in _picked(list(buffer.sampled_actions()), self.n_samples, self.pick)
@@ -105,7 +105,7 @@ class GenerationTableCallback(BaseCallback):
 
     def _generation(self, action: RolloutAction) -> Generation:
         lm, buffer = self.model.policy.lm, self.model.rollout_buffer
-        after = (buffer.buffer_size - 1 - action.position) * buffer.n_envs
+        after = (buffer.pos - 1 - action.position) * buffer.n_envs
         credit = [*zip(action.values.tolist(), action.advantages.tolist(), action.returns.tolist(), strict=True)]
         whole: _Credit = (None, None, None)
         of_tokens: list[_Credit] = [whole] * len(action.path.action)

@@ -36,7 +36,7 @@ def next_state_values(state_values: Floats, last_values: Floats, episode_ends: B
 def next_action_values(
     values: Floats, lengths: NDArray[np.integer], last_values: Floats, episode_ends: Bools, final_values: Floats
 ) -> Floats:
-    """The same as ARCHER bootstraps: value before the *last token* of the next action, V[t+1, n_{t+1}].
+    """Compute ARCHER's bootstrap values: before the *last token* of the next action, V[t+1, n_{t+1}].
 
     After the last step and after a truncation there is no next action; there it is the state value, as in
     `next_state_values`.
@@ -127,7 +127,7 @@ def token_gae(
     real = position < lengths[..., None]
     last = position == lengths[..., None] - 1
 
-    # The fill rule: what the last token of an action has, and what the tokens before it have.
+    # Inputs of `gae`: at the last token of an action, and at the tokens before it.
     following = np.concatenate([values[..., 1:], np.zeros_like(values[..., :1])], axis=-1)
     across = np.where(episode_ends, 0.0, gae_lambda)
     across[-1:] = 0.0  # nothing is known of what follows the rollout

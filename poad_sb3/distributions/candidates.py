@@ -48,7 +48,7 @@ class CandidateDistribution(TrieDistribution):
             return super().edges(rows)
         hidden = self.lm.hidden_states([row.row for row in rows])
         log_probs = self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children])
-        return mixture_edges(mixtures, log_probs)._replace(token_log_probs=log_probs)
+        return mixture_edges(mixtures, log_probs)._replace(token_log_probs=log_probs if self._paper_mode else None)
 
     def _tokenized(self, question: Question) -> TokenizedQuestion:
         prompt, trie = tokenize(self.lm, question)

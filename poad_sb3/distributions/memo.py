@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Key, Value]):
-    """A function that remembers its results; the one that was not asked for the longest time goes first.
+    """A function that remembers its results and evicts the least recently used.
 
     `functools.lru_cache` does the same and cannot be pickled.
 

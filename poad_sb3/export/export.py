@@ -44,7 +44,7 @@ __all__ = ["Export", "export_policy", "push"]
 _LONGEST = 300
 """Characters of an error of a library that are shown."""
 _FIXES = {
-    401: "log in anew (hf auth login), or set HF_TOKEN to a token that is valid",
+    401: "log in again (hf auth login), or set HF_TOKEN to a token that is valid",
     403: "use a token with the right to write there, or a repository of your own",
     404: "check the spelling of the repository, and HF_ENDPOINT if it is set",
 }

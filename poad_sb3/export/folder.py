@@ -155,7 +155,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         why = f"{type(error).__name__}: {error}"
     raise ExportError(
         f"Expected a folder that an export has written; {folder} has no {MANIFEST} that can be read ({why}). "
-        "Fix: name the folder of an export, or export anew elsewhere."
+        "Fix: name the folder of an export, or export again elsewhere."
     )
 
 

@@ -198,6 +198,11 @@ def few_rows_product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     return output if bias is None else output + bias
 
 
+def few_rows_logits(head: nn.Linear, hidden: Tensor) -> Tensor:
+    """Return the logits of the whole vocabulary as `lm_head.all_logits`, by `few_rows_product`."""
+    return few_rows_product(hidden, head.weight, head.bias).contiguous()
+
+
 class FastDecoding(CachedDecoding):
     """`CachedDecoding` whose tokens go through the layers by `TokenPass`.
 

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: layers keep no activations, and compute them again when going back."""
+"""Gradient checkpointing: layers keep no activations, and recompute them in the backward pass."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from poad_sb3.errors import ModelError
-from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_product
+from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_logits
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
 from poad_sb3.language_model.forward import decoder_of, decoder_pass, passes_of
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
@@ -105,7 +105,7 @@ class LanguageModel(nn.Module):
         self.network = adapt(base, lora) if is_trained else base.requires_grad_(False)
         self.eval()
         self.is_exact = is_exact(base)
-        # Until the check says otherwise: trees are taken as such, and no rows are merged into one.
+        # Assumed until check_model has run: tree masks work, and rows are not merged.
         self.apart, self.packs_trees, self.hidden_size, self._decodes_fast = False, True, 0, False
         self._recomputes: list[nn.Module] = []
         found = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
@@ -149,8 +149,8 @@ class LanguageModel(nn.Module):
     def forward(self, run: Callable[..., Tensor], *args: Any) -> Tensor:
         """Run one part of the model: a pass of the decoder or of the head.
 
-        Every pass over the weights enters through this module, so that what wraps or hooks it (sharded weights are
-        gathered by such hooks) sees all of them.
+        Every pass over the weights enters through this module, so that its forward hooks (by which FSDP2 gathers
+        sharded weights) see all of them.
         """
         return run(*args)
 
@@ -202,7 +202,7 @@ class LanguageModel(nn.Module):
         with self._as_it_was(frozen) as model:
             head, config = model.get_output_embeddings(), model.config.get_text_config()
             if self._decodes_fast and type(head) is nn.Linear:
-                return adjust_logits(self(few_rows_product, hidden, head.weight, head.bias).contiguous(), config)
+                return adjust_logits(self(few_rows_logits, head, hidden), config)
             return adjust_logits(self(all_logits, head, hidden), config)
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
@@ -284,7 +284,8 @@ class LanguageModel(nn.Module):
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """Where prompts are continued; nothing else may use the model meanwhile."""
-        with merged(self.base) if self.is_exact else nullcontext():
+        is_sharded = any(hasattr(one, "device_mesh") for one in self.base.parameters())  # sums would be no DTensors
+        with merged(self.base) if self.is_exact and not is_sharded else nullcontext():
             self._decodes_fast = self._may_be_fast()
             try:
                 yield

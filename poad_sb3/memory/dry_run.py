@@ -177,7 +177,13 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
     is_free = algorithm.action_sampling == "free"
     along_trie = algorithm.action_sampling == "trie" and not algorithm.paper_mode
     max_tokens = algorithm.policy.lm.max_tokens_per_forward
-    actions = algorithm.n_steps * algorithm.n_envs
+    steps = algorithm.max_rollout_steps()
+    if steps is None:
+        raise ValueError(
+            "Expected rollouts of a known length; n_episodes counts whole episodes, and this environment registers no "
+            "max_episode_steps. Fix: n_steps, or a limit in its registration."
+        )
+    actions = steps * algorithm.n_envs
     units = 1 if algorithm.estimator.whole_actions else rows.action
     # Merged rows have their beginning in common and decide beyond it; at most all of a minibatch are in one pass.
     together = min(algorithm.batch_size, actions)

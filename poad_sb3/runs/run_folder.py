@@ -119,7 +119,7 @@ class RunFolder:
         except (ValueError, TypeError) as error:
             raise RunError(
                 f"Expected the config of a run in {self.config_file}; it cannot be read ({error}). "
-                "Fix: restore it, or train anew in another folder."
+                "Fix: restore it, or train again in another folder."
             ) from error
 
     def write_config(self, config: RunConfig) -> None:

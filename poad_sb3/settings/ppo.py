@@ -31,7 +31,9 @@ class PPOSettings(Settings):
         1.0, Number(share=True, optional=True), "discount inside an action: 1 is BAD, None that of gamma (NTPO)"
     )
     gae_lambda_token: float = setting(
-        1.0, SHARE, "GAE lambda inside an action; below 1, the first of many tokens hears little of the reward"
+        1.0,
+        SHARE,
+        "GAE lambda inside an action; below 1, little reward reaches the first tokens of a long action",
     )
     clip_range: Any = setting(0.2, Rate(zero=False), "clip of the ratio")
     clip_range_vf: Any = setting(0.2, Rate(optional=True, zero=False), "clip of the value change; None for none")
@@ -49,8 +51,8 @@ class PPOSettings(Settings):
     min_advantage_std: float = setting(
         0.01,
         Number(zero=False),
-        "smallest standard deviation they are divided by, in units of reward: where rewards are rare, the errors of "
-        "the critic shall not be blown up to the size of one",
+        "smallest standard deviation they are divided by, in units of reward: where rewards are rare, errors of the "
+        "critic are not scaled up to the size of a reward",
     )
     credit_level: str = setting(
         "token",
@@ -72,6 +74,7 @@ class PPOSettings(Settings):
     n_episodes: int | None = setting(
         None,
         Count(optional=True),
-        "whole episodes of each environment in a rollout, each begun by a reset, in place of n_steps",
+        "whole episodes of each environment in a rollout, each begun by a reset, in place of n_steps; for environments "
+        "that end every episode",
     )
     kl_coef: float = setting(0.0, Number(), "weight of the KL divergence from the frozen base model at decisions")

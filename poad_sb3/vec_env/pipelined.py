@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 
 from poad_sb3.vec_env.stepping import Stepper, end_threads
 
-__all__ = ["PipelinedVecEnv", "gather", "make_pipelined_envs", "pipeline_envs", "reset_with_seeds"]
+__all__ = ["PipelinedVecEnv", "gather", "make_pipelined_envs", "pipeline_envs"]
 
 
 class PipelinedVecEnv(VecEnv):
@@ -34,7 +34,7 @@ class PipelinedVecEnv(VecEnv):
 
     Args:
         parts: The vectors, in the order of their environments. Wrap them, or the whole (as with `VecMonitor`): around
-            the whole, a wrapper takes the parts' turns from an algorithm.
+            the whole, a wrapper hides the parts, so that all environments step together.
 
     Attributes:
         parts: The vectors.
@@ -92,9 +92,13 @@ class PipelinedVecEnv(VecEnv):
     def reset(self) -> VecEnvObs:
         """Reset all environments, after the ends of steps that nobody has waited for."""
         self._drop()
-        observations = [part.reset() for part in self.parts]
-        for number in range(len(self.parts)):
+        observations = []
+        for number, (part, span) in enumerate(zip(self.parts, self.slices, strict=True)):
+            part.unwrapped._seeds, part.unwrapped._options = self._seeds[span], self._options[span]
+            observations.append(part.reset())
             self._note_reset_infos(number)
+        self._reset_seeds()
+        self._reset_options()
         return gather_observations(observations)
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
@@ -169,24 +173,6 @@ class PipelinedVecEnv(VecEnv):
         self._settle()
         return [image for part in self.parts for image in part.get_images()]
 
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Seed environment i with `seed + i` at its next reset, as `VecEnv.seed` does."""
-        seeds = super().seed(seed)
-        for part, span in zip(self.parts, self.slices, strict=True):
-            part.seed(seeds[span.start])
-        return seeds
-
-    def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
-        """See `VecEnv.set_options`."""
-        super().set_options(options)
-        for part, span in zip(self.parts, self.slices, strict=True):
-            part.set_options(self._options[span])
-
-    def _reset_seeds(self) -> None:
-        super()._reset_seeds()
-        for part in self.parts:
-            part.unwrapped._reset_seeds()
-
 
 def _check(parts: Sequence[VecEnv]) -> None:
     if not parts:
@@ -207,24 +193,6 @@ def _check(parts: Sequence[VecEnv]) -> None:
 
 
 # ---------------------------------------------------------------------- putting results together
-
-
-def reset_with_seeds(env: VecEnv, seeds: Sequence[int | None]) -> VecEnvObs:
-    """Reset every environment with a seed of its own; `VecEnv.seed` can only count up from one.
-
-    Args:
-        env: The environments.
-        seeds: One for each; None goes on with the generator that it has.
-    """
-    _seed_next_reset(env.unwrapped, list(seeds))
-    return env.reset()
-
-
-def _seed_next_reset(env: VecEnv, seeds: list[int | None]) -> None:
-    env._seeds = seeds
-    if isinstance(env, PipelinedVecEnv):
-        for part, span in zip(env.parts, env.slices, strict=True):
-            _seed_next_reset(part.unwrapped, seeds[span])
 
 
 def gather(results: Sequence[VecEnvStepReturn]) -> VecEnvStepReturn:

@@ -745,7 +745,7 @@ def test_nonfinite_reward_stops_before_anything_is_learned():
             return observation, float("nan"), *rest
 
     model = make(Broken(AdmissibleObservation(LampEnv())))
-    with pytest.raises(FloatingPointError, match=r"Expected finite rewards; got .*Fix: mend the environment"):
+    with pytest.raises(FloatingPointError, match=r"Expected finite rewards; got .*Fix: correct the environment"):
         model.learn(16)
     assert len(model.replay_buffer) == 0
 

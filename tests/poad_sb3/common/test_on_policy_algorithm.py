@@ -146,7 +146,7 @@ def test_nonfinite_reward_stops_before_anything_is_learned():
 
     model = POAD("LLMPolicy", Broken(AdmissibleObservation(gym.make(ENV_ID))), seed=0, **SMALL)
     before = weights(model)
-    with pytest.raises(FloatingPointError, match=r"Expected finite rewards; got .*Fix: mend the environment"):
+    with pytest.raises(FloatingPointError, match=r"Expected finite rewards; got .*Fix: correct the environment"):
         model.learn(16)
     assert changed(before, weights(model)) == set()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from toy import LampEnv
 
 from poad_sb3 import POAD
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs, reset_with_seeds
+from poad_sb3.common.token_table import GenerationTableCallback
+from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
 
@@ -39,7 +42,8 @@ def test_every_environment_gives_its_whole_episodes_and_nothing_else() -> None:
     counted = buffer.counted
     assert (buffer.episode_ends & counted).sum(0).tolist() == [3, 3, 3]
     assert not counted.all(), "episodes of one length"
-    assert agent.num_timesteps == counted.size
+    assert agent.num_timesteps == counted.size == buffer.size() * 3
+    assert buffer.full
     actions = list(buffer.sampled_actions())
     assert len(actions) == counted.sum() == len(buffer.everything().paths)
     for env in range(3):
@@ -82,6 +86,11 @@ def pipelined(n_envs: int) -> PipelinedVecEnv:
 @pytest.mark.parametrize("make", [dummy, subproc, pipelined])
 def test_episodes_of_one_seed_begin_alike(make: Callable[[int], VecEnv]) -> None:
     env = wrap_language_env(make(4))
+
+    def reset_with_seeds(env: VecEnv, seeds: Sequence[int | None]) -> Any:
+        env.unwrapped._seeds = list(seeds)
+        return env.reset()
+
     try:
         alike = reset_with_seeds(env, [7] * 4)["text"]
         assert len(set(alike)) == 1
@@ -128,3 +137,39 @@ def test_training_on_episodes_resumes_exactly(tmp_path: Any) -> None:
 def test_a_wrong_number_of_episodes_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="n_episodes"):
         agent_of(DummyVecEnv([LampEnv]), n_episodes=wrong)
+
+
+def test_the_start_that_the_seed_gives_is_played() -> None:
+    agent = agent_of(dummy(2), n_episodes=1, seed=3).learn(1)
+    env = dummy(2)
+    env.seed(3)
+    shown = [agent.policy.lm.tokenizer.decode(one.path.prompt) for one in agent.rollout_buffer.sampled_actions()][:2]
+    assert all(text in prompt for text, prompt in zip(env.reset(), shown, strict=True))
+
+
+def test_environments_that_wait_are_asked_for_no_action() -> None:
+    agent = agent_of(DummyVecEnv([UnevenLamp] * 3), n_episodes=2)
+    asked, act = [], agent.policy.act
+
+    def count(observation: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(len(observation["text"]))
+        return act(observation, *args, **kwargs)
+
+    agent.policy.act = count  # type: ignore[method-assign]
+    agent.learn(1)
+    assert sum(asked) == agent.rollout_buffer.counted.sum()
+
+
+def test_the_table_of_generations_counts_the_steps_of_episodes(tmp_path: Any) -> None:
+    agent = agent_of(DummyVecEnv([UnevenLamp] * 2), learning_rate=1e-3)
+    agent.learn(40, GenerationTableCallback(tmp_path, n_samples=100))
+    steps = [json.loads(line)["step"] for line in (tmp_path / "generations.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert 0 < steps[0] <= steps[-1] == agent.num_timesteps
+
+
+def test_the_longest_rollout_follows_from_registered_limits() -> None:
+    assert agent_of(dummy(2)).max_rollout_steps() is None
+    food = POAD("LLMPolicy", "VirtualHome-FoodPreparation-v0", n_episodes=2)
+    limit = gym.spec("VirtualHome-FoodPreparation-v0").max_episode_steps
+    assert food.max_rollout_steps() == (None if limit is None else 2 * limit)

@@ -121,7 +121,7 @@ def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
     assert nobody == "Expected credentials of the hub; there are none. Fix: run `hf auth login`, or set HF_TOKEN."
     assert "HfHubHTTPError" in wrong_one
     assert "Invalid username or password" in wrong_one
-    assert wrong_one.endswith("Fix: log in anew (hf auth login), or set HF_TOKEN to a token that is valid.")
+    assert wrong_one.endswith("Fix: log in again (hf auth login), or set HF_TOKEN to a token that is valid.")
     for line in (read_only, others):
         assert line.endswith("Fix: use a token with the right to write there, or a repository of your own.")
     assert "you must use a write token" in read_only

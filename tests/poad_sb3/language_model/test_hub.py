@@ -344,7 +344,7 @@ def test_a_run(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Pat
     assert refused["stderr"] == (
         "poad: Expected the base model the checkpoint was written with "
         f"(fingerprint {prints[0]}); got {prints[1]}. Its weights or vocabulary changed. "
-        "Fix: restore that model at the path or revision in policy_kwargs, or train anew.\n"
+        "Fix: restore that model at the path or revision in policy_kwargs, or train again.\n"
     )
     assert (tmp_path / "main" / "latest.zip").read_bytes() == before
 
