@@ -356,6 +356,9 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self._order_key = state["order_key"]
         self._last = None if state["last"] is None else Outcome(*state["last"])
         self.last_action, self.episode_return = state["last_action"], state["episode_return"]
+        if "digest" not in state:  # a world that a program put in
+            float(self.episode_return)
+            self._describe()
 
     def _identity(self) -> str:
         name = self.spec.id if self.spec is not None else type(self).__name__

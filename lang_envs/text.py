@@ -9,7 +9,7 @@ __all__ = ["MAX_NAME", "listed", "nearest", "printable", "shown"]
 
 MAX_NAME = 60
 """Characters of a foreign name that go into a prompt or a message."""
-_MAX_LISTED = 20
+_MAX_LISTED = 40
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) -> str:
@@ -21,11 +21,12 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
         otherwise: Returned if none is similar; by default a sentence that lists the known names.
         n: Largest number of suggestions.
     """
-    names = {one.casefold(): one for one in known}
-    near = [names[match] for match in difflib.get_close_matches(word.casefold(), names, n=n, cutoff=0.5)]
+    names = {str(one).casefold(): str(one) for one in known}
+    near = [names[match] for match in difflib.get_close_matches(str(word).casefold(), names, n=n, cutoff=0.5)]
     if near:
         return f"Did you mean {' or '.join(near)}?"
-    return otherwise or f"Known: {', '.join(sorted(names.values()))}."
+    shortened = [*sorted(names.values())[:_MAX_LISTED], *(["..."] if len(names) > _MAX_LISTED else [])]
+    return otherwise or f"Known: {', '.join(shortened) or 'none'}."
 
 
 def printable(line: str) -> str:

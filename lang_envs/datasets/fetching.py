@@ -172,7 +172,7 @@ def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[Path]:
 
 
 def _fetch_openml(wanted: Manifest, folder: Path, timeout: float, watch: Watch) -> tuple[Path, store.Origin]:
-    """Download a table as parquet, or as ARFF where there is no parquet file or a damaged one."""
+    """Download a table as parquet, or as ARFF where there is no parquet file or one with another MD5 than its ETag."""
     settings = _openml_settings()
     key = {"api_key": settings["apikey"]} if settings["apikey"] else {}
     response = _request("GET", f"{settings['server']}/data/{wanted.id}", timeout, params=key)
@@ -313,8 +313,10 @@ def _download(
     parts = {part: part.stat().st_size for part in path.parent.glob(f"{path.name}.*.part")}
     begun = max(parts, key=lambda part: parts[part], default=None)
     headers = dict(headers or {})
-    if begun is not None and parts[begun] and (tag := bytes.fromhex(begun.name.split(".")[-2]).decode()):
-        headers |= {"Range": f"bytes={parts[begun]}-", "If-Range": tag}
+    if begun is not None and parts[begun]:
+        with contextlib.suppress(ValueError):  # a name that is none of ours: the download starts over
+            if tag := bytes.fromhex(begun.name.split(".")[-2]).decode():
+                headers |= {"Range": f"bytes={parts[begun]}-", "If-Range": tag}
     with _request(method, url, timeout, headers=headers, stream=True, **options) as response:
         partial = response.status_code == HTTPStatus.PARTIAL_CONTENT
         if begun is not None and not partial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.request import Request
 from poad_sb3.common.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
-from poad_sb3.common.hyperparameters import require_effects
+from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import ObservationError
 from poad_sb3.memory.doctor import free_memory
@@ -171,6 +172,9 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
     names = ("arguments", "dataset", "prompt_template")
     same = {**{name: getattr(now, name) for name in names}, "fingerprint": now.model["fingerprint"]}
     recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model["fingerprint"]}
+    # Settings that are younger than the run have their defaults in it.
+    defaults = json.loads(json.dumps(known_arguments(algorithm(config.algorithm)), default=str))
+    recorded["arguments"] = {**{name: defaults[name] for name in now.arguments}, **existing.arguments}
     found = list(runs.differences(recorded, same))
     if found:
         fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train again.")

@@ -424,6 +424,11 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             )
         return durations
 
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        """Let schedules end at 0 where the last rollout goes beyond `total_timesteps`."""
+        super()._update_current_progress_remaining(num_timesteps, total_timesteps)
+        self._current_progress_remaining = max(0.0, self._current_progress_remaining)
+
     def train(self) -> None:
         """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""
         self._update_is_due = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from poad_sb3.credit.estimators import ESTIMATORS
 from poad_sb3.settings.fields import Choice, Count, Flag, Number, Rate, Settings, setting
 
 SHARE = Number(share=True)
@@ -56,12 +57,12 @@ class PPOSettings(Settings):
     )
     credit_level: str = setting(
         "token",
-        Choice(words=("token", "action")),
+        Choice(words=tuple(dict.fromkeys(level for level, _ in ESTIMATORS))),
         "values, advantages and ratios of tokens, or of whole actions",
     )
     bootstrap: str = setting(
         "state",
-        Choice(words=("state", "action")),
+        Choice(words=tuple(dict.fromkeys(bootstrap for _, bootstrap in ESTIMATORS))),
         "bootstrap of an action's last token: the value of the next observation (state), or that before the last token "
         "of the next action (action)",
     )
