@@ -184,7 +184,7 @@ sys.argv[0] = "poad"
 main()
 """
 KILLS = {
-    "while the config is written": "after(pathlib.Path, 'write_text', 1, before=True)",
+    "while the config is written": "after(pathlib.Path, 'write_bytes', 1, before=True)",
     "before the first checkpoint": "after(on_policy.LLMOnPolicyAlgorithm, '_final_prompts', 5)",
     "in the middle of the first save": "after(checkpoints, 'add_header', 1, before=True)",
     "in the middle of a later save": "after(checkpoints, 'add_header', 3, before=True)",
