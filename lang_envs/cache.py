@@ -69,7 +69,7 @@ class Cache:
         self._n_written = 0
 
     def get(self, key: str) -> Entry | None:
-        """What was put there, a fresh object, or None."""
+        """Return the stored value as a fresh object, or None."""
         text = self._memory.get(key)
         if text is None:
             text = self._in_file(lambda database: self._read(database, key))

@@ -46,7 +46,7 @@ World = TypeVar("World")
 
 
 class Outcome(NamedTuple):
-    """What one action (or one unit of time passing) did to the world.
+    """Effect of one action (or of one unit of time) on the world.
 
     Attributes:
         reward: Reward of the step, before `invalid_action_reward`.

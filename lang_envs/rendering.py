@@ -1,4 +1,4 @@
-"""What the families' pictures share: colours, drawings as rows of shapes, their painter, and lines of text.
+"""Shared by the families' pictures: colours, drawings as rows of shapes, their painter, and lines of text.
 
 Drawings are painted too large and scaled down, which smooths their edges, and kept; a frame pastes kept drawings.
 """
@@ -289,7 +289,7 @@ def one_line(text: str) -> str:
 
 
 def last_action(env: LangEnv[Any], n_elapsed: int) -> str:
-    """What an environment was told last, as one line.
+    """Return the last action of an environment as one line.
 
     Args:
         env: The environment.

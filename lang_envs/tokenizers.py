@@ -18,7 +18,7 @@ __all__ = ["ByteTokenizer", "HuggingFaceTokenizer", "Tokenizer", "resolve_tokeni
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """What an action space needs to know of a tokenizer. Implementations are hashable and pickle small."""
+    """Interface of a tokenizer for an action space. Implementations are hashable and pickle small."""
 
     def __hash__(self) -> int:
         """Specs are hashable: they key caches."""

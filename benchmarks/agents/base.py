@@ -46,7 +46,7 @@ class TokenCredit(NamedTuple):
     Attributes:
         tokens: Texts of the tokens; together they are the action and its end token.
         log_probs: Of each token among those that were possible there, given the tokens before it.
-        values: What the critic expects before each token is written.
+        values: The critic's values before each token.
     """
 
     tokens: tuple[str, ...]
@@ -59,9 +59,9 @@ class Decision(NamedTuple):
 
     Attributes:
         text: The action.
-        usage: What it cost.
+        usage: Its cost.
         credit: Per token of the action, from agents that have it.
-        note: What else is worth a record: the thought before an action, the reply that held it.
+        note: Remark for the record: the thought before an action, the reply that held it.
     """
 
     text: str
@@ -98,7 +98,7 @@ class Agent(ABC):
         """Choose an action.
 
         Args:
-            observation: What the environment shows.
+            observation: The observation.
             info: Its info: `info["admissible_actions"]` is a `list[str]`, or None where any text is an action.
         """
 
@@ -114,8 +114,8 @@ class Agent(ABC):
         """Take in the outcome of a decision; called after every step.
 
         Args:
-            decision: What `act` returned.
-            observation: What the environment shows now.
+            decision: Result of `act`.
+            observation: The new observation.
             reward: Of the step.
             terminated: The episode ended by success or failure.
             truncated: Its time is up.

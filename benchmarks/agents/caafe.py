@@ -73,7 +73,7 @@ class Features(NamedTuple):
 
     Attributes:
         code: A function body over `x`, which returns new columns.
-        verdict: What became of it, one line.
+        verdict: Its outcome, one line.
     """
 
     code: str

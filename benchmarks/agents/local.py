@@ -22,7 +22,7 @@ class FunctionAgent(Agent):
     Args:
         name: For tables.
         make: From the seed of an episode to the function.
-        settings: What identifies it.
+        settings: Values that identify it.
     """
 
     def __init__(self, name: str, make: Callable[[int], EnvFunction], settings: Mapping[str, JSON]) -> None:
@@ -81,8 +81,8 @@ class ScriptedAgent(Agent):
 
     Args:
         name: For tables.
-        actions: What it says.
-        settings: What identifies it.
+        actions: Its actions.
+        settings: Values that identify it.
     """
 
     def __init__(self, name: str, actions: list[str], settings: Mapping[str, JSON]) -> None:
@@ -116,7 +116,7 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
 
     Args:
         file: The file; JSON lines if it is called `.jsonl`.
-        episode: Which of several recorded episodes, from 0.
+        episode: Index among several recorded episodes, from 0.
 
     Raises:
         AgentError: If it cannot be read, or has no such episode.

@@ -33,7 +33,7 @@ class PolicyAgent(Agent):
     Args:
         name: For tables.
         policy: The policy.
-        settings: What identifies it.
+        settings: Values that identify it.
         deterministic: The most probable action instead of a sample.
         whole_values: Whether the critic knows whole actions only: then every token of one has the value before it.
         writer: How it acts where nothing is listed; None for the policy's own way.
@@ -138,7 +138,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
     Args:
         name: For tables.
         policy: A fresh policy around it, which ranks or writes.
-        settings: What identifies it.
+        settings: Values that identify it.
         writer: How it writes.
         ranks: Whether it ranks where there is a list.
         deterministic: The most probable action, or tokens, instead of a sample.
@@ -278,7 +278,7 @@ def zero_shot(
         model: `"pocket"`, a folder, or an id of the Hugging Face hub.
         acting: Where actions are listed: `"candidates"` ranks them whole, `"trie"` chooses among them token by token,
             `"free"` writes.
-        normalization: What `"candidates"` divides log-probabilities by: `"token"` or `"word"` (their number), `"sum"`
+        normalization: Divisor of log-probabilities with `"candidates"`: `"token"` or `"word"` (their number), `"sum"`
             (1: not by length).
         deterministic: The most probable action, or tokens, instead of a sample.
         temperature: Of sampled writing, as are the next two.

@@ -24,11 +24,11 @@ class Kind(NamedTuple):
     Attributes:
         factory: `module:function`, imported when it is asked for. It takes the argument behind the colon, if the kind
             has one, and its settings as keyword-only arguments.
-        argument: What stands behind the colon; empty for nothing, in brackets if it may be left out. `SPEC` is another
+        argument: Text behind the colon; empty for nothing, in brackets if it may be left out. `SPEC` is another
             agent, which the factory takes made; settings that it does not know are those of that agent.
         help: One line.
         extra: Extra that brings what it needs; empty for none.
-        packages: What the extra brings.
+        packages: Packages of the extra.
     """
 
     factory: str

@@ -20,8 +20,8 @@ class Reply(NamedTuple):
 
     Attributes:
         text: As it was given.
-        usage: What it cost.
-        note: What else is worth a record.
+        usage: Its cost.
+        note: Remark for the record.
     """
 
     text: str
@@ -88,8 +88,8 @@ def understood(text: str, actions: Sequence[str] | None) -> str:
     environment counts.
 
     Args:
-        text: What was answered.
-        actions: What is admissible; None where any text is.
+        text: The answer.
+        actions: Admissible actions; None where any text is one.
     """
     if actions is None or text in actions:
         return text

@@ -95,7 +95,7 @@ def explore(env: Env, policy: Policy) -> Graph:
 
     Args:
         env: Deterministic; its captured world is a `NamedTuple`, hashable.
-        policy: What to try in every situation.
+        policy: Policy to try in every situation.
 
     Raises:
         ValueError: If something in the environment is random, so that one start does not stand for all.

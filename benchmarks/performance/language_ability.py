@@ -42,7 +42,7 @@ class Models(NamedTuple):
     Attributes:
         before: `model_args` of the base model.
         after: Of what was trained.
-        about: What was trained, for the report.
+        about: Description of the training, for the report.
     """
 
     before: Mapping[str, Any]

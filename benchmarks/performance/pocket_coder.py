@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
 
     Attributes:
         is_first: Whether nothing was tried before in its episode.
-        status: What became of it.
+        status: Its outcome.
         area: Mean area under the ROC curve over the splits; None if it did not run.
         n_prompt: Tokens of the prompt.
         n_body: Tokens of the body, end token included.

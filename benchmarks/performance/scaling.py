@@ -39,7 +39,7 @@ class Study(NamedTuple):
     Attributes:
         label: Of the axis.
         workload: Of `our_loop`.
-        values: What it is set to.
+        values: Its values.
         sizes: The task, of a value.
         n_envs: Environments, of a value.
         n_samples: Environment steps of a rollout.
@@ -76,7 +76,7 @@ class Point(NamedTuple):
         value: Of what is changed.
         ms: Milliseconds per environment step.
         tokens: Action tokens in the rollout buffer.
-        buffer_bytes: What the buffer holds of them: prompts and actions, credit, features.
+        buffer_bytes: Bytes of the buffer: prompts and actions, credit, features.
     """
 
     value: int

@@ -48,7 +48,7 @@ class Workload(NamedTuple):
     """Settings of the learning, as the loops must know them.
 
     Attributes:
-        distribution: What actions are drawn from.
+        distribution: Distribution of actions.
         generates: Whether actions are written token by token, instead of chosen from a list.
         max_new_tokens: Of a written action.
         samples_at_once: Of the reference, in a pass of the update.
@@ -121,7 +121,7 @@ class BaselineLoop(ABC):
     Args:
         network: A peft model of its own.
         critic: A critic of its own.
-        workload: What is learned.
+        workload: Method and sizes.
     """
 
     def __init__(self, network: Any, critic: TokenCritic, workload: Workload) -> None:

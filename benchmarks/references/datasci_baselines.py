@@ -43,8 +43,8 @@ class Model(NamedTuple):
 
     Attributes:
         name: As in the table.
-        imports: What it takes from scikit-learn: "module.Name".
-        expression: What makes the unfitted model.
+        imports: Imports from scikit-learn: "module.Name".
+        expression: Expression of the unfitted model.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Evaluation(NamedTuple):
         scores: ROC AUC of every split; empty if one of them failed.
         seconds: Wall clock, all splits together; an upper bound where other work runs.
         cpu_seconds: Processor time, all splits together.
-        error: What failed; None if nothing did.
+        error: The failure; None on success.
     """
 
     scores: tuple[float, ...]
@@ -215,7 +215,7 @@ def measure(
     Args:
         dataset: The table.
         models: At least one that works.
-        evaluate: What runs the code.
+        evaluate: Runs the code.
         say: Where progress goes.
     """
     codes = {model.name: model.code for model in models}
@@ -253,7 +253,7 @@ def run(
         names: Of tables.
         models: Rows of the result.
         output: File to write, where entries of other tables stay; None for none.
-        evaluate: What runs the code.
+        evaluate: Runs the code.
     """
     kept = {} if output is None or not output.exists() else json.loads(output.read_text(encoding="utf-8"))["datasets"]
     result, measured = _head(), {}

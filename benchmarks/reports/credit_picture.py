@@ -71,7 +71,7 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
     """Draw a rollout: observations at the left, a column of coloured actions for each way of assigning credit.
 
     Args:
-        rollout: What to draw.
+        rollout: The rollout to draw.
         most_steps: Of longer episodes only the last so many actions are drawn.
     """
     first = max(len(rollout.steps) - most_steps, 0)

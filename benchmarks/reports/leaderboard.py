@@ -23,7 +23,7 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = N
     """Put agents on the leaderboard; tasks that an agent has there already are refused, or replaced.
 
     Args:
-        cells: What they did, whole.
+        cells: Their complete results.
         replace: Whether a task may be replaced, and an agent of the same name and other settings with all its tasks.
         folder: Where the files are; that of the committed results by default.
 

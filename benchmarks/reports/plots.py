@@ -135,8 +135,8 @@ def plot_curves(
     Args:
         curves: By name, from `learning_curve`.
         title: Above.
-        ylabel: What is measured.
-        xlabel: What is counted.
+        ylabel: Label of the measured quantity.
+        xlabel: Label of the counted quantity.
         references: Levels to compare with, by name.
         each_seed: Whether the seeds are drawn too, thin.
     """

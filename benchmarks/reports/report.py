@@ -132,7 +132,7 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
     """Means of every agent on every task, with intervals where the width of a terminal allows.
 
     Args:
-        cells: What agents did.
+        cells: Results of agents.
         width: Letters of a line; in a narrow terminal there are fewer columns.
     """
     names = _IN_TERMINAL if width >= _WIDE else _IN_TERMINAL[:2]

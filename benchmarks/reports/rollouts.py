@@ -19,7 +19,7 @@ class RolloutStep(NamedTuple):
     """One action of a rollout.
 
     Attributes:
-        observation: What the agent was shown.
+        observation: Observation before the action.
         tokens: Of the action.
         reward: Of the step.
         log_probs: Of the tokens; may be empty.
@@ -42,7 +42,7 @@ class Rollout(NamedTuple):
         title: Whose and which it is.
         columns: Names of the ways.
         steps: Its actions.
-        remark: What one has to know to read it: whose values, which discount.
+        remark: Caption: the source of the values, the discount.
     """
 
     title: str

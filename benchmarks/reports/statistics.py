@@ -65,7 +65,7 @@ def estimate(strata: Strata, statistic: Statistic = interquartile_mean) -> Estim
 
     Args:
         strata: Scores by task.
-        statistic: What is made of them.
+        statistic: Statistic of the samples.
 
     Raises:
         ValueError: If there are no scores.
@@ -173,7 +173,7 @@ class Curve(NamedTuple):
         values: The statistic there, `[n]`.
         low: Lower ends of the intervals, `[n]`; equal to the values where there is one seed. Likewise:
         high: Upper ends, `[n]`.
-        by_seed: What the seeds did, `[n_seeds, n]`.
+        by_seed: Results of the seeds, `[n_seeds, n]`.
     """
 
     steps: Floats

@@ -18,13 +18,13 @@ class Step(NamedTuple):
     """One decision and what came of it.
 
     Attributes:
-        observation: What the agent was shown.
-        admissible_actions: What was listed; None where any text is an action.
-        decision: What it answered.
+        observation: Observation before the action.
+        admissible_actions: Listed actions; None where any text is an action.
+        decision: The agent's answer.
         reward: Of the step.
         terminated: The episode ended by success or failure.
         truncated: Its time is up.
-        next_observation: What is shown after it.
+        next_observation: Observation after the action.
         info: Of the step.
     """
 
@@ -55,8 +55,8 @@ class Result(NamedTuple):
         n_invalid: Decisions whose text is outside the command set.
         terminated: It ended by success or failure.
         truncated: Its time was up.
-        usage: What the decisions cost together.
-        family: What matters in the family, see `FAMILY_FIELDS`.
+        usage: Cost of all decisions together.
+        family: Fields of the family, see `FAMILY_FIELDS`.
     """
 
     episode_return: float

@@ -19,7 +19,7 @@ class FailedError(BenchmarkError):
     """Work that raised an error.
 
     Args:
-        message: Which work it was, and what came of it.
+        message: The work and its failure.
         trace: The error it came from, as Python shows it; text, so that it passes between processes.
     """
 

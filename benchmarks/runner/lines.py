@@ -19,7 +19,7 @@ class Line(NamedTuple):
     """A whole line of a file.
 
     Attributes:
-        record: What it says.
+        record: Its content.
         end: Where the next one begins, in bytes.
     """
 

@@ -65,7 +65,7 @@ class Plan:
     """A measurement.
 
     Attributes:
-        agent: What `make_agent` takes; `{seed}` in it stands for the seed: five checkpoints of five trainings.
+        agent: Argument of `make_agent`; `{seed}` in it stands for the seed: five checkpoints of five trainings.
         envs: Ids, each once.
         episodes: Of every seed on every environment.
         seeds: How many.
@@ -136,7 +136,7 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
     """First line of a results file.
 
     Args:
-        plan: What is to be played.
+        plan: The plan to play.
         identities: Of the agent, by seed; of the first seed only, where all seeds have the same.
     """
     first = identities[plan.first_seed]

@@ -55,7 +55,7 @@ class Player:
     """Plays the episodes of a plan one after the other, with one agent and one environment at a time.
 
     Args:
-        plan: What is played.
+        plan: The plan to play.
         agent_name: For the lines.
     """
 
@@ -145,7 +145,7 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
 
     Args:
         player: Plays them itself if there is one worker; else others like it do.
-        jobs: What to play.
+        jobs: Jobs to play.
         n_workers: How many play at a time.
         workers: Where they do.
 

@@ -63,7 +63,7 @@ def measure(
     episode does; those of an episode without a line are dropped.
 
     Args:
-        plan: What is measured.
+        plan: The plan of the measurement.
         path: The results file.
         n_workers: Episodes that are played at a time.
         workers: Where.

@@ -117,7 +117,7 @@ def write_report(study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: 
     Args:
         study: Which.
         seeds: That were asked for.
-        pieces: What there is.
+        pieces: Existing pieces.
         folder: Where the files go.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the commands share: the console, errors of one line, ids."""
+"""Shared by the commands: the console, errors of one line, ids."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def require_parts(env_id: str, kwargs: dict[str, Any]) -> None:
 
 
 def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> str:
-    """Which argument it is that nobody takes, and what it may mean; empty if the error is about something else."""
+    """Name the argument that nothing takes, with a suggestion; empty if the error is about something else."""
     entry = gym.spec(env_id).entry_point
     kind = load_env_creator(entry) if isinstance(entry, str) else entry
     if "unexpected keyword argument" not in str(error) or not isinstance(kind, type):

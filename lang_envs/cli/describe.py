@@ -1,4 +1,4 @@
-"""What an environment is, on one screen."""
+"""Show an environment on one screen."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def show(console: Console, env: gym.Env[Any, Any], text: str) -> None:
 
 
 def ask(console: Console, listed: list[str] | None) -> str | None:
-    """What the player wants to do; None to leave."""
+    """Read the player's action; None to leave."""
     try:
         return _ask_for_text(console) if listed is None else _ask_for_choice(console, listed)
     except KeyboardInterrupt:

@@ -38,7 +38,7 @@ class DatasetRow(NamedTuple):
 
     Attributes:
         title: A short noun phrase: "the balance scale table".
-        about: What the rows are and what is to be predicted. No column is named or described: the agent reads it.
+        about: Description of the rows and of the target. No column is named or described: the agent reads it.
         source: Where the rows come from.
         licence: Of the rows, as far as known.
         shape: Rows and features (n, d).
@@ -69,7 +69,7 @@ class Dataset:
     Attributes:
         name: As in `DATASETS`.
         title: A short noun phrase: "the balance scale table".
-        about: What the rows are and what is to be predicted; names and describes no column.
+        about: Description of the rows and of the target; names and describes no column.
         x: Features, float64 (n, d), finite or, with `may_be_missing`, NaN; read-only.
         y: Classes 0 .. k-1, int64 (n,), every one of them present, read-only.
         published: Whether its splits are those of the paper.

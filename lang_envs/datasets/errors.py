@@ -1,4 +1,4 @@
-"""What can go wrong with data; each class has the exit code of `lang-envs data`."""
+"""Errors of data; each class has the exit code of `lang-envs data`."""
 
 from __future__ import annotations
 

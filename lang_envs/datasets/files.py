@@ -29,7 +29,7 @@ _SNIPPETS = {
     ".xls": "pandas.read_excel(path)",
     ".xlsx": "pandas.read_excel(path)",
 }
-"""What reads other files; `pandas.read_csv(path)`, also of compressed ones, if not listed."""
+"""Functions that read other files; `pandas.read_csv(path)`, also of compressed ones, if not listed."""
 _SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
 """Separators that are no comma, and how they are written in code."""
 

@@ -1,4 +1,4 @@
-"""What is known of the tables that have to be fetched: one TOML file in `data/` for each.
+"""Manifests of the tables that have to be fetched: one TOML file in `data/` for each.
 
 A manifest says where a table comes from, under which licence as far as known, what its file must look like, how arrays
 are made of it, and the digests of both. A digest that nobody could compute yet is left out; the first fetch records it,
@@ -60,7 +60,7 @@ class Column(NamedTuple):
 
 
 class RowChoice(NamedTuple):
-    """Which rows of a file are used; one of the three, or every complete row.
+    """Selection of the rows of a file; one of the three, or every complete row.
 
     Attributes:
         first: So many complete rows, in the order of the file.
@@ -95,22 +95,22 @@ class Manifest(NamedTuple):
     Attributes:
         name: Its key in `DATASETS`.
         title: A short noun phrase: "the airlines table".
-        about: What the rows are and what is to be predicted; names and describes no column.
+        about: Description of the rows and of the target; names and describes no column.
         service: Who serves it.
         id: OpenML's number, Kaggle's "owner/name", or the name of a Kaggle competition.
         page: Where people read about it and can download it by hand.
         file: Name of the file; for OpenML, of the file that a browser gets.
-        licence: What is known of it.
+        licence: As far as known.
         target: Column to be predicted.
         drop: Columns that are left out beside the target.
         shape: Rows and columns of the file.
         sha256: Of the file, hexadecimal, whole or its first digits; empty while nobody knows it.
         columns: Every column of the file, in its order, the target among them.
-        classes: What the target's values are, in the order of the classes.
-        rows: Which rows are used.
+        classes: Values of the target, in the order of the classes.
+        rows: Selection of rows.
         arrays: Shape (n, d) of the features.
         recipes: How arrays are made, by name: "default", and "published" where that can be reproduced.
-        note: What a reader of scores has to know; empty if nothing.
+        note: Caveat for readers of scores; empty if there is none.
     """
 
     name: str

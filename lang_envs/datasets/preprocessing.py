@@ -34,7 +34,7 @@ def arrays(frame: pd.DataFrame, manifest: Manifest, recipe: Recipe) -> tuple[Flo
 
     Args:
         frame: All rows and columns of the file, as `files.read_table` gives them.
-        manifest: What is known of the file.
+        manifest: Of the file.
         recipe: One of `manifest.recipes`.
 
     Raises:
@@ -217,7 +217,7 @@ def ranks(column: pd.Series[Any]) -> FloatArray:
 
 
 def natural_key(text: str) -> NaturalKey:
-    """What to sort by for natural order: "9" before "10" before "14+", "-1" before "0.5", "C3" before "C26"."""
+    """Return the key of natural order: "9" before "10" before "14+", "-1" before "0.5", "C3" before "C26"."""
     parts = [text] if _NUMBER.fullmatch(text) else _PART.findall(text)
     return tuple((0, _number(part), "") if _NUMBER.fullmatch(part) else (1, 0, part) for part in parts), text
 

@@ -67,7 +67,7 @@ class Origin(NamedTuple):
     Attributes:
         by: The client and its version, or "by hand".
         licence: As the service stated it; empty if it did not.
-        checked: What the service's own checksum said of it; empty if there was none.
+        checked: Result of the service's own checksum; empty if there was none.
     """
 
     by: str
@@ -79,7 +79,7 @@ class Checked(NamedTuple):
     """The arrays of one recipe.
 
     Attributes:
-        digest: What they have.
+        digest: Their digest.
         verified: Whether that is the digest of the manifest; False where the manifest knows none.
     """
 
@@ -88,7 +88,7 @@ class Checked(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What is known of a table that is on this machine.
+    """Record of a table on this machine.
 
     Attributes:
         file: Name of the file beside the arrays.
@@ -98,7 +98,7 @@ class Receipt(NamedTuple):
         origin: How the file came here.
         time: When, in ISO format, UTC.
         recipes: The arrays by the name of the recipe.
-        remark: What is odd about it; empty if nothing.
+        remark: Oddity of it; empty if there is none.
     """
 
     file: str
@@ -158,7 +158,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def read_receipt(name: str) -> Receipt | None:
-    """What is known of a table; None if it is not here, or not readable."""
+    """Return the record of a table; None if it is not here, or not readable."""
     try:
         with (table_folder(name) / ARRAYS_FILE).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _receipt(archive)

@@ -31,7 +31,7 @@ __all__ = ["MAX_CLASSES", "MAX_DESCRIPTION", "MIN_CLASS_ROWS", "Table", "own_tab
 _log = logging.getLogger(__name__)
 
 Table: TypeAlias = "str | Path | pd.DataFrame | Mapping[str, Sequence[Any]]"
-"""What a user can hand in: a file, a DataFrame, or columns by their names."""
+"""A user's table: a file, a DataFrame, or columns by their names."""
 
 MAX_DESCRIPTION = 200
 """Characters of the description of a table."""
@@ -53,9 +53,9 @@ _MAX_WHY = 200  # characters of somebody else's error
 
 _NEUTRAL = "Every row is an example. To be predicted is its class."
 _NUMBERS = ("boolean", "decimal", "floating", "integer", "mixed-integer-float")
-"""What pandas calls objects that are numbers."""
+"""Names in pandas of objects that are numbers."""
 _TIMES = ("date", "datetime", "datetime64", "interval", "period", "time", "timedelta", "timedelta64")
-"""What pandas calls objects that are times or lie on a scale."""
+"""Names in pandas of objects that are times or lie on a scale."""
 
 
 class _Feature(NamedTuple):
@@ -63,7 +63,7 @@ class _Feature(NamedTuple):
 
     values: NDArray[np.float64]
     categories: Sequence[str] = ()
-    """What has no order of its own; empty for numbers, times and ordered categories."""
+    """Return the values without an order of their own; empty for numbers, times and ordered categories."""
 
 
 def own_table(table: Table, target: str | int, description: str = "") -> Dataset:
@@ -77,7 +77,7 @@ def own_table(table: Table, target: str | int, description: str = "") -> Dataset
     Args:
         table: A CSV, parquet or ARFF file, a DataFrame (its index is no column), or columns by their names.
         target: Column to be predicted; it is found by its name as text, so 2 and "2" are the same.
-        description: What the rows are and what is to be predicted, for the agent: one line, at most 200 characters.
+        description: Description of the rows and of the target, for the agent: one line, at most 200 characters.
 
     Raises:
         TableError: If no classifier could be asked for it: the message says why. It is a `ValueError`.

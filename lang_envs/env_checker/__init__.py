@@ -78,7 +78,7 @@ FOUNDATIONS = ("spaces", "info_keys")
 
 
 def maker(env_id: str, **kwargs: Any) -> Make:
-    """What a check takes: makes `env_id` with these arguments and those that the check adds.
+    """Return the factory that a check takes: it makes `env_id` with these arguments and those that the check adds.
 
     Without Gymnasium's passive checker: its warnings would come before our messages, and `check_env` is a check.
     """

@@ -1,4 +1,4 @@
-"""What a check is, how it speaks, and how it is run."""
+"""Checks: their form, their messages and their runner."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def expect(condition: bool, expected: str, got: object, fix: str) -> None:
     Args:
         condition: Whether it is kept.
         expected: Completes "Expected ...".
-        got: What came: a `str` as it stands, anything else as its shortened `repr`.
+        got: The value found: a `str` as it stands, anything else as its shortened `repr`.
         fix: Completes "Fix: ...".
 
     Raises:

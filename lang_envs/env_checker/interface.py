@@ -55,7 +55,7 @@ _KEYS = {"admissible_actions", "invalid_action", "success"}
 
 
 class _Moment(NamedTuple):
-    """What a reset or a step returned; reward and flags are those of a reset where nothing was done yet."""
+    """Result of a reset or a step; a reset has reward 0 and no flags."""
 
     text: Any
     info: dict[str, Any]
@@ -184,7 +184,7 @@ def admissible_actions_method(make: Make) -> None:
 
 
 def fresh_data(make: Make) -> None:
-    """What info hands out may be changed by who gets it."""
+    """Changing a list from info must change nothing in the environment."""
     with make() as touched, make() as left_alone:
         tokens: Any = left_alone.action_space
         agent = randomly(2)

@@ -39,7 +39,7 @@ def render_rgb_array(make: Make) -> None:
 
 
 def _drawings(make: Make, mode: str) -> Any:
-    """What is drawn at a reset and along a random walk."""
+    """Render at a reset and along a random walk."""
     _needs_mode(make, mode)
     with make(render_mode=mode) as env:
         now = env.reset(seed=0)

@@ -50,7 +50,7 @@ _ALTERATIONS: tuple[Callable[[str], str], ...] = (
 
 
 class _Effect(NamedTuple):
-    """What a step did, apart from the wording of the observation."""
+    """Effect of a step, apart from the wording of the observation."""
 
     invalid: bool
     reward: float
@@ -61,7 +61,7 @@ class _Effect(NamedTuple):
 
 
 def _effect_of(env: gym.Env[Any, Any], action: Tokens, depth: int) -> _Effect:
-    """What an action does after `depth` actions of random play, always the same ones."""
+    """Return the effect of an action after `depth` actions of random play, always the same ones."""
     walk_from_reset(env, randomly(depth), depth, seed=0)
     _, reward, terminated, truncated, info = env.step(action)
     listed = info["admissible_actions"]
@@ -96,7 +96,7 @@ def _expect_refused(env: gym.Env[Any, Any], actions: Iterable[tuple[str, Tokens]
 
 
 def _plan_after(env: gym.Env[Any, Any], depth: int, actions: Sequence[Tokens]) -> list[str] | None:
-    """What an oracle says from there to the goal; None where there is no oracle, or too little time."""
+    """Return the oracle's actions from there to the goal; None where there is no oracle, or too little time."""
     walk_from_reset(env, randomly(depth), depth, seed=0)
     world, plan = env.unwrapped, list[str]()
     terminated = truncated = False

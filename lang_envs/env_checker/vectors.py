@@ -27,7 +27,7 @@ _FIX = "share nothing between environments, and let nothing depend on the proces
 
 
 class _Row(NamedTuple):
-    """What one environment shows after a step; `final_text` closed the episode that `text` does not belong to."""
+    """Result of one environment after a step; `final_text` closed the episode that `text` does not belong to."""
 
     text: str
     reward: float
@@ -97,7 +97,7 @@ def _single_rows(make: Make, actions: list[Tokens], mode: AutoresetMode) -> _Row
 
 
 def _rows_alone(make: Make, number: int, actions: list[Tokens], mode: AutoresetMode) -> list[_Row]:
-    """What an environment of a vector is to show: the same actions, with the vector's way of resetting."""
+    """Return the results expected of an environment of a vector: its actions, with the vector's way of resetting."""
     with make() as env:
         rows = [_first_row(*env.reset(seed=_SEED + number))]
         for action in actions:

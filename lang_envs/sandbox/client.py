@@ -46,7 +46,7 @@ Confining = Literal["auto", "require"]
 
 
 class Limits(NamedTuple):
-    """What one evaluation may use.
+    """Limits of one evaluation.
 
     Attributes:
         time_limit: CPU seconds of all its splits together, and seconds that one of them may be asleep or waiting for
@@ -69,12 +69,12 @@ class End(StrEnum):
 
 
 class Answer(NamedTuple):
-    """What came of one split.
+    """Outcome of one split.
 
     Attributes:
         end: How its process ended: the supervisor's word.
         code: Exit code or signal.
-        header: What the child reported (`error`, `message`, `line`, `stdout`): the word of the agent's code; None if
+        header: Report of the child (`error`, `message`, `line`, `stdout`): the word of the agent's code; None if
             it reported nothing that can be read.
         probabilities: The array it reported, checked by nobody yet.
         cpu_seconds: CPU time used.
@@ -102,7 +102,7 @@ class Sandbox:
     """Runs agents' code, split by split, in processes of the shared supervisor. Threads may share one.
 
     Args:
-        place: Which supervisor; the default is shared by all environments of the user.
+        place: Place of the supervisor; the default is shared by all environments of the user.
         confinement: `"auto"`: warn where code is not kept from files and network; `"require"`: refuse to run it.
 
     Raises:
@@ -145,7 +145,7 @@ class Sandbox:
         return [Answer(End.LOST) for _ in tasks]
 
     def about(self) -> Message:
-        """What the supervisor says of itself: `pid`, `layers` and `namespaces`."""
+        """Return the supervisor's description of itself: `pid`, `layers` and `namespaces`."""
         with self._connection() as connection:
             return connection.hello
 
@@ -336,7 +336,7 @@ def _answer(message: Message, data: bytes) -> Answer:
 
 
 def _parse(data: bytes) -> tuple[dict[str, Any] | None, NDArray[Any] | None]:
-    """What a child wrote: anything at all."""
+    """Bytes that a child wrote, unchecked."""
     try:
         (length,) = REPORT_HEAD.unpack_from(data)
         if length > _MAX_HEADER:  # its objects could take twenty times its size
@@ -351,7 +351,7 @@ def _parse(data: bytes) -> tuple[dict[str, Any] | None, NDArray[Any] | None]:
 
 
 class _Pipe:
-    """What a child says, up to a bound; what is beyond it is read and forgotten."""
+    """Read the bytes of a child up to a bound; the rest is read and dropped."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()

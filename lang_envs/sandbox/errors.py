@@ -1,4 +1,4 @@
-"""What can go wrong with the sandbox itself; what goes wrong inside it is an outcome, never an exception."""
+"""Errors of the sandbox itself; a failure inside it is an outcome, never an exception."""
 
 import errno
 

@@ -46,7 +46,7 @@ class CodeSyntaxError(LangEnvsError):
 
     Attributes:
         line: The line of the code (from 1) that is to blame; None if none is.
-        message: What is wrong, one line of at most 200 characters. It is a function of the text alone.
+        message: The mistake, one line of at most 200 characters. It is a function of the text alone.
         source: The code that `line` counts in: what a fence holds, for instance.
     """
 
@@ -121,7 +121,7 @@ def banned_use(code: AgentCode, banned: Collection[str]) -> str | None:
     rule of the task, not a security boundary.
 
     Args:
-        code: What `extract` returned.
+        code: Result of `extract`.
         banned: Names, for instance `("GridSearchCV", "SVC")`.
     """
     nodes = list(ast.walk(code.tree))

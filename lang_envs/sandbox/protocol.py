@@ -1,4 +1,4 @@
-"""What client, supervisor and child say to each other: messages over Unix sockets, with file descriptors.
+"""Protocol of client, supervisor and child: messages over Unix sockets, with file descriptors.
 
 A message is a length and a JSON object; the descriptors that belong to it travel with its first byte. Nothing is ever
 unpickled. Data that the supervisor must not hold (code, features, labels, answers) is not in messages: it passes from

@@ -50,11 +50,11 @@ _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
 }
 _PASSED_ON = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""What an interpreter may need to find its own libraries, on clusters with modules for instance."""
+"""Variables by which an interpreter may find its own libraries, on clusters with modules for instance."""
 
 
 class Place(NamedTuple):
-    """What a supervisor is shared by: those who want the same one.
+    """Key by which clients share a supervisor.
 
     Attributes:
         cores: Children that run at a time; None for as many as there are cores.

@@ -131,7 +131,7 @@ def _try_layers(prepared: Prepared, options: Options) -> set[Layer]:
 
 
 def _warm_up() -> None:
-    """What is slow the first time, done once for all children."""
+    """Do once, for all children, the work that is slow the first time."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression
     from sklearn.naive_bayes import GaussianNB

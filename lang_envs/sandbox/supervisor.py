@@ -118,7 +118,7 @@ class _Evaluation:
         process: Of which process.
         number: The client's own.
         held: Table and labels of each task.
-        limits: What it may use.
+        limits: Its limits.
         n_open: Tasks without an outcome.
         cpu_used: By children that have ended.
         children: Those that run.
@@ -154,8 +154,8 @@ class Supervisor:
     Args:
         meeting: Where clients come from.
         options: How it was started.
-        prepared: What is ready for all children.
-        hello: What every client is told first.
+        prepared: Resources for all children.
+        hello: First message to every client.
     """
 
     def __init__(self, meeting: Meeting, options: Options, prepared: Prepared, hello: Message) -> None:

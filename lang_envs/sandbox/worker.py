@@ -40,13 +40,13 @@ class Task(NamedTuple):
     """One split of one evaluation, as the child gets it.
 
     Attributes:
-        code: What the agent wrote.
+        code: The agent's code.
         seed: Of Python's and numpy's global generators.
         x_train: Float64, shape (n_train, n_features).
         y_train: Int64, shape (n_train,).
         x_test: Float64, shape (n_test, n_features).
         table: Digest of the table that the rows are of.
-        labels: Which labels of the table it holds. Tasks of one table run at the same time only where this is equal:
+        labels: Key of the labels that it holds. Tasks of one table run at the same time only where this is equal:
             the training labels of one split are test labels of another.
     """
 
@@ -87,12 +87,12 @@ def _read_task(descriptor: int) -> Task:
 
 
 def serve_one(control: socket.socket, parent_pid: int, prepared: Prepared, without: Collection[Layer]) -> NoReturn:
-    """What a forked child does: never returns.
+    """Serve as a forked child; never return.
 
     Args:
         control: Where the task arrives: one message with two descriptors, the task's file and the report's pipe.
         parent_pid: The supervisor, whose death ends the child.
-        prepared: What the supervisor has made ready for all children.
+        prepared: Resources that the supervisor has made for all children.
         without: Layers of confinement to leave out, for the ablation test only.
     """
     try:

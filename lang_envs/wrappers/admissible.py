@@ -20,7 +20,7 @@ _CHARACTERS_PER_CHARACTER = 6
 
 
 class EpisodeContext(NamedTuple):
-    """What is packed beside an observation, of one episode.
+    """Fields packed beside an observation, of one episode.
 
     Attributes:
         n_steps: Latest steps that are packed.
@@ -75,7 +75,7 @@ def admissible_space(
     Args:
         text: Space of the observation.
         max_list_length: Characters of the list.
-        context: What is packed.
+        context: Packed fields.
         max_action_length: Characters of an action.
     """
     spaces: dict[str, gym.Space[Any]] = {"text": text, "admissible_actions": TextSpace(max_list_length)}
@@ -94,7 +94,7 @@ def admissible_observation(text: str, actions: Sequence[str] | None, context: st
 
 
 def spoken(space: Any, action: Any) -> str:
-    """What an action says. One that the space could not hold is filler, which says nothing."""
+    """Return the text of an action; an action that the space could not hold has none."""
     text: str | None = space.decode_finished(action)
     return "(too long)" if text is None else text
 

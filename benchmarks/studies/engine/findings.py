@@ -80,7 +80,7 @@ class Findings(NamedTuple):
     Attributes:
         comparison: Which.
         methods: Of those that have final runs.
-        missing: What has yet to be run.
+        missing: Jobs that have yet to be run.
         tuning: Areas of the tuning runs.
     """
 

@@ -105,7 +105,7 @@ class TrainingJob(Job):
         steps: Environment steps; with 0 the untrained model is evaluated.
         seed: Of everything random in training.
         arguments: Of the algorithm; written out, so that a default that changes does not change what a job is.
-        evaluation: What is measured.
+        evaluation: Form of the evaluation.
         env_kwargs: Arguments of `gym.make`.
     """
 

@@ -112,7 +112,7 @@ def scores_figure(panels: Mapping[str, Mapping[str, Mapping[str, Any]]], xlabel:
 
     Args:
         panels: By title, by agent, by task: a score, or one with its ends.
-        xlabel: What is measured.
+        xlabel: Label of the measured quantity.
     """
     tasks = list(dict.fromkeys(task for agents in panels.values() for scores in agents.values() for task in scores))
     names = list(dict.fromkeys(name for agents in panels.values() for name in agents))

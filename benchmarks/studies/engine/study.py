@@ -81,8 +81,8 @@ class Study(NamedTuple):
     Attributes:
         name: On the command line, and of its files.
         about: The question, in one line.
-        jobs: What there is to do as far as the pieces tell, the most urgent first.
-        report: What the pieces say; it works on a part of them, and says what is missing.
+        jobs: Jobs that the pieces ask for, the most urgent first.
+        report: Findings of the pieces; of a part of them too, with a list of the missing ones.
     """
 
     name: str

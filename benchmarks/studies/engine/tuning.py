@@ -26,7 +26,7 @@ class Tuning(NamedTuple):
         rates: To be tried, rising.
         seeds: Of the runs; nothing is reported of them.
         job: The run of a method with a rate and a seed.
-        score: What a run is judged by.
+        score: Score of a run.
     """
 
     where: str

@@ -145,7 +145,7 @@ class Spoiled(NamedTuple):
 
     Attributes:
         code: The body.
-        mistake: Which of `MISTAKES` it is.
+        mistake: Name in `MISTAKES`.
     """
 
     code: str
@@ -226,7 +226,7 @@ def spoil(body: str, rng: np.random.Generator, mistakes: _Mistakes | None = None
     Args:
         body: The body.
         rng: Source of the choice.
-        mistakes: What may be done; `MISTAKES` if None.
+        mistakes: Allowed mistakes; `MISTAKES` if None.
     """
     mistakes = MISTAKES if mistakes is None else mistakes
     while True:
@@ -320,5 +320,5 @@ MISTAKES: _Mistakes = {
     ),
     "syntax": ((r"\)$", ""), (r"x_train, y_train", "x_train y_train"), (r"\n(.*)\Z", r"\n   \1"), (r" = ", " == = ")),
 }
-"""What `spoil` may do, by name: patterns and what they are replaced by, once. "banned" is a mistake only where the
+"""Mistakes of `spoil`, by name: patterns and their replacements, applied once. "banned" is a mistake only where the
 environment bans those names."""

@@ -1,4 +1,4 @@
-"""What the agent reads: a Python file that stops where the body of `build_model` begins.
+"""Observation of the agent: a Python file that stops where the body of `build_model` begins.
 
 All of it is Python, the task and the failures as comments, so that a language model can simply write on; `SUFFIX` is
 what would follow the body, for models that fill in the middle.
@@ -47,7 +47,7 @@ class Remark(NamedTuple):
     Attributes:
         number: Its place in the episode, from 1.
         code: Its code.
-        verdict: What became of it, one line.
+        verdict: Its outcome, one line.
     """
 
     number: int

@@ -74,7 +74,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         table: A table of one's own, with `dataset=None`: a CSV, parquet or ARFF file, a `pandas.DataFrame`, or a
             mapping of names to columns. See `lang_envs.datasets.tables.own_table`.
         target: The column of `table` that is to be predicted.
-        description: What the rows of `table` are, one line for the agent to read.
+        description: Description of the rows of `table`, one line for the agent to read.
         failure_reward: Reward of an attempt that fails.
         max_attempts: Attempts of an episode, at most 1,000,000; the last one truncates if no code has run.
         feedback: `"last"`: the observation reminds of the last attempt (published); `"history"`: of every one.

@@ -154,7 +154,7 @@ def _masked_once(line: str, words: _Words, limit: int) -> str:
 
 
 class _Words(NamedTuple):
-    """What may be said."""
+    """Words that a message may contain."""
 
     names: frozenset[str]
     numbers: frozenset[str]
@@ -205,7 +205,7 @@ def _clean(gap: str) -> str:
 
 
 def _shown(group: str, text: str, words: _Words) -> tuple[str, _Kind]:
-    """What a token becomes, by the group of the pattern that it is of."""
+    """Return the masked token, by the group of its pattern."""
     if group == "word":
         return _shown_word(text, words)
     if group == "number":

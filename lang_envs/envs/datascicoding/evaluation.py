@@ -1,4 +1,4 @@
-"""What code is worth: parse it, run it in the sandbox split by split, score its predictions, say what went wrong.
+"""Evaluation of code: parse it, run it in the sandbox split by split, score its predictions, explain errors.
 
 Text that code produces (error messages, output) is a channel from the labels it has seen to the next prompt, and from
 there to the next code. So no text of a run with true labels is ever shown: when there is something to say, the code is
@@ -43,7 +43,7 @@ _WITHHELD = "The code fails on the true labels only, so its message is withheld.
 
 
 class Status(StrEnum):
-    """What became of an attempt."""
+    """Outcome of an attempt."""
 
     NOT_RUN = "not_run"
     OK = "ok"
@@ -59,19 +59,19 @@ class Status(StrEnum):
 
 
 _REPEATABLE = {Status.OK, Status.RUNTIME_ERROR, Status.BAD_OUTPUT}
-"""What the same code does again; timeouts, memory failures and lost workers depend on the machine."""
+"""Outcomes that the same code has again; timeouts, memory failures and lost workers depend on the machine."""
 
 
 class Evaluation(NamedTuple):
     """The result of one attempt.
 
     Attributes:
-        status: What became of it.
+        status: Its outcome.
         code: The code as it was taken from the text.
         scores: Score of each split, in [0, 1]; empty on failure.
         aucs: ROC AUC of each split, in [0, 1]; empty on failure.
-        error: What went wrong, in one line that holds no label; None on success.
-        stdout: What a rehearsal printed, masked.
+        error: The failure, in one line that holds no label; None on success.
+        stdout: Output of a rehearsal, masked.
         cpu_seconds: CPU time of all splits together.
         wall_seconds: Time from sending the splits to the last answer; of the first time, where the result is cached.
         peak_rss: Largest resident memory of a split, bytes, the libraries included.
@@ -235,7 +235,7 @@ class Evaluator:
         return (None if status is Status.OK else error or _WITHHELD), stdout
 
     def _rehearse(self, code: AgentCode) -> tuple[str | None, str]:
-        """What the code says when its labels are permuted: nothing in it depends on the order of the true ones.
+        """Return the output of the code with permuted labels: nothing in it depends on the order of the true ones.
 
         All splits are rehearsed, whichever of them failed in truth: which one that was is the labels' doing.
         """

@@ -65,7 +65,7 @@ class _Row(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """What the areas of the splits are drawn on."""
+    """Axes of the areas of the splits."""
 
     low: float
     areas: tuple[float, ...]
@@ -314,7 +314,7 @@ def _background(title: str, size: str, about: str, synthetic: bool) -> Image.Ima
 
 
 def _inner(box: Box) -> Box:
-    """What a card has below its caption."""
+    """Content of a card below its caption."""
     return box[0] + 4, box[1] + 19, box[2] - 4, box[3] - 4
 
 

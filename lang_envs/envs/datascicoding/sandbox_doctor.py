@@ -1,4 +1,4 @@
-"""What the sandbox amounts to on this machine: which layers hold, how long an evaluation takes, where things are."""
+"""State of the sandbox on this machine: the layers that hold, the time of an evaluation, the folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lang_envs.sandbox.rendezvous import Place, library_versions
 __all__ = ["HONEST_CODE", "Diagnosis", "Latency", "SupervisorFacts", "Verdict", "diagnose"]
 
 HONEST_CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
-"""What is evaluated to see whether the sandbox works, and how fast."""
+"""Code that is evaluated to see whether the sandbox works, and how fast."""
 
 _TABLE = "balance-scale"
 _SPLITS = range(5)
@@ -32,7 +32,7 @@ _N_WARM = 5
 
 
 class Verdict(StrEnum):
-    """What a machine is good for."""
+    """Verdict on a machine."""
 
     FULL = "full"
     REDUCED = "reduced"
@@ -40,7 +40,7 @@ class Verdict(StrEnum):
 
 
 class SupervisorFacts(NamedTuple):
-    """What the supervisor says of itself.
+    """The supervisor's description of itself.
 
     Attributes:
         pid: Its process id.
@@ -71,10 +71,10 @@ class Latency(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """Findings.
 
     Attributes:
-        confinement: Which layers hold, both in a trial and in the supervisor, and what the others leave open.
+        confinement: Layers that hold, both in a trial and in the supervisor, and the gaps of the others.
         supervisor: None if it cannot be started.
         latency: None if honest code does not run.
         problem: Why no code can be evaluated here; empty if it can.

@@ -133,7 +133,7 @@ SCORERS: dict[str, Scorer] = {"roc_auc": auc, "accuracy": accuracy, "balanced_ac
 
 
 def check_probabilities(array: object, n_rows: int, n_classes: int) -> str | None:
-    """What is wrong with what code predicted, in words; None if it can be scored. Never raises.
+    """Return the fault of predictions in words; None if they can be scored. Never raises.
 
     For two classes only the order of column 1 counts, so any finite numbers do, as published; beyond that rows have to
     add up to 1 within the tolerance of scikit-learn's `roc_auc_score`.

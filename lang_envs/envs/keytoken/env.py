@@ -42,7 +42,7 @@ class KeyTokenEnv(LangEnv[_World]):
 
     Args:
         n_tokens: Words of an action; with `variable_lengths`, of the longest.
-        key_position: Which word decides, counted from 0.
+        key_position: Position of the word that decides, counted from 0.
         n_actions: Number of listed actions, 2 to 32.
         horizon: Decisions in an episode.
         variable_lengths: Let the actions differ in length, evenly from 2 words (or as few as hold the key word) to

@@ -52,7 +52,7 @@ class KitchenReward:
 
 
 class _View(NamedTuple):
-    """What a state looks like: computed once for every state that is met."""
+    """Description of a state, computed once for every state that is met."""
 
     text: str
     phrases: tuple[str, ...]
@@ -60,7 +60,7 @@ class _View(NamedTuple):
 
 
 class _Effect(NamedTuple):
-    """What a macro-action does in a state: computed once for every pair that is met.
+    """Effect of a macro-action in a state, computed once for every pair that is met.
 
     `chopped` is the food that it finished and that the dish needs, `unpaid` the reward if that one is not paid for.
     """

@@ -31,7 +31,7 @@ _STEPS = {Move.RIGHT: (0, 1), Move.DOWN: (1, 0), Move.LEFT: (0, -1), Move.UP: (-
 
 
 class Event(enum.Enum):
-    """What a primitive move brought about, as far as rewards care."""
+    """Events of a primitive move that rewards depend on."""
 
     NONE = enum.auto()
     CHOPPED = enum.auto()

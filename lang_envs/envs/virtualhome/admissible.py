@@ -1,4 +1,4 @@
-"""Which commands are listed as admissible: the published lists, from what is perceived.
+"""Admissible commands: the published lists, from the percepts.
 
 Admissible is not executable. The lists offer commands that the world refuses (opening an open door) and leave out some
 that it would carry out (taking a thing back from the coffee table); the unlisted ones stay in the command set. The

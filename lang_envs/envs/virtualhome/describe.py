@@ -44,14 +44,14 @@ class _Teller:
         return [name for name in names if (kind, name) in self.facts]
 
     def hands(self, names: tuple[str, ...]) -> list[str]:
-        """What of the names is in hand; nothing is said if it is something else."""
+        """Say which of the names is in hand; nothing if it is something else."""
         held = self.which("hold", names)
         if held:
             return [self.say("hold", held)]
         return [] if self.which("hold", self.task.distractors) else [self.say("empty")]
 
     def distractors(self) -> list[str]:
-        """What is perceived of the things that the task does not need."""
+        """Describe the percepts of things that the task does not need."""
         names = self.task.distractors
         held, seen, near = (self.which(kind, names) for kind in ("hold", "see", "near"))
         lying, near = [name for name in seen if name not in held], [name for name in near if name not in held]

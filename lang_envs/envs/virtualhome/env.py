@@ -21,7 +21,7 @@ _MAX_HOMES_KEPT = 64
 
 
 class _View(NamedTuple):
-    """What a state looks like: computed once for every state that is met."""
+    """Description of a state, computed once for every state that is met."""
 
     text: str
     listed: tuple[str, ...]
@@ -81,9 +81,9 @@ class VirtualHomeEnv(LangEnv[_World]):
 
     Args:
         task: Key of `lang_envs.envs.virtualhome.tasks.TASKS`.
-        nouns: What to call the things of the task: from role (`"pancake"`, `"microwave"`; `"chips"`, `"milk"`,
+        nouns: Names of the things of the task: from role (`"pancake"`, `"microwave"`; `"chips"`, `"milk"`,
             `"coffee table"`, `"TV"`, `"sofa"`) to a noun, or to several of which every reset draws one.
-        phrasing: Which way of saying everything (0: the published phrases; position in
+        phrasing: Number of the phrasing of all sentences (0: the published phrases; position in
             `lang_envs.envs.virtualhome.wording.PHRASINGS`), or `"any"`: every reset draws one.
         distractors: Things in the kitchen that the task does not need: names from
             `lang_envs.envs.virtualhome.tasks.DISTRACTORS`, or how many every reset draws (at most 3).

@@ -231,7 +231,7 @@ def _image(noun: str, size: int) -> Image.Image:
 
 
 def _box(env: VirtualHomeEnv) -> tuple[str, _Spot]:
-    """What takes the microwave's role, and where it stands."""
+    """Return the fixture in the microwave's role, and its place."""
     noun = _noun(env, "microwave").lower()
     kind = noun if noun in _DOORS else "cupboard"
     return kind, _MICROWAVE if kind == "microwave" else _FURNITURE["microwave"]

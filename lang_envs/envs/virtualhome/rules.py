@@ -19,7 +19,7 @@ ROOMS = ("kitchen", "bathroom", "bedroom", "living room")
 
 
 class Use(enum.Enum):
-    """What a piece of furniture is good for."""
+    """Use of a piece of furniture."""
 
     NONE = enum.auto()
     CONTAINER = enum.auto()  # opens and closes; closed, it hides what is inside
@@ -50,7 +50,7 @@ class Fixture:
     Attributes:
         name: Its role.
         room: Where it stands.
-        use: What it is good for.
+        use: Its use.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Fixture:
 
 @dataclass(frozen=True)
 class Scene:
-    """What is in the home.
+    """Content of the home.
 
     Attributes:
         items: Things to carry, in the order of `HomeState.items`.

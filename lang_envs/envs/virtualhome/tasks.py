@@ -21,9 +21,9 @@ class HomeTask:
 
     Attributes:
         name: Key in `TASKS`.
-        scene: What is in the home.
+        scene: Content of the home.
         commands: The command set, in the order of the original's action indices; distractors' commands follow.
-        feature_facts: What the feature vector asks, in the original's order.
+        feature_facts: Facts of the feature vector, in the original's order.
         goal: Clauses that must all hold.
         distractors: Items that the task does not need.
     """

@@ -1,4 +1,4 @@
-"""What may differ between the episodes of one task: nouns, phrasing, and things that lie about.
+"""Variation between the episodes of one task: nouns, phrasing, and things that lie about.
 
 Together with `describe` and `shuffle_actions` of the environment this is the generalisation kit: everything is given by
 constructor arguments, and whatever is left open is drawn from the environment's own generator at a reset.
@@ -24,7 +24,7 @@ MAX_NOUN_LENGTH = 32
 
 
 class Draw(NamedTuple):
-    """What a reset has drawn.
+    """Variation that a reset has drawn.
 
     Attributes:
         phrasing: Position in `PHRASINGS`.
@@ -71,7 +71,7 @@ class Variation:
         return Draw(self.phrasings[0], tuple((role, names[0]) for role, names in self.nouns.items()), lying)
 
     def draw(self, rng: np.random.Generator) -> Draw:
-        """What the next episode is like; takes numbers from `rng` only for what is left open."""
+        """Draw the variation of the next episode; takes numbers from `rng` only for options that are left open."""
         nouns = tuple((role, names[_index(rng, len(names))]) for role, names in self.nouns.items())
         phrasing = self.phrasings[_index(rng, len(self.phrasings))]
         if not isinstance(self.distractors, int):

@@ -148,8 +148,8 @@ class Wording:
         """A sentence.
 
         Args:
-            key: Which one.
-            roles: What it is about; the empty string if there is nothing.
+            key: Of the sentence.
+            roles: Subjects of the sentence; the empty string if there is none.
             place: Room or furniture in it.
             holder: Furniture that things are in or on, instead of `place`.
         """

@@ -40,7 +40,7 @@ _PATH_BENEATH = struct.Struct("=Qi")
 
 
 class Rule(NamedTuple):
-    """What is granted at and beneath one path.
+    """Rights at and beneath one path.
 
     Attributes:
         path: An absolute path.
@@ -109,7 +109,7 @@ def open_ruleset(rules: Iterable[Rule], *, abi: int) -> int:
     """Write rules down in the kernel, ahead of the threads that are going to be bound by them.
 
     Args:
-        rules: What is granted; a path that does not exist (any more) is skipped.
+        rules: Rights to grant; a path that does not exist (any more) is skipped.
         abi: Version to use, at most that of the kernel.
 
     Returns:
@@ -134,7 +134,7 @@ def enforce(ruleset: int, *, abi: int) -> None:
     """Bind the calling thread and all it starts by a ruleset, on top of those that already do.
 
     Args:
-        ruleset: What `open_ruleset` returned.
+        ruleset: Result of `open_ruleset`.
         abi: The version it was opened with.
 
     Raises:

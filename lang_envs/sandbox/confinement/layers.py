@@ -58,7 +58,7 @@ _COST = {
 
 @dataclass(frozen=True)
 class Confinement:
-    """Which layers a machine grants.
+    """Layers that a machine grants.
 
     Attributes:
         active: The layers that were tried and hold.
@@ -75,14 +75,14 @@ class Confinement:
 
 
 class Prepared(NamedTuple):
-    """What is the same for all children, made once by the process that forks them.
+    """Resources that are the same for all children, made once by the process that forks them.
 
     Attributes:
         ruleset: File descriptor of a Landlock ruleset, None without Landlock. It must be open in a child until
             `confine_early`, which closes it there: whoever holds it could add rules for the children to come.
         own_rules: The rules that each child adds for itself.
         abi: Version of Landlock, 0 without.
-        layers: What the system has.
+        layers: Layers of the system.
     """
 
     ruleset: int | None
@@ -135,7 +135,7 @@ def confine_early(without: Collection[Layer] = (), prepared: Prepared | None = N
     Args:
         without: Layers to leave out, for tests that show what each is good for. Without `NO_NEW_PRIVILEGES` there is
             no Landlock and no seccomp either: the kernel asks for it.
-        prepared: What `prepare` made in the parent; None to make it here, which takes tens of milliseconds.
+        prepared: Result of `prepare` in the parent; None to make it here, which takes tens of milliseconds.
 
     Returns:
         The layers applied; those the system does not have are left out.
@@ -165,7 +165,7 @@ def confine_late(
 
     Args:
         without: Layers to leave out, as for `confine_early`.
-        prepared: What `prepare` made in the parent; None to look again.
+        prepared: Result of `prepare` in the parent; None to look again.
         memory_bytes: Address space on top of what is mapped now.
         cpu_seconds: Processor time of the process since its start.
 

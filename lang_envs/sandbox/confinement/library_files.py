@@ -1,4 +1,4 @@
-"""Which files numerical Python code must be able to read, and no other: what Landlock is told in the sandbox."""
+"""Files that numerical Python code must be able to read, and no other: the rules of Landlock in the sandbox."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SYSTEM_PATHS = (
 
 
 def library_paths() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What confined code must be able to read to import and to use the libraries, and nothing else.
+    """Return the paths that confined code must read to import and use the libraries, and nothing else.
 
     The standard library; the packages of `LIBRARIES` without the tables that scikit-learn bundles; the shared
     libraries of the system and those that this process has mapped; what says how many processors and how much memory

@@ -1,4 +1,4 @@
-"""What a process gives up by itself: new privileges, outliving its parent, capabilities, resources, open files.
+"""Rights that a process gives up by itself: new privileges, outliving its parent, capabilities, resources, open files.
 
 Plain `prctl`, `capset` and `setrlimit`; nothing here needs a privilege, and nothing can be taken back afterwards.
 Elsewhere than on Linux only the resource limits and the closing of files have an effect.
@@ -63,7 +63,7 @@ def prctl(option: int, a: int | bytes = 0, b: int | bytes = 0) -> int:
     """Call `prctl(2)`.
 
     Args:
-        option: Which operation.
+        option: The operation.
         a: First argument: a number, or what the kernel is to read at an address.
         b: Second argument.
 
@@ -82,7 +82,7 @@ def unshare(flags: int) -> None:
     """Call `unshare(2)`.
 
     Args:
-        flags: Which namespaces to leave for new ones, CLONE_NEW* bits.
+        flags: Namespaces to leave for new ones, CLONE_NEW* bits.
 
     Raises:
         OSError: Where the kernel refused.
@@ -123,7 +123,7 @@ def die_with_parent(parent_pid: int) -> None:
     the *thread* that forked, so the parent must fork from the thread that lives longest.
 
     Args:
-        parent_pid: What `os.getpid()` gave in the parent before the fork. It is 0 where the parent lives outside of
+        parent_pid: Result of `os.getpid()` in the parent before the fork. It is 0 where the parent lives outside of
             this process's pid namespace, since that is what `os.getppid()` then gives.
     """
     if sys.platform == "linux":

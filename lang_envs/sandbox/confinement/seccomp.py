@@ -67,7 +67,7 @@ _Program = list[tuple[int, int, int, int]]  # code, jump if true, jump if false,
 
 
 class Architecture(NamedTuple):
-    """What the filter must know of a kind of machine.
+    """Facts of a kind of machine for the filter.
 
     Attributes:
         audit: Its AUDIT_ARCH number.
@@ -203,7 +203,7 @@ def _fail(code: int) -> _Program:
 
 
 def _segments(column: int) -> list[tuple[int, _Program]]:
-    """What to do from which system call on: ascending first numbers, each with the instructions that decide."""
+    """Return the decisions by ranges of system calls: ascending first numbers, each with its instructions."""
     decisions: dict[int, _Program] = {numbers[column]: [_result(_ALLOW)] for numbers in _ALLOWED.values()}
     decisions |= {numbers[column]: _fail(errno.ENOENT) for numbers in _LOOKUPS.values()}
     decisions[_IOCTL[column]] = _fail(errno.ENOTTY)
