@@ -9,7 +9,8 @@ __all__ = ["MAX_NAME", "listed", "nearest", "printable", "shown"]
 
 MAX_NAME = 60
 """Characters of a foreign name that go into a prompt or a message."""
-_MAX_LISTED = 40
+_MAX_LISTED = 20
+_MAX_KNOWN = 40
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) -> str:
@@ -25,7 +26,7 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
     near = [names[match] for match in difflib.get_close_matches(str(word).casefold(), names, n=n, cutoff=0.5)]
     if near:
         return f"Did you mean {' or '.join(near)}?"
-    shortened = [*sorted(names.values())[:_MAX_LISTED], *(["..."] if len(names) > _MAX_LISTED else [])]
+    shortened = [*sorted(names.values())[:_MAX_KNOWN], *(["..."] if len(names) > _MAX_KNOWN else [])]
     return otherwise or f"Known: {', '.join(shortened) or 'none'}."
 
 

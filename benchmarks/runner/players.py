@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from enum import StrEnum
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, NamedTuple
@@ -165,7 +166,8 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
     waiting: deque[Future[Played]] = deque()
     try:
         for job in jobs:
-            waiting.append(executor.submit(_play_here, job))
+            with _interrupts_held():
+                waiting.append(executor.submit(_play_here, job))
             if len(waiting) >= _AHEAD * n_workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -181,6 +183,19 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
             one.close()
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back while a worker may start, and in it until `_start`: its imports would end in a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _here = threading.local()
 """The player of this thread, and all of its pool; an executor leaves no other place for them."""
 
@@ -192,6 +207,8 @@ def _begin(plan: Plan, agent_name: str, made: list[Player]) -> None:
 
 def _start(plan: Plan, agent_name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _begin(plan, agent_name, [])
     atexit.register(_here.player.close)
     threading.Thread(target=end_with_parent, daemon=True).start()
