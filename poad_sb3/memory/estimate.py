@@ -2,7 +2,7 @@
 
 Weights, adapter, optimiser, rollout, logits and cache are counted exactly. Activations are the bytes that autograd
 saves for one token in a forward pass of the model without weights, and one measured factor, `WORK_SPACE`. `python -m
-benchmarks.performance.memory` compares them with training passes of random models. Not counted: the CUDA context, gaps
+benchmarks measure memory` compares them with training passes of random models. Not counted: the CUDA context, gaps
 of the allocator, and eager attention (Gemma 2), whose scores grow with the square of the length.
 """
 

@@ -1,1 +1,1 @@
-"""Does the wheel work where nothing else of ours is? `python -m benchmarks.performance.installing`."""
+"""Does the wheel work where nothing else of ours is? `python -m benchmarks measure installing`."""
