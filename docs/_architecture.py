@@ -31,7 +31,8 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("distributions", "presets"),
         ("language_model", "vec_env"),
         ("prompts", "pocket"),
-        ("credit", "settings", "tabular"),
+        ("settings",),
+        ("credit", "tabular"),
         ("errors",),
     ),
     "lang_envs": (

@@ -12,7 +12,7 @@ sys.path.append(str(ROOT / "docs"))
 
 import _architecture as architecture  # noqa: E402
 
-SAME_LAYER = {("poad_sb3", "archer", "ntpo"), ("poad_sb3", "settings", "credit")}
+SAME_LAYER = {("poad_sb3", "archer", "ntpo")}
 """Imports within a layer; all others must go down."""
 
 
