@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-matrix check format bench docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,13 +34,19 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-test: $(VENV)/.dev ## the test suite (minutes)
-	$(RUN) -m pytest -n 2 -m "not slow"
+PYTEST := $(RUN) -m pytest -n 2 --dist worksteal --durations=30
 
-check: $(VENV)/.dev ## lint, format and types
+test: $(VENV)/.dev ## the test suite: every branch once (about 5 minutes)
+	$(PYTEST) -m "not matrix and not process and not slow"
+
+test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (under 20 minutes)
+	$(PYTEST) -m "(matrix or process) and not slow"
+
+check: $(VENV)/.dev ## lint, format, types and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python docs/_prose.py
 
 format: $(VENV)/.dev ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix .

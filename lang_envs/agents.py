@@ -1,4 +1,4 @@
-"""Agents: functions from what an environment shows to the text of an action."""
+"""Agents: functions from an observation to the text of an action."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def random_agent(rng: np.random.Generator) -> Agent:
     """Uniform over the admissible actions; where any text is one, a sentence with a random number.
 
     Args:
-        rng: The source of chance. `default_rng(seed)` draws what an environment reset with the same seed draws, so give
-            `default_rng((seed, 1))` where that seed is used for both.
+        rng: Random generator. `default_rng(seed)` draws the same numbers as an environment reset with that seed: use
+            `default_rng((seed, 1))` where both have the seed.
     """
 
     def act(_env: gym.Env[Any, Any], _text: str, actions: Sequence[str] | None) -> str:

@@ -42,7 +42,7 @@ def cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         return Path(chosen) if chosen else Path(base).expanduser() / "lang_envs"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # the home folder of an unknown user
         return _of_this_process()
 
 
@@ -123,7 +123,7 @@ class Cache:
                 return work(database)
         except sqlite3.OperationalError:  # busy, full or read-only: perhaps another time
             return None
-        except sqlite3.DatabaseError:  # damaged, and worth nothing
+        except sqlite3.DatabaseError:  # damaged
             with contextlib.suppress(OSError):
                 self._path.unlink()
             return None

@@ -1,7 +1,7 @@
 """`LangEnv`: the one base class of every environment, and the contract it keeps.
 
 The base class turns tokens into text, guards the command set, builds `info`, and captures and restores state.
-A family implements the few methods under "What a family implements" and knows nothing of tokens.
+A family implements the few methods under "Methods of a family", without tokens.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
       open), `invalid_action` and `success` (bool), and the fields of the family.
     * A text outside the command set never raises and never becomes another action: the world does not change, one
       unit of time passes with its ordinary reward plus `invalid_action_reward`, and `info["invalid_action"]` is True.
-    * A step after the end of an episode changes nothing: reward 0, the same observation and flags, one warning.
+    * A step after the end of an episode keeps the state: reward 0, the same observation and flags, one warning.
     * `get_state` / `set_state` capture and restore world, counters and random generator.
     * Two additions on request, for every family: `oracle_info` and `shuffle_actions`.
-    * `metadata["actions"]` says what an action may be: `"listed"` (one of a list), `"text"` (any text) or `"code"` (any
+    * `metadata["actions"]` is the kind of action: `"listed"` (one of a list), `"text"` (any text) or `"code"` (any
       text, executed as a program); an environment without the key lists its actions.
 
     Args:
@@ -142,7 +142,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self.episode_return: float = 0.0
         """Undiscounted sum of the rewards of this episode. For rendering."""
 
-    # ------------------------------------------------------------------ what a family implements
+    # ------------------------------------------------------------------ methods of a family
 
     @abstractmethod
     def _restart(self, options: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
     @abstractmethod
     def _pass_time(self) -> Outcome:
-        """Let one unit of time pass without an action: what an invalid action costs."""
+        """Let one unit of time pass without an action, the cost of an invalid one."""
 
     @abstractmethod
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return self._world
 
     def _set_world(self, world: World) -> None:
-        """Restore what `_get_world` returned; after an error `set_state` puts every attribute back."""
+        """Restore the state of `_get_world`; after an error `set_state` puts every attribute back."""
         self._world = world
 
     def _configuration(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no oracle. Fix: use an id that has one.")
 
-    # ------------------------------------------------------------------ what everyone may ask
+    # ------------------------------------------------------------------ public methods
 
     def render(self) -> Any:
         """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3)); None without a mode."""
@@ -246,7 +246,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return self.step_text(self.action_space.decode_finished(action))
 
     def step_text(self, text: str | None) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Execute an action given as text; None stands for an unfinished sentence, which is invalid.
+        """Execute an action given as text; None is an unfinished, therefore invalid, sentence.
 
         Returns:
             Observation, reward, terminated, truncated, info.
@@ -316,7 +316,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return {**state, "digest": _digest(state)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_state` returned; on an error nothing changes.
+        """Restore a state of `get_state`; an error leaves the environment as it was.
 
         A state whose entry `digest` was taken out is used as it is: so a program may change one.
 

@@ -1,6 +1,6 @@
 """The exceptions of `lang_envs`, one tree.
 
-Messages follow one shape: what was expected, what came, how to fix it.
+Messages follow one shape: expected value, actual value, fix.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ class MissingExtraError(LangEnvsError, ImportError):
 
 
 def install_command(extras: str) -> str:
-    """The command that brings extras to what is installed here, be it a checkout or a wheel.
+    """Return the command that adds extras to this installation, a checkout or a wheel.
 
     Args:
         extras: Their names, with commas between.

@@ -12,7 +12,7 @@ __all__ = ["replacing", "write_bytes", "write_text"]
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a draft beside a file, which takes the file's place at the end; after an error it is removed."""
+    """Yield a draft beside a file that replaces it at the end; after an error the draft is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

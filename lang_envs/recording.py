@@ -53,7 +53,7 @@ def record_episode(
     max_frames: int = 60,
     **kwargs: Any,
 ) -> Recording:
-    """Let an agent play one episode, and keep what it looks like.
+    """Let an agent play one episode, and keep its frames.
 
     Args:
         env_id: Gymnasium id, `"module:Id-v0"` for one that a module registers.

@@ -22,8 +22,8 @@ class EnvRow:
         entry_point: `"module:Class"`; imported at the first `gym.make`.
         kwargs: Arguments that make this task out of its family.
         summary: One line for lists.
-        trial: Further arguments with which it can be made anywhere, where it needs a table that has to be fetched or
-            is the user's; what tests pass.
+        trial: Further arguments that make it on any machine, for an environment whose table has to be fetched or is
+            the user's; used by tests.
     """
 
     id: str
@@ -129,7 +129,7 @@ UNSEEN_IDS: tuple[str, ...] = tuple(
     f"VirtualHome-{name}-v0"
     for name in ("Cheese", "Hamburger", "ApplePie", "Pizza", "WashingPlate", "Laundry", "Lasagna", "MovieNight")
 )
-"""Tasks for measuring generalisation: nothing may be trained, tuned or selected on them."""
+"""Tasks for measuring generalisation: do not train, tune or select on them."""
 
 
 def register_envs() -> None:

@@ -1,6 +1,6 @@
 """Shared by the families' pictures: colours, drawings as rows of shapes, their painter, and lines of text.
 
-Drawings are painted too large and scaled down, which smooths their edges, and kept; a frame pastes kept drawings.
+Drawings are painted too large, scaled down for smooth edges, and cached; a frame pastes cached drawings.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ teapot: chord 38 18 62 46 0 360 floor teal; line 14 34 5 24 6 teal deep; ellipse
 parcel: polygon 3 24 14 12 50 12 61 24 seed bark; box 3 23 61 59 2 wood bark; box 26 13 38 59 0 seed;
   box 14 42 30 52 1 white
 """
-# Scenery; what is no square is drawn in a box of its own pixels.
+# Scenery; a drawing that is not square has a box of its own pixels.
 _SCENERY = """
 floor: box 0 0 64 64 0 floor
 floor-dark: box 0 0 64 64 0 floor-dark
@@ -192,7 +192,7 @@ def _parsed(rows: str) -> dict[str, str]:
 
 
 THINGS = frozenset(_parsed(_THINGS))
-"""Nouns of which there is a drawing as something to carry."""
+"""Nouns with a drawing of a thing to carry."""
 _SHAPES = _parsed(_SCENERY) | _parsed(_THINGS)
 
 font = lru_cache(maxsize=8)(ImageFont.load_default)
@@ -240,7 +240,7 @@ def put(canvas: Image.Image, image: Image.Image, foot: tuple[int, int]) -> None:
 
 
 def veil(image: Image.Image, strength: float) -> Image.Image:
-    """A darkened copy: what somebody does not see."""
+    """Return a darkened copy, for things out of sight."""
     return Image.blend(image, Image.new("RGB", image.size, COLORS["veil"]), strength)
 
 

@@ -36,13 +36,13 @@ from lang_envs.tokenizers import ByteTokenizer, Tokenizer
 __all__ = ["TextObservation", "TextSpace", "TokenSequence"]
 
 _SAMPLE_CHARACTERS = string.ascii_letters + string.digits + " .,;:!?'\"()-\n\té"
-_SAMPLE_LENGTH = 64  # a sample is a short text; 16,000 random characters help nobody
+_SAMPLE_LENGTH = 64  # a sample is a short text, not 16,000 random characters
 
 
 class TextObservation(str):
     """An observation: a `str` that carries its admissible actions, equal to and hashed as its text.
 
-    So `model.predict(observation)` works on what `env.reset()` returned. Copies and pickles keep the list, and so do
+    So `model.predict(observation)` works on the result of `env.reset()`. Copies and pickles keep the list, and so do
     the arrays of SB3's vector environments; Gymnasium's shared memory holds the text alone.
 
     Args:
@@ -61,7 +61,7 @@ class TextObservation(str):
         return self
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Let `np.stack`, by which SB3's SubprocVecEnv joins observations, give an array of objects.
+        """Let `np.stack`, as SB3's SubprocVecEnv uses it, return an array of objects.
 
         An array of `numpy.str_` would lose the lists. Every other function treats an observation as any `str`.
         """
@@ -209,7 +209,7 @@ class TokenSequence(MultiDiscrete):
         return self.tokenizer.decode(ids[:length]) if length < self.max_length else None
 
     def unfinished(self) -> NDArray[np.int64]:
-        """An element that is no sentence: what stands for a text too long to encode."""
+        """Return an element without an end token, which stands for a text too long to encode."""
         filler = next(token for token in range(self.vocab_size) if token not in self._stops)
         return np.full(self.max_length, filler, dtype=np.int64)
 
@@ -244,7 +244,7 @@ class TokenSequence(MultiDiscrete):
         return ids
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickle: the spec instead of `nvec`, which repeats one number."""
+        """Return the state for pickle: the spec instead of `nvec` (one repeated number)."""
         state: dict[str, Any] = self.__dict__.copy()
         del state["nvec"], state["start"]
         return state
@@ -292,7 +292,7 @@ _encode_cached = lru_cache(maxsize=4096)(_encode_checked)
 
 
 class _SharedTexts(Sequence[str]):
-    """Live view of the texts in shared memory; a deep copy (what `AsyncVectorEnv` hands out) is a tuple of `str`.
+    """Live view of the texts in shared memory; a deep copy (as `AsyncVectorEnv` returns) is a tuple of `str`.
 
     `AsyncVectorEnv` reads the shared memory once, at construction, and relies on the result being a view.
     """
@@ -362,7 +362,7 @@ _FUNCTIONS: tuple[Any, ...] = (
     write_to_shared_memory,
 )
 for _function in _FUNCTIONS:
-    # Gymnasium asks batch_differing_spaces for the exact class, so what fits the bases is registered too.
+    # Gymnasium dispatches batch_differing_spaces on the exact class, so the functions of the bases are registered too.
     _function.register(TokenSequence, _function.dispatch(MultiDiscrete))
     # `iterate` stays unregistered, as for Text: only so does Gymnasium iterate over a Tuple (a batch) of them.
     if TextSpace not in _function.registry and _function is not iterate:

@@ -1,7 +1,7 @@
 """Tokenizers of action spaces: small, hashable specs that never drag a model along.
 
 An action space is pickled with every checkpoint and sent to every worker process, so it holds a *spec*
-(a frozen dataclass of a few strings). Whatever is heavy is loaded on first use and kept in a cache of the process.
+(a frozen dataclass of a few strings). Heavy objects are loaded on first use and kept in a cache of the process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class ByteTokenizer:
-    """UTF-8 bytes plus a padding and an end token: needs no model and loses nothing.
+    """UTF-8 bytes plus a padding and an end token: lossless, without a model.
 
     Ids 0..255 are bytes, 256 is padding, 257 ends a sentence. Byte sequences that are not UTF-8 decode with
     U+FFFD in place of the bad bytes, so every token sequence has a text.
@@ -103,7 +103,7 @@ class HuggingFaceTokenizer:
         return int(_load_hugging_face(self).eos_token_id)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; what looks like a special token in it is text."""
+        """Return the token ids of `text`; special tokens in it are encoded as text."""
         tokenizer = _load_hugging_face(self)
         return [int(t) for t in tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)]
 
@@ -123,7 +123,7 @@ def _load_hugging_face(spec: HuggingFaceTokenizer) -> Any:
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name_or_path, revision=spec.revision)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever a damaged folder causes
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # of a damaged folder
         raise TokenizerError(
             f"Expected 'byte', a folder holding a Hugging Face tokenizer, or an id of the Hugging Face hub; "
             f"got {spec.name_or_path!r}, which could not be loaded ({type(error).__name__}: {str(error)[:200]}). "

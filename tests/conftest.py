@@ -1,30 +1,40 @@
-"""What all tests share."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine is no failure.
+# The tests also pass on a busy machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A cache of the run's own, shared by its workers: nothing of an earlier run decides a test."""
-    if "LANG_ENVS_TEST_CACHE" not in os.environ:
-        config.lang_envs_cache = os.environ["LANG_ENVS_TEST_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
-    os.environ["LANG_ENVS_CACHE"] = os.environ["LANG_ENVS_TEST_CACHE"]
-    os.environ["LANG_ENVS_OFFLINE"] = "1"  # no test asks a real service for anything
-    os.environ.pop("LANG_ENVS_DATA", None)
+    """Give each test run its own cache and data folder, and each of its processes its own sandbox supervisor."""
+    if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit the folder
+        config.lang_envs_cache = os.environ["LANG_ENVS_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
+    os.environ["LANG_ENVS_RUN"] = os.urandom(8).hex()
+    os.environ["LANG_ENVS_OFFLINE"] = "1"
+    os.environ.pop("LANG_ENVS_DATA", None)  # the default is a folder of the cache
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Only who made it removes it."""
+    """Remove the cache of the test run."""
     folder = getattr(config, "lang_envs_cache", None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt here and in started processes; `nohup make test &` starts with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -16,7 +16,7 @@ _UNUSABLE = 2
 
 
 def load_app(module: str = "lang_envs.cli.app", command: str = "lang-envs", extras: str = "cli") -> Callable[[], Any]:
-    """A command line, which needs packages that the rest does not.
+    """Load a command line, whose packages may be missing.
 
     Args:
         module: Where `app` is.

@@ -79,7 +79,7 @@ def _family(env_id: str) -> str:
 
 @app.command()
 def describe(env_id: EnvId, seed: Seed = 0, settings: Settings = None) -> None:
-    """Say what an environment is: spaces, arguments, first observation, actions, drawing."""
+    """Describe an environment: spaces, arguments, first observation, actions, drawing."""
     name = resolve(env_id)
     with language_env(name, arguments(settings or ())) as env:
         show_description(console(), env, gym.spec(name), seed)
@@ -107,7 +107,7 @@ def check(env_id: EnvId, settings: Settings = None) -> None:
         Progress(*columns, console=console(), transient=True, auto_refresh=False) as progress,
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore")  # what matters of them is in the results
+        warnings.simplefilter("ignore")  # the results have those that matter
         results = list(progress.track(iter_checks(name, **kwargs), total=len(CHECKS), description=name))
     _show_results(env_id, results)
     if any(result.status is Status.FAILED for result in results):

@@ -47,7 +47,7 @@ def resolve(env_id: str) -> str:
     """Import the module of `module:Id-v0`, and return the registered id."""
     module, _, name = env_id.rpartition(":")
     if module:
-        sys.path.append(str(Path.cwd()))  # last, so that nothing in this folder hides an installed module
+        sys.path.append(str(Path.cwd()))  # last: a module of this folder must not hide an installed one
         try:
             importlib.import_module(module)
         except Exception as error:  # a module may raise anything
@@ -80,7 +80,7 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def require_parts(env_id: str, kwargs: dict[str, Any]) -> None:
-    """Say in one line what an environment lacks on this machine, a package or a table; any other failing is left."""
+    """Exit with one line if this machine lacks a package or a table of the environment; ignore other errors."""
     try:
         gym.make(env_id, disable_env_checker=True, **kwargs).close()
     except LangEnvsError as error:
@@ -93,7 +93,7 @@ def require_parts(env_id: str, kwargs: dict[str, Any]) -> None:
 
 
 def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> str:
-    """Name the argument that nothing takes, with a suggestion; empty if the error is about something else."""
+    """Return the unknown argument with a suggestion; an empty text if the error has another cause."""
     entry = gym.spec(env_id).entry_point
     kind = load_env_creator(entry) if isinstance(entry, str) else entry
     if "unexpected keyword argument" not in str(error) or not isinstance(kind, type):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lang_envs.datasets.manifest import Manifest
     from lang_envs.datasets.store import Receipt
 
-_DIGITS = 6  # of a SHA-256 that nobody could compute before
+_DIGITS = 6  # of a SHA-256 computed for the first time
 _SHORT = 10  # characters of a licence that stands in its column
 _STYLES = {"yes": "green", "no": "yellow", "damaged": "bold red"}
 
@@ -149,12 +149,12 @@ def fetch(
         float, typer.Option(min=0.1, max=86400, help="Seconds without a byte until the service counts as dead.")
     ] = 30.0,
 ) -> None:
-    """Fetch tables from OpenML or Kaggle; what was cut off goes on where it stopped.
+    """Fetch tables from OpenML or Kaggle; resume a download that was cut off.
 
     Of several tables, one that fails does not keep the others from being fetched.
 
     Exit codes, of the first that failed: 3 the service does not know it, 4 not allowed, 5 the service failed,
-    6 it said nothing for too long, 7 not reachable, 8 another file than expected, 9 it cannot be stored,
+    6 it timed out, 7 not reachable, 8 another file than expected, 9 it cannot be stored,
     10 the connection broke off.
     """
     from lang_envs.datasets.manifest import MANIFEST_NAMES
@@ -163,7 +163,7 @@ def fetch(
     if file is not None:
         if len(chosen) != 1:
             fail(f"Expected one table for one file; got {len(chosen)}. Fix: a command of its own for each table.")
-        with contextlib.suppress(RuntimeError):  # of ~nobody, which may be the name of a folder
+        with contextlib.suppress(RuntimeError):  # `~name` without such a user may be the name of a folder
             file = file.expanduser()
     codes: list[int] = []
     for name, wanted in chosen.items():
@@ -192,7 +192,7 @@ def _fetch(wanted: Manifest, file: Path | None, *, force: bool, timeout: float) 
 def verify(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="All that are here by default.")] = None,
 ) -> None:
-    """Make the arrays again from the files, and compare them with what is known; exit code 8 if anything differs."""
+    """Make the arrays again from the files, and verify both digests; exit code 8 if any differs."""
     from lang_envs.datasets import store
     from lang_envs.datasets.manifest import MANIFEST_NAMES
 
@@ -252,11 +252,11 @@ def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str
     return chosen
 
 
-# ---------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------- messages
 
 
 def _say(line: str, style: str = "") -> None:
-    """One line, which is never broken."""
+    """Print one line without wrapping it."""
     console().print(Text(line, style=style), soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from lang_envs.wrappers import TextAction
 _QUIT = "q"
 _END = "."
 _NO_MORE = "\nThe input has ended."
-_MAX_SHOWN = 60  # characters of an action that are said again
+_MAX_SHOWN = 60  # characters of an action in a message
 
 
 def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:

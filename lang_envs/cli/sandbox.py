@@ -1,4 +1,4 @@
-"""`lang-envs sandbox`: what confines the code of agents on this machine, and what is remembered of it."""
+"""`lang-envs sandbox`: the confinement of agents' code on this machine, and the cache of evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of DataSciCoding: what each is about, where it comes from, and its rows.
+"""The tables of DataSciCoding: subject, origin and rows of each.
 
 A table is added by adding a row to `DATASETS`: one that is generated or comes with a package says how it is read, one
 that has to be fetched has a manifest. No row is read, generated or fetched before `load` asks for it.
@@ -64,7 +64,7 @@ class DatasetRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A table with a class for every row. Two are equal if their rows are, whatever they are called.
+    """A table with a class for every row. Two are equal if their rows are, under any name.
 
     Attributes:
         name: As in `DATASETS`.
@@ -96,7 +96,7 @@ class Dataset:
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        x = np.array(self.x, dtype=np.float64, order="C")  # a copy: nobody else can write to it
+        x = np.array(self.x, dtype=np.float64, order="C")  # a copy that no caller can write to
         y = np.array(self.y, dtype=np.int64)
         _check(self.name, np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf) if self.may_be_missing else x, y)
         x.flags.writeable = y.flags.writeable = False
@@ -280,7 +280,7 @@ def _load_fetched(wanted: Manifest, preprocessing: Preprocessing) -> Dataset:
 
 
 def _fetch_unasked(wanted: Manifest) -> None:
-    """Fetch a table that somebody makes an environment of, or say what to do."""
+    """Fetch the table of an environment that is being made; if that is not possible, raise with the fix."""
     from lang_envs.datasets import fetching
 
     name, why = wanted.name, "LANG_ENVS_OFFLINE is set"

@@ -25,7 +25,7 @@ PUBLISHED_ROWS = (
     532, 241, 545, 60, 459, 98, 5,
 )
 # fmt: on
-"""Positions in the full table, in the order in which the published environment has them."""
+"""Positions in the full table, in the order of the published environment."""
 
 _LEVELS = range(1, 6)
 

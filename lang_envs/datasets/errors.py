@@ -50,7 +50,7 @@ class ServiceError(DataError):
 
 
 class TimedOutError(DataError, TimeoutError):
-    """The service said nothing for too long."""
+    """The service did not answer in time."""
 
     exit_code = 6
 
@@ -74,10 +74,10 @@ class StorageError(DataError, OSError):
 
 
 class InterruptedFetchError(DataError):
-    """The connection broke off; what has come stays, and the next fetch goes on from there."""
+    """The connection broke off; the next fetch resumes the partial file."""
 
     exit_code = 10
 
 
 class TableError(DataError, ValueError):
-    """A table that nobody could learn to classify, with the reason."""
+    """A table without a learnable classification, with the reason."""

@@ -1,6 +1,6 @@
 """Downloads of tables from OpenML and Kaggle over HTTP, and files that were downloaded by hand.
 
-Nothing here runs unless a table is wanted that is not on this machine.
+The network is used only for a table that is not on this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lang_envs.text import printable
 __all__ = ["Progress", "fetch", "fetch_by_hand", "is_reachable"]
 
 DEFAULT_TIMEOUT = 30.0
-"""Seconds without a byte after which a service counts as dead."""
+"""Seconds without a byte before a service counts as dead."""
 _CONNECT_SECONDS = 10.0
 _PROBE_SECONDS = 1.2
 _TRIES = 3
@@ -81,7 +81,7 @@ def fetch(
     Args:
         wanted: Its manifest.
         force: Fetch even if it is here.
-        timeout: Seconds without a byte after which the service counts as dead.
+        timeout: Seconds without a byte before the service counts as dead.
         watch: Called with the progress.
 
     Raises:
@@ -324,7 +324,7 @@ def _download(
         if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise errors.InterruptedFetchError(f"Expected the rest of {path.name}; there is none. Fix: fetch again.")
         tag = response.headers.get("ETag", "")
-        tag = tag if tag.startswith('"') and len(tag) <= _MAX_TAG else ""  # no other can be asked for with If-Range
+        tag = tag if tag.startswith('"') and len(tag) <= _MAX_TAG else ""  # If-Range takes strong tags only
         part = begun if partial and begun else path.with_name(f"{path.name}.{tag.encode().hex()}.part")
         length = response.headers.get("Content-Length", "")
         done = parts[part] if partial else 0
@@ -347,7 +347,7 @@ def _download(
 
 @contextlib.contextmanager
 def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
-    """Turn an error of a request into a `DataError` that says what to do."""
+    """Turn an error of a request into a `DataError` with the fix."""
     import requests
     import urllib3
 
@@ -413,7 +413,7 @@ def is_reachable(service: Service) -> bool:
     answered = threading.Event()
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # whatever fails, there is no answer
+        with contextlib.suppress(Exception):  # any failure is no answer
             requests.head(address, timeout=_PROBE_SECONDS)
             answered.set()
 

@@ -62,7 +62,7 @@ def generated_table(key: bytes) -> Dataset:
 def draw_table(key: bytes) -> Drawn:
     """Draw the table of a key: features, a rule with linear, tree-like and interaction parts, and noisy classes.
 
-    Some features are categories whose numbers mean nothing, some take no part in the rule. In half of the tables some
+    Some features are categories with arbitrary numbers, some take no part in the rule. In half of the tables some
     values are missing, completely at random.
 
     Args:
@@ -115,7 +115,7 @@ def _draw(stream: _Stream, n: int, width: int, n_classes: int) -> Drawn:
 
 
 def _column(stream: _Stream, n: int) -> tuple[FloatArray, FloatArray]:
-    """Values of a feature, and the numbers by which they enter the rule, about standardized."""
+    """Return the values of a feature, and about standardized numbers for the rule."""
     kind = stream.integer(0, 5)
     if kind < 2:
         n_levels = stream.integer(2, 6)

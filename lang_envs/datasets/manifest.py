@@ -1,7 +1,7 @@
 """Manifests of the tables that have to be fetched: one TOML file in `data/` for each.
 
-A manifest says where a table comes from, under which licence as far as known, what its file must look like, how arrays
-are made of it, and the digests of both. A digest that nobody could compute yet is left out; the first fetch records it,
+A manifest holds the origin of a table, its licence as far as known, the layout of its file, the preprocessing that
+makes arrays of it, and the digests of both. A digest not yet computed is left out; the first fetch records it,
 and the table counts as unverified.
 """
 
@@ -80,7 +80,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         encoding: How values become numbers.
-        digest: `Dataset.digest` of the arrays; empty while nobody knows it.
+        digest: `Dataset.digest` of the arrays; empty while unknown.
         verified_by: How the digest is known.
     """
 
@@ -104,7 +104,7 @@ class Manifest(NamedTuple):
         target: Column to be predicted.
         drop: Columns that are left out beside the target.
         shape: Rows and columns of the file.
-        sha256: Of the file, hexadecimal, whole or its first digits; empty while nobody knows it.
+        sha256: Of the file, hexadecimal, whole or its first digits; empty while unknown.
         columns: Every column of the file, in its order, the target among them.
         classes: Values of the target, in the order of the classes.
         rows: Selection of rows.
@@ -134,7 +134,7 @@ class Manifest(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Service, number or name, and what was made of it, in one line."""
+        """Service, number or name, and changes, in one line."""
         return f"{self.service.label} {self.id}" + (f"; {self.note}" if self.note else "")
 
     @property

@@ -1,7 +1,7 @@
 """From the table in a file to arrays: rows are chosen, columns left out, and every value becomes a number.
 
-All of it are pure functions of a pandas DataFrame. What a column holds is looked up by its position, not by its name,
-which two services may spell in two ways.
+Pure functions of a pandas DataFrame. Columns are found by position rather than by name, since services spell names
+differently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def arrays(frame: pd.DataFrame, manifest: Manifest, recipe: Recipe) -> tuple[Flo
         recipe: One of `manifest.recipes`.
 
     Raises:
-        TableError: If the file is not what the manifest says.
+        TableError: If the file does not match the manifest.
     """
     if frame.shape != manifest.shape:
         raise TableError(
@@ -87,7 +87,7 @@ def split_columns(frame: pd.DataFrame, manifest: Manifest) -> tuple[int, list[in
 
 
 def _position(names: list[str], wanted: str) -> int | None:
-    """Where a column is, letter for letter or else whatever its case; None if nowhere, or in two places."""
+    """Return the index of a column, by exact name or else ignoring case; None if absent or ambiguous."""
     for same in (str, str.casefold):
         found = [at for at, name in enumerate(names) if same(name) == same(wanted)]
         if len(found) == 1:
@@ -121,7 +121,7 @@ def _encoded(column: pd.Series[Any], kind: Column, encoding: Encoding) -> FloatA
 
 
 def _classes(column: pd.Series[Any], manifest: Manifest) -> IntArray:
-    """Classes 0 .. k-1 in the order of the manifest, which is the natural one; case does not count."""
+    """Return classes 0 .. k-1 in the (natural) order of the manifest, ignoring case."""
     codes, labels = ordinals(column)
     places = {_text(label).casefold(): at for at, label in enumerate(manifest.classes)}
     if {label.casefold() for label in labels} != set(places):
@@ -134,7 +134,7 @@ def _classes(column: pd.Series[Any], manifest: Manifest) -> IntArray:
 
 
 def as_numbers(column: pd.Series[Any]) -> FloatArray:
-    """The numbers of a column without missing values, float64 (n,); of text and categories, what the text says.
+    """Convert a column without missing values to numbers, float64 (n,); texts and categories are parsed.
 
     Whole numbers beyond 2**53 are rounded to the nearest float64.
 
@@ -203,7 +203,7 @@ def ranks(column: pd.Series[Any]) -> FloatArray:
     before "2.0"), False before True.
 
     Raises:
-        TableError: If the column mixes texts and numbers, which have no common order.
+        TableError: If the column mixes texts and numbers: they have no common order.
     """
     values = column.astype(object).tolist()
     try:

@@ -1,10 +1,10 @@
 """The tables of this machine: `$LANG_ENVS_DATA`, one folder for each.
 
     airlines/airlines.arff    the file as it was fetched
-    airlines/arrays.npz       what `gym.make` reads: the arrays of every recipe, and the receipt
+    airlines/arrays.npz       the arrays of every recipe, and the receipt; read by `gym.make`
 
-Both are written under another name and renamed, the arrays last: a reader sees what was complete at some time, whoever
-is interrupted, and of two writers the last one counts.
+Both are written under another name and renamed, the arrays last: a reader always sees a complete state, also after an
+interrupt, and of two writers the last one counts.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def data_folder() -> Path:
     chosen = os.environ.get("LANG_ENVS_DATA")
     try:
         return Path(chosen).expanduser() if chosen else cache_folder() / "data"
-    except RuntimeError as error:  # nobody's home
+    except RuntimeError as error:  # the home folder of an unknown user
         raise StorageError(f"Expected LANG_ENVS_DATA to be a folder; got {chosen!r} ({error}). Fix: a path.") from error
 
 
@@ -220,8 +220,7 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
         origin: How it came here.
 
     Raises:
-        ChecksumError: If it is not the file, or its arrays are not the arrays, that the manifest knows. Then nothing
-            has changed.
+        ChecksumError: If the digest of the file or of its arrays is not the manifest's. The store is then unchanged.
         StorageError: If it cannot be kept.
         MissingExtraError: Without pandas.
     """
@@ -248,7 +247,7 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
 
 
 def _tidy(folder: Path, before: Receipt | None, now: Receipt) -> None:
-    """Remove the file of the fetch before, and drafts of those that were killed; nothing else is ours."""
+    """Remove the previous file and drafts of killed fetches; leave other files alone."""
     if before is not None and before.file != now.file and Path(before.file).name == before.file:
         (folder / before.file).unlink(missing_ok=True)
     for path in folder.glob(".*"):
@@ -267,7 +266,7 @@ def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> Non
 
 
 def _make_arrays(manifest: Manifest, path: Path) -> tuple[dict[str, Arrays], str]:
-    """The arrays of every recipe, and what is odd about the file."""
+    """Make the arrays of every recipe, with remarks about the file."""
     from lang_envs.datasets import files, preprocessing
 
     try:

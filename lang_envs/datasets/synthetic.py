@@ -15,9 +15,9 @@ from lang_envs.datasets.manifest import Column, Manifest
 
 _SEED_DIGITS = 8  # hexadecimal: 32 bits
 _STEPS = 1_000  # parts of the range of numbers that are not whole
-_SCALE = 1_024  # what a column adds to the rule, at most, for each unit of its weight
+_SCALE = 1_024  # largest contribution of a column to the rule, for each unit of its weight
 _HEAVIEST = 3
-_NOISE = 5, 2  # a fraction, of the interquartile range of what the features add up to
+_NOISE = 5, 2  # a fraction, of the interquartile range of the sum over features
 
 
 def stand_in(manifest: Manifest) -> Dataset:
@@ -25,7 +25,7 @@ def stand_in(manifest: Manifest) -> Dataset:
 
     Rows, features, their kinds and ranges, and the number of classes are those of the manifest. The features are
     independent of each other and evenly spread; the classes are equally frequent, and follow a noisy linear rule, so
-    that code can earn something. No real row is in it: scores on it say nothing about the real table.
+    that code can earn something. It has no real row: scores on it do not carry over to the real table.
 
     Args:
         manifest: The table to stand in for.

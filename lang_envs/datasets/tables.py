@@ -1,8 +1,7 @@
 """Tables of the user's own.
 
-A table of one's own is taken as it comes: the types of its columns say which hold numbers and which categories. What no
-classifier could be asked for is refused, with the reason. What looks like a mistake is taken all the same, and said in
-one warning of the log.
+The types of the columns decide between numbers and categories. A table without a learnable classification is refused
+with the reason. A likely mistake, such as a column of row numbers, is accepted with one warning in the log.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Table: TypeAlias = "str | Path | pd.DataFrame | Mapping[str, Sequence[Any]]"
 MAX_DESCRIPTION = 200
 """Characters of the description of a table."""
 MAX_CLASSES = 30
-"""Classes of a target: the score compares every pair of them, which takes a minute and more for a hundred."""
+"""Classes of a target: the score compares every pair of them, a minute and more for a hundred."""
 MIN_CLASS_ROWS = 4
 """Rows that every class must have: with fewer, random halves often lack it on one side."""
 _MAX_REMARKS = 5  # columns or classes in a remark
@@ -80,7 +79,7 @@ def own_table(table: Table, target: str | int, description: str = "") -> Dataset
         description: Description of the rows and of the target, for the agent: one line, at most 200 characters.
 
     Raises:
-        TableError: If no classifier could be asked for it: the message says why. It is a `ValueError`.
+        TableError: If it has no learnable classification; the message has the reason. It is a `ValueError`.
         DataMissingError: If the file does not exist; it is a `FileNotFoundError`, and no `TableError`.
         MissingExtraError: If the package that reads it is not installed.
     """
@@ -180,7 +179,7 @@ def _complete_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _checked_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[str]]:
-    """Classes (n,) of the target, and what they are called."""
+    """Return the classes (n,) of the target and their names."""
     name = shown(column.name)
     with _blaming(column):
         if _holds_numbers(column):
@@ -239,7 +238,7 @@ def _blaming(column: pd.Series[Any]) -> Iterator[None]:
 def _finite(column: pd.Series[Any]) -> NDArray[np.float64]:
     try:
         return as_numbers(column)
-    except TableError:  # the message shows a value: once more with Python's numbers, which look plain
+    except TableError:  # the message shows a value: once more with Python's numbers, for plain digits
         plain = [value.item() if isinstance(value, np.generic) else value for value in column]
         return as_numbers(library("pandas").Series(plain, dtype=object, name=column.name))
 
@@ -327,7 +326,7 @@ def _as_written(categories: Sequence[str]) -> str | None:
 
 
 def _names_rows(column: pd.Series[Any], feature: _Feature) -> bool:
-    """Whether a feature tells rows apart and says nothing else: texts that never recur, or the number of the row."""
+    """Whether a feature only identifies rows: texts that never recur, or the number of the row."""
     n_rows = len(feature.values)
     if feature.categories:
         return len(feature.categories) == n_rows

@@ -5,7 +5,7 @@
     for result in run_checks("my_package.envs:MyEnv-v0"):
         ...  # result.name, result.status, result.message
 
-`lang-envs check ID` shows the same in a terminal. An environment need not derive from `LangEnv`; what it leaves out (an
+`lang-envs check ID` shows the same in a terminal. An environment need not derive from `LangEnv`; a missing part (an
 oracle, `get_state`, render modes) is skipped, with the reason.
 """
 
@@ -117,6 +117,6 @@ def run_checks(env_id: str, **kwargs: Any) -> list[Result]:
     Raises:
         gymnasium.error.Error: If there is no such id.
         ModuleNotFoundError: If its module cannot be imported.
-        Exception: Whatever the environment raises when it is made.
+        Exception: Any error of the environment's constructor.
     """
     return list(iter_checks(env_id, **kwargs))

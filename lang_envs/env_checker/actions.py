@@ -1,4 +1,4 @@
-"""Checks of what actions do: listed ones, the oracle's, and what is no action at all."""
+"""Checks of actions: listed ones, the oracle's, and values that are no action."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def listed_actions(make: Make) -> None:
 
 
 def oracle(make: Make) -> None:
-    """The oracle solves the task, and success is told when it does, not before."""
+    """The oracle solves the task, and `info["success"]` is True when it does, not before."""
     with make() as env:
         for seed in _SEEDS:
             text, info = env.reset(seed=seed)
@@ -63,7 +63,7 @@ def oracle(make: Make) -> None:
             expect(terminated and info["success"], f"the oracle to succeed with seed {seed}", end, fix)
 
 
-# ---------------------------------------------------------------------- what is no action
+# ---------------------------------------------------------------------- values that are no action
 
 
 def _wrong_actions(space: TokenSequence) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _wrong_actions(space: TokenSequence) -> dict[str, Any]:
 
 
 def wrong_actions(make: Make) -> None:
-    """An action of the wrong type, shape or range raises ActionError and changes nothing."""
+    """An action of the wrong type, shape or range raises ActionError and leaves the state as it was."""
     with make() as env, make() as untouched:
         walks = [walk_from_reset(one, randomly(0), 3, seed=0) for one in (env, untouched)]
         state = _state_of(env)
@@ -104,7 +104,7 @@ def _expect_error(env: gym.Env[Any, Any], action: Any, kind: type[Exception], wh
         env.step(action)
     except kind:
         return
-    except Exception as error:  # another type is what is reported here
+    except Exception as error:  # of another type: reported
         raise ConformanceError(
             f"Expected {kind.__name__} {when}; got {type(error).__name__}: {error}. Fix: {fix}."
         ) from error
@@ -125,7 +125,7 @@ def step_before_reset(make: Make) -> None:
 
 
 def step_after_the_end(make: Make) -> None:
-    """A step after the end changes nothing: reward 0, same observation, flags and list, a warning."""
+    """A step after the end keeps the state: reward 0, same observation, flags and list, a warning."""
     with make() as outer:
         env = outer.unwrapped  # a time limit that a wrapper sets is not the environment's
         text, info = env.reset(seed=0)

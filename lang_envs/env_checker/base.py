@@ -17,7 +17,7 @@ from lang_envs.errors import LangEnvsError
 __all__ = ["Check", "ConformanceError", "Make", "NotApplicableError", "Result", "Status", "expect", "run_check"]
 
 Make = Callable[..., gym.Env[Any, Any]]
-"""Makes the environment under test anew; keyword arguments as for `gym.make`."""
+"""Makes a new instance of the environment under test; keyword arguments as for `gym.make`."""
 
 _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = 160
@@ -25,7 +25,7 @@ _shorten.maxlist = _shorten.maxdict = 8
 
 
 class ConformanceError(LangEnvsError, AssertionError):
-    """An environment breaks the contract; the message says what was expected, what came, and the fix."""
+    """An environment breaks the contract; the message has the expected value, the actual one, and the fix."""
 
 
 class NotApplicableError(LangEnvsError):
@@ -38,7 +38,7 @@ class Check(NamedTuple):
     Attributes:
         name: Name of the function, for lists and tests.
         description: One line.
-        function: Raises `ConformanceError` or whatever the environment raises; `NotApplicableError` to be skipped.
+        function: Raises `ConformanceError` or any error of the environment; `NotApplicableError` to be skipped.
     """
 
     name: str
@@ -85,7 +85,7 @@ def expect(condition: bool, expected: str, got: object, fix: str) -> None:
 
 
 def run_check(check: Check, make: Make) -> Result:
-    """Run one check; whatever it raises is its result."""
+    """Run one check; any exception becomes its result."""
     try:
         check.function(make)
     except NotApplicableError as reason:

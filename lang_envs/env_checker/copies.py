@@ -35,7 +35,7 @@ def same_seed_same_trajectory(make: Make) -> None:
 
 
 def reset_starts_over(make: Make) -> None:
-    """reset(seed=...) starts over, whatever came before."""
+    """reset(seed=...) starts over after any history."""
     with make() as env:
         walks = [walk_from_reset(env, randomly(0), N_STEPS, seed=11) for _ in range(2)]
     fix = "put back everything that step() changes in reset()"

@@ -1,4 +1,4 @@
-"""Checks of what spaces, `reset` and `step` are and return."""
+"""Checks of spaces and of the results of `reset` and `step`."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def admissible_actions_method(make: Make) -> None:
 
 
 def fresh_data(make: Make) -> None:
-    """Changing a list from info must change nothing in the environment."""
+    """Changing a list from info does not change the environment."""
     with make() as touched, make() as left_alone:
         tokens: Any = left_alone.action_space
         agent = randomly(2)

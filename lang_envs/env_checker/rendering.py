@@ -50,7 +50,7 @@ def _drawings(make: Make, mode: str) -> Any:
 
 
 def rendering_changes_nothing(make: Make) -> None:
-    """Drawing changes nothing: an environment that is drawn goes on as one that is not."""
+    """Drawing has no side effect: an environment that is drawn goes on as one that is not."""
     mode = _needs_mode(make, "rgb_array", "ansi")
     with make(render_mode=mode) as drawn, make() as plain:
         agent, start = randomly(0), drawn.reset(seed=0)

@@ -75,7 +75,7 @@ def _listed_at(env: gym.Env[Any, Any], depth: int) -> list[str] | None:
 
 
 def _expect_refused(env: gym.Env[Any, Any], actions: Iterable[tuple[str, Tokens]], depth: int) -> None:
-    """Raise unless each action is invalid and does what an unfinished sentence does: time passes, nothing else."""
+    """Raise unless each action is invalid and, like an unfinished sentence, only lets time pass."""
     before = _listed_at(env, depth)
     ordinary = _effect_of(env, tokens_of(env).unfinished(), depth)
     for name, action in actions:
@@ -123,7 +123,7 @@ def strange_texts(make: Make) -> None:
                 for name, text in _STRANGE_TEXTS.items()
                 if text not in (listed or ())
             ]
-            if listed is None:  # a text that fits is a command there, whatever it says
+            if listed is None:  # with open actions every text that fits is a command
                 fitting = [(name, action) for name, action in tried if tokens.decode_finished(action) is not None]
                 for name, action in fitting:
                     valid, fix = not _effect_of(env, action, depth).invalid, "take any text, or list what is taken"
@@ -139,7 +139,7 @@ def near_misses(make: Make) -> None:
             listed = _listed_at(env, depth)
             if listed is None:
                 raise NotApplicableError("open action space: every text that fits is a command")
-            # one phrase for each alteration; a replacement that finds nothing to replace leaves a listed text
+            # one phrase for each alteration; a replacement without a match leaves a listed text
             pairs = [(alter, listed[number % len(listed)]) for number, alter in enumerate(_ALTERATIONS)]
             texts = [alter(phrase) for alter, phrase in pairs]
             tried = [(f"the text {text!r}", TextAction(env).action(text)) for text in texts if text not in listed]

@@ -1,4 +1,4 @@
-"""Checks of vector environments: they show what environments on their own show."""
+"""Checks of vector environments: they return the same as single environments."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _Rows = list[list[_Row]]  # one list for each environment, its first row from th
 
 
 def vector_sync(make: Make) -> None:
-    """Gymnasium's SyncVectorEnv shows what single environments show, in both autoreset modes."""
+    """Gymnasium's SyncVectorEnv returns the same as single environments, in both autoreset modes."""
     _check_gymnasium(make, SyncVectorEnv)
 
 
 def vector_async(make: Make) -> None:
-    """Gymnasium's AsyncVectorEnv (shared memory) shows what single environments show, in both autoreset modes."""
+    """Gymnasium's AsyncVectorEnv (shared memory) returns the same as single environments, in both autoreset modes."""
     _check_gymnasium(make, AsyncVectorEnv)
 
 
 def vector_sb3_dummy(make: Make) -> None:
-    """SB3's DummyVecEnv shows what single environments show."""
+    """SB3's DummyVecEnv returns the same as single environments."""
     _check_sb3(make, "DummyVecEnv")
 
 
 def vector_sb3_subproc(make: Make) -> None:
-    """SB3's SubprocVecEnv shows what single environments show."""
+    """SB3's SubprocVecEnv returns the same as single environments."""
     methods = multiprocessing.get_all_start_methods()
     start_method = "fork" if "fork" in methods else None  # a forked worker does not import SB3 again
     _check_sb3(make, "SubprocVecEnv", start_method=start_method)
@@ -184,7 +184,7 @@ def _running(create: Callable[[], Any]) -> Iterator[Any]:
         ) from error
     finally:
         timer.cancel()
-        for worker in kill_workers():  # what a failure left
+        for worker in kill_workers():  # left by a failure
             worker.join()
         if envs is not None:
             envs.closed = True  # or its destructor would wait for them

@@ -17,7 +17,7 @@ N_STEPS = 40
 """Several episodes of good play in the shipped environments."""
 
 Start = tuple[str, dict[str, Any]]
-"""Observation and info: what `reset` returns, and where a walk goes on from."""
+"""Observation and info of `reset` or of a step: the start of a walk."""
 
 
 class Step(NamedTuple):
@@ -39,7 +39,7 @@ def where(steps: list[Step], start: Start) -> Start:
 
 
 def walk(env: gym.Env[Any, Any], agent: Agent, n_steps: int, start: Start) -> list[Step]:
-    """`n_steps` steps, across the ends of episodes (which are reset without a seed, as vector environments do)."""
+    """Take `n_steps` steps across the ends of episodes (reset without a seed, as vector environments do)."""
     steps: list[Step] = []
     tokens: Any = env.action_space
     for _ in range(n_steps):

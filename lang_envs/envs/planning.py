@@ -19,7 +19,7 @@ class PlanTable(Generic[State]):
     """The best action in every state that can be reached from the states asked about.
 
     Costs are tuples that are added place by place and compared from the left: `(1, 5)` is one action of five moves,
-    and a plan of fewer actions wins whatever its moves. Equal plans are decided by the lowest action index.
+    and a plan of fewer actions wins for any number of moves. Equal plans are decided by the lowest action index.
 
     Args:
         expand: From a state to `(cost, state after)` of every action in order, None for the goal.

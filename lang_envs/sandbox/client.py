@@ -1,4 +1,4 @@
-"""The environment's side: sends the splits of an evaluation out, and takes back what can be believed.
+"""The environment's side: send the splits of an evaluation out, and validate the answers.
 
 Labels to score with never come here: a `Task` holds a training half and the features of the test half.
 """
@@ -34,12 +34,12 @@ _START_SECONDS = 120.0
 _HELLO_SECONDS = 20.0
 """Longest wait for one that was there."""
 _SILENCE_SECONDS = 30.0
-"""Longest time that a supervisor may take to answer; it is asked after as long without a word, be it of work or not."""
+"""Longest time that a supervisor may take to answer; it is pinged after as long without a message."""
 _MAX_REPORT = 8 << 20
 _MAX_HEADER = 1 << 17
 """Bytes: a message and output at their bounds, every character escaped."""
 _N_TRIES = 3
-"""One, one after a death, and one more: what kills a child that works may have killed the one that takes over."""
+"""One, one after a death, and one more: the cause may have killed the next child too."""
 _ESSENTIAL = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
 
 Confining = Literal["auto", "require"]
@@ -74,9 +74,9 @@ class Answer(NamedTuple):
     Attributes:
         end: How its process ended: the supervisor's word.
         code: Exit code or signal.
-        header: Report of the child (`error`, `message`, `line`, `stdout`): the word of the agent's code; None if
-            it reported nothing that can be read.
-        probabilities: The array it reported, checked by nobody yet.
+        header: Report of the child (`error`, `message`, `line`, `stdout`), from untrusted code; None if it cannot be
+            read.
+        probabilities: The array it reported, not yet checked.
         cpu_seconds: CPU time used.
         wall_seconds: Time from its start to its end.
         peak_rss: Largest resident memory, bytes, the libraries included.
@@ -122,7 +122,7 @@ class Sandbox:
         """Run the tasks of one evaluation, concurrently as cores and the labels that they hold allow.
 
         When one fails, those after it are cancelled and those before it are awaited, so that the first failure does
-        not depend on which ran faster.
+        not depend on speed.
 
         Returns:
             One answer for each task; `End.LOST` where supervisor or children died every time.
@@ -135,7 +135,7 @@ class Sandbox:
             try:
                 with self._connection() as connection:
                     answers = connection.run(tasks, limits)
-            except (OSError, EOFError, ValueError) as error:  # the supervisor is gone, or says what it would not
+            except (OSError, EOFError, ValueError) as error:  # the supervisor is gone or broken
                 self.close()  # other connections were to the same one
                 if isinstance(error, OSError) and fix_of(error):  # no, it is this process that lacks something
                     raise SandboxError(f"Expected to run code in the sandbox; got {error}. {fix_of(error)}") from error
@@ -150,7 +150,7 @@ class Sandbox:
             return connection.hello
 
     def close(self) -> None:
-        """Close the connections; the supervisor ends when nobody else has one."""
+        """Close the connections; the supervisor ends with its last connection."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -256,7 +256,7 @@ class _Connection:
             return self._answers(selector, pipes)
 
     def _await_admission(self, selector: selectors.BaseSelector) -> None:
-        """Wait for our turn: until then nothing of the tasks is held open."""
+        """Wait for admission, before any file of the tasks is open."""
         while True:
             self._wait(selector)
             if any(message.get("admitted") == self._number for message in self._messages()):
@@ -360,7 +360,7 @@ class _Pipe:
         self._is_writable = True
 
     def drain(self) -> bool:
-        """Take what is there; False at the end of it."""
+        """Read the available bytes; return False at the end of the stream."""
         while True:
             try:
                 part = os.read(self.read_end, 1 << 20)

@@ -1,6 +1,6 @@
-"""From the text of an action to the syntax tree of a module that defines `build_model`; nothing is executed.
+"""From the text of an action to the syntax tree of a module that defines `build_model`, without executing it.
 
-The parse runs in the trusted parent, on text that nobody vouches for; `nesting` says what keeps that safe.
+The parse runs in the trusted parent, on untrusted text; `nesting` explains why that is safe.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<lang
 _DEFINITION = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{_FUNCTION}\b", re.MULTILINE)
 _BLANK_START = re.compile(r"\A(?:[ \t\f]*\n)+")
 _parsing = threading.RLock()  # see `parsed`
-if hasattr(os, "register_at_fork"):  # a child would inherit a lock that nobody opens, and filters that nobody restores
+if hasattr(os, "register_at_fork"):  # a child would inherit a lock that is never opened, and filters never restored
     os.register_at_fork(
         before=_parsing.acquire,
         after_in_parent=_parsing.release,
@@ -47,7 +47,7 @@ class CodeSyntaxError(LangEnvsError):
     Attributes:
         line: The line of the code (from 1) that is to blame; None if none is.
         message: The mistake, one line of at most 200 characters. It is a function of the text alone.
-        source: The code that `line` counts in: what a fence holds, for instance.
+        source: The code that `line` counts in: the content of a fence, for instance.
     """
 
     def __init__(self, line: int | None, message: str, source: str = "") -> None:
@@ -71,7 +71,7 @@ class AgentCode:
         source: The code as it was written, without markdown fences, blank lines around it and (where no string runs
             over several lines) common indentation. Lines end in one newline character each; split at that alone.
         tree: A module that imports numpy as `np` and defines `build_model`. Its line numbers are those of `source`,
-            its columns need not be. `compile` may still refuse it (`return` in a class, `nonlocal` of nothing,
+            its columns need not be. `compile` may still refuse it (`return` in a class, `nonlocal` without a binding,
             `import *` in a function) with SyntaxError, ValueError or RecursionError.
     """
 
@@ -88,7 +88,7 @@ def extract(text: str) -> AgentCode:
     """Find the code in the text of an action.
 
     Understood are the body of the function (bare, indented, or with only its first line not indented, as a model
-    writes that fills a hole after four spaces), the whole function with what stands around it, and either of them in
+    writes that fills a hole after four spaces), the whole function with the code around it, and either of them in
     a markdown fence: of several blocks the first that defines `build_model`, otherwise the first with Python code. A
     bare `return` at the end of the body is dropped (a model's stop word), and `return model` is put where a body does
     not end in a `return`. All of that is done on the syntax tree: strings over several lines stay as they are, and no
@@ -114,8 +114,8 @@ def extract(text: str) -> AgentCode:
 def banned_use(code: AgentCode, banned: Collection[str]) -> str | None:
     """The first of the banned names that the code uses; None if it uses none.
 
-    A use is the name itself (also of something of the agent's own), an attribute or an import of that name under
-    whatever alias, and a string that is the name, or a dotted path through it, also if it is put together by `+` or
+    A use is the name itself (also of a variable of the agent's own), an attribute or an import of that name under
+    any alias, and a string that is the name, or a dotted path through it, also if it is put together by `+` or
     in an f-string from constants: `getattr(svm, "S" + "VC")`. No use are longer names and texts, and comments.
     Spellings that only exist when the code runs (`"CVS"[::-1]`, `dir(svm)[3]`) are out of reach: a banned name is a
     rule of the task, not a security boundary.
@@ -148,7 +148,7 @@ def _check_characters(text: str) -> None:
 class _Block(NamedTuple):
     text: str
     rank: tuple[bool, bool, bool]
-    """Defines the function, is said to be Python, is closed code or follows a fence that says what it is."""
+    """Defines the function, is labelled Python, is closed code or follows a labelled fence."""
 
 
 def _fenced_blocks(text: str) -> list[_Block]:
@@ -190,7 +190,7 @@ def _until_closed(lines: Iterator[str], fence: str) -> tuple[list[str], bool]:
 
 
 def _outdented(line: str, width: int) -> str:
-    """A line of a block without the indentation of its fence, which is none of the block's (CommonMark 4.5)."""
+    """Return a line of a block without the indentation of its fence (CommonMark 4.5)."""
     return line[:width].lstrip(" \t") + line[width:]
 
 
@@ -244,7 +244,7 @@ def _shown(text: str, laid_out: str, statements: list[ast.stmt]) -> str:
 
 
 def _layouts(text: str) -> Iterator[tuple[str, str]]:
-    """The ways of reading the text: what to put before it, and the text with its first line indented or not."""
+    """Yield the readings of the text: a prefix, and the text with its first line indented or not."""
     yield "", text
     first = text.lstrip(" \t\f")
     if first != text:
@@ -314,7 +314,7 @@ def _ending_in_return(body: list[ast.stmt], return_model: ast.stmt) -> list[ast.
 
 
 def _stays_first(node: ast.stmt) -> bool:
-    """Whether nothing may stand before it: a docstring, or an import from `__future__`."""
+    """Whether it must come first: a docstring, or an import from `__future__`."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"

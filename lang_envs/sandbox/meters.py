@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU seconds that all threads of a process have used; 0 where it is gone or cannot be asked.
+    """Return the CPU seconds of all threads of a process; 0 if it is gone or not accessible.
 
-    The clock id is that of `clock_getcpuclockid(3)`, which Python does not offer for processes.
+    The clock id is that of `clock_getcpuclockid(3)`; Python does not offer it for processes.
     """
     try:
         return time.clock_gettime((~pid << 3) | 2)
@@ -19,7 +19,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended, its files closed, whether or not its parent knows; True where it cannot be asked."""
+    """Whether a process has ended, its files closed, waited for or not; True if it is not accessible."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):
@@ -37,7 +37,7 @@ def outer_pid() -> int:
 def waiting_seconds(pid: int) -> float:
     """Seconds that the main thread of a process was ready to run while others had the cores; 0 where unknown.
 
-    Time that passed less this is time that the process had for itself, working or asleep, whatever the load.
+    Wall time less this is the process's own time, working or asleep, under any load.
     """
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9

@@ -1,7 +1,7 @@
 """Protocol of client, supervisor and child: messages over Unix sockets, with file descriptors.
 
-A message is a length and a JSON object; the descriptors that belong to it travel with its first byte. Nothing is ever
-unpickled. Data that the supervisor must not hold (code, features, labels, answers) is not in messages: it passes from
+A message is a length and a JSON object; the descriptors that belong to it travel with its first byte. Pickles are not
+used. Data that the supervisor must not hold (code, features, labels, answers) is not in messages: it passes from
 client to child in a file without a name and from child to client in a pipe.
 """
 
@@ -61,7 +61,7 @@ class Channel:
 
         Raises:
             EOFError: If the other side has closed.
-            OSError: If the connection is broken, or what came is no message.
+            OSError: If the connection is broken, or the message is invalid.
         """
         data, files, _, _ = socket.recv_fds(self.socket, 1 << 16, _MAX_FILES)
         self._files.extend(files)
@@ -124,7 +124,7 @@ def read_array(file: BinaryIO) -> NDArray[Any]:
 def parse_array(data: bytes) -> NDArray[np.float64]:
     """The float64 array that untrusted bytes hold in `.npy` format.
 
-    The length is compared with what the header claims before anything of that size is allocated.
+    The length is compared with the header's before an array of that size is allocated.
 
     Raises:
         ValueError: If they hold anything else. numpy's parser may raise other errors too on damaged headers.

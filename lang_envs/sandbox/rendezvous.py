@@ -1,10 +1,10 @@
 """Where environments find the supervisor, and who starts it.
 
 The processes of one run that use the same libraries meet at one socket, in a folder that only their user can enter. A
-run is named by the environment variable `LANG_ENVS_RUN`, which importing `lang_envs` sets and which processes inherit:
+run is named by the environment variable `LANG_ENVS_RUN`, set by importing `lang_envs` and inherited by processes:
 another run, another checkout and another user have another socket. Whoever comes first listens there on the
 supervisor's behalf and starts it, holding a lock meanwhile; the supervisor removes socket and lock when its last client
-is gone. A crash leaves a socket nobody listens at, which the next one replaces.
+is gone. A crash leaves a dead socket; the next process replaces it.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1"),
     "LOKY_MAX_CPU_COUNT": "1",
     "MALLOC_ARENA_MAX": "1",  # a thread's own arena would count as 128 MiB of address space
-    "PYTHONHASHSEED": "0",  # the order of a set of strings is part of what code computes
+    "PYTHONHASHSEED": "0",  # results of code may depend on the order of a set of strings
     "PYTHONDONTWRITEBYTECODE": "1",
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
 }
 _PASSED_ON = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Variables by which an interpreter may find its own libraries, on clusters with modules for instance."""
+"""Variables that help an interpreter to find its libraries, on clusters with modules for instance."""
 
 
 class Place(NamedTuple):
-    """Key by which clients share a supervisor.
+    """Key of a supervisor: clients with equal keys share one.
 
     Attributes:
         cores: Children that run at a time; None for as many as there are cores.
@@ -80,10 +80,10 @@ def library_versions() -> Mapping[str, str]:
 
 
 def connect(place: Place) -> tuple[socket.socket, int | None]:
-    """A connection to the supervisor, which is started if there is none.
+    """Connect to the supervisor; start one if there is none.
 
     Returns:
-        The connection, and the descriptor of what a supervisor started here says on stderr.
+        The connection, and the descriptor of stderr of a supervisor started here.
 
     Raises:
         SandboxError: If the meeting place is not ours alone, or the supervisor cannot be started.
@@ -94,7 +94,7 @@ def connect(place: Place) -> tuple[socket.socket, int | None]:
             connection = socket.socket(socket.AF_UNIX)
             try:
                 _connect_in_turn(connection, path)
-            except (ConnectionRefusedError, FileNotFoundError):  # nobody listens
+            except (ConnectionRefusedError, FileNotFoundError):  # no supervisor
                 connection.close()
                 path.unlink(missing_ok=True)
                 return _start(path, place)
@@ -116,14 +116,14 @@ def _connect_in_turn(connection: socket.socket, path: Path) -> None:
     while True:
         try:
             return connection.connect(str(path))
-        except BlockingIOError:  # the queue is full, which is no sign of death
+        except BlockingIOError:  # the queue is full, not a sign of death
             if time.monotonic() > until:
                 raise TimeoutError("no answer") from None
             time.sleep(0.01)
 
 
 def end_stuck_supervisor(place: Place) -> None:
-    """Kill a supervisor that listens and says nothing (it was stopped, or is stuck), so that another can be started."""
+    """Kill a supervisor that listens but does not answer (stopped or stuck), so that another can be started."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(_socket_path(place).with_suffix(".lock").read_text())
         if b"start_from_arguments" in Path(f"/proc/{pid}/cmdline").read_bytes():  # ids are used again
@@ -195,7 +195,7 @@ def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
             opened.callback(os.close, folder)
             _launch((listener.fileno(), folder, lock.fileno()), path.name, place, stderr)
             connection = socket.socket(socket.AF_UNIX)
-            connection.connect(str(path))  # while we listen too: whether anybody answers is seen by what it says
+            connection.connect(str(path))  # also while we listen: only an answer proves another supervisor
     except OSError:
         os.close(stderr)
         raise
@@ -203,7 +203,7 @@ def _start(path: Path, place: Place) -> tuple[socket.socket, int]:
 
 
 def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stderr: int) -> None:
-    """Run the process that forks the supervisor, to its end: nothing is left for us to wait for."""
+    """Run the process that forks the supervisor to its end, so that there is no child to wait for."""
     options = {
         "socket_name": socket_name,
         "cores": place.cores or _cores(),

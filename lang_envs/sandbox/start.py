@@ -77,7 +77,7 @@ def main(meeting: Meeting, options: Options) -> None:
 
 
 def _preload() -> None:
-    """Import what code may want: in a sealed child no file can be opened any more, and nothing be loaded."""
+    """Import modules that code may use: a confined child cannot open files, so it cannot load any."""
     import sklearn
 
     public = [module.name for module in pkgutil.iter_modules(sklearn.__path__) if not module.name.startswith("_")]
@@ -92,7 +92,7 @@ def _preload() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Descriptors are what clients are served with: as many as this user may have."""
+    """Raise the limit on open files to the user's hard limit: every client needs descriptors."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -103,7 +103,7 @@ def _raise_file_limit() -> None:
 
 
 class _OnlyLibraries(MetaPathFinder):
-    """Says of every other package that there is none: what is installed beside is unreadable, and differs anyway."""
+    """Hide every other package: those installed beside are unreadable, and differ between machines."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         name = fullname.partition(".")[0]

@@ -1,13 +1,13 @@
 """The supervisor: one warm process that forks a confined child for every split, and owns their deadlines.
 
-It is shared by every environment of a run, in whatever process, so that `n_envs` environments hold one scikit-learn in
+It is shared by every environment of a run, in any process, so that `n_envs` environments hold one scikit-learn in
 memory and run on the cores that there are. It is single-threaded (a fork of a process with threads may hang), never
-reads a task or an answer (children would inherit what it has read), and ends when its last client is gone.
+reads a task or an answer (children would inherit them), and ends when its last client is gone.
 
 Children wait, confined and ready, before there is work: the fork and most of the confinement are paid in advance.
 
-Children that run at the same time feel each other through the processor, and can pass on what they know. So those of
-one table hold the same labels: one split of a table is open at a time, for the evaluations of all clients, and another
+Children that run at the same time can pass on information through the load of the processor. So those of one table
+hold the same labels: one split of a table is open at a time, for the evaluations of all clients, and another
 opens when the last child of it has ended.
 
 Any number of evaluations may wait, and the processes of the clients take turns. A bounded number of tasks is admitted
@@ -114,8 +114,8 @@ class _Evaluation:
     """The tasks of one request share one budget of CPU time.
 
     Attributes:
-        client: Who asked.
-        process: Of which process.
+        client: The client.
+        process: Id of its process.
         number: The client's own.
         held: Table and labels of each task.
         limits: Its limits.
@@ -139,7 +139,7 @@ class _Task:
     evaluation: _Evaluation
     split: int
     table: str
-    labels: str  # which of the table's it holds
+    labels: str  # name of the table's labels that it holds
     files: list[int]
     end: str | None = None  # why the supervisor ended it
 
@@ -311,7 +311,7 @@ class Supervisor:
     # ------------------------------------------------------------------ children
 
     def _wants_child(self) -> bool:
-        """Whether to fork: children get ready on cores that nothing runs on, but there shall always be one to come."""
+        """Whether to fork: children get ready on idle cores, and at least one is always in preparation."""
         n_children = len(self._preparing) + len(self._ready)
         is_busy = self._queue and len(self._running) + len(self._preparing) >= self._options.cores
         return n_children < (1 if is_busy else _N_READY) and time.monotonic() >= self._no_fork_until
@@ -371,7 +371,7 @@ class Supervisor:
     def _next_task(self) -> _Task | None:
         """The first task, processes taking turns, that may run beside those that run.
 
-        Where nothing runs on a table, its first task opens a split. Others that hold the same labels may join, but not
+        On a table without running tasks, the first opens a split. Others that hold the same labels may join, but not
         for ever while one before them waits for other labels.
         """
         running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
@@ -430,7 +430,7 @@ class Supervisor:
             child.control.close()
 
     def _enforce(self) -> None:
-        """End what has used up its time: CPU time of all splits, or time asleep of one."""
+        """End evaluations whose time is used up: CPU time of all splits, or time asleep of one."""
         for evaluation in {id(e): e for e in (c.task.evaluation for c in self._running.values() if c.task)}.values():
             limit = evaluation.limits["time_limit"]
             used = evaluation.cpu_used
@@ -453,7 +453,7 @@ class Supervisor:
 
     def _finish_queued(self, tasks: Sequence[_Task], end: str) -> None:
         """Finish tasks that have not been started."""
-        for task in tasks:  # all of them first: a client that cannot be told is dropped, with what it has in the queue
+        for task in tasks:  # all of them first: an unreachable client is dropped together with its queue
             self._queue.remove(task)
         for task in tasks:
             self._finish(task, end, 0, {})
@@ -485,7 +485,7 @@ class Supervisor:
             fcntl.flock(self._meeting.lock, fcntl.LOCK_UN)
             return False
         for suffix in (".sock", ".lock"):
-            with contextlib.suppress(OSError):  # whoever comes next replaces a socket that nobody listens at
+            with contextlib.suppress(OSError):  # the next process replaces a dead socket
                 os.unlink(self._options.socket_name.removesuffix(".sock") + suffix, dir_fd=self._meeting.folder)
         return True
 

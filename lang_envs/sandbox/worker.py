@@ -1,8 +1,8 @@
 """The child: confines itself, receives one split, runs the agent's code on it, reports, and is gone.
 
-It is forked from the warm supervisor, so scikit-learn is loaded, and it lives for one split, so that nothing it
-remembers (the labels of its training half are test labels of another split) outlives it. Everything it reports is the
-word of the agent's code, which shares this process: the parent believes none of it.
+It is forked from the warm supervisor, so scikit-learn is loaded, and it lives for one split, so that its memory ends
+with it (the labels of its training half are test labels of another split). The agent's code shares this process, so the
+parent trusts no part of its report.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _EXERCISE = Task(
     np.array([0, 0, 1, 1]),
     np.array([[3.0]]),
 )
-"""Run by every child while it waits for work: what it touches of the supervisor's memory is copied in advance."""
+"""Run by every child while it waits for work, to copy the touched pages of the supervisor's memory in advance."""
 
 
 def write_task(task: Task, descriptor: int) -> None:
@@ -107,8 +107,8 @@ def serve_one(control: socket.socket, parent_pid: int, prepared: Prepared, witho
         confine_late(without, prepared, memory_bytes=message["memory_bytes"], cpu_seconds=message["cpu_seconds"])
         _write_report(report_pipe, *run_task(task))
     except (EOFError, BrokenPipeError):
-        os._exit(0)  # nobody is interested any more
-    except BaseException:  # a fork must not run what belongs to its parent
+        os._exit(0)  # the client is gone
+    except BaseException:  # a fork must not run handlers of its parent
         os._exit(70)
     os._exit(0)
 
@@ -134,7 +134,7 @@ def _confine(control: socket.socket, prepared: Prepared, without: Collection[Lay
 
 
 class _Output(io.StringIO):
-    """Keeps the beginning of what is printed."""
+    """Keep the beginning of the printed text."""
 
     def write(self, text: str) -> int:
         room = MAX_STDOUT - self.tell()
@@ -143,7 +143,7 @@ class _Output(io.StringIO):
         return len(text)
 
     def close(self) -> None:
-        """Stay open: what was printed is still to be reported."""
+        """Stay open: the printed text is still to be reported."""
 
 
 def run_task(task: Task) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
@@ -161,7 +161,7 @@ def run_task(task: Task) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             probabilities = _probabilities(code, task)
-        except BaseException as error:  # SystemExit and what hostile code invents
+        except BaseException as error:  # SystemExit and classes of hostile code
             header = _describe_error(error)
     return {**header, "stdout": output.getvalue()}, probabilities
 
@@ -174,7 +174,7 @@ def _probabilities(code: AgentCode, task: Task) -> NDArray[np.float64]:
     # joblib's own workers would need semaphores and processes that do not exist here
     with warnings.catch_warnings(), parallel_config(backend="sequential"):
         warnings.simplefilter("ignore")
-        exec(compiled, module)  # noqa: S102 - what all this is for
+        exec(compiled, module)  # noqa: S102 - confined by now
         model = module["build_model"](task.x_train, task.y_train)
         return np.array(model.predict_proba(task.x_test), dtype=np.float64)
 

@@ -1,4 +1,4 @@
-"""Wrappers that change how a language environment is seen, not what it does."""
+"""Wrappers that change observations and actions of a language environment, not its dynamics."""
 
 from lang_envs.wrappers.admissible import AdmissibleObservation
 from lang_envs.wrappers.byte_observation import ByteObservation

@@ -26,7 +26,7 @@ class EpisodeContext(NamedTuple):
         n_steps: Latest steps that are packed.
         fields: Names of fields of `info` that are packed; each must be a `str`.
         text: The present observation.
-        recent: The latest steps, oldest first: what was seen, what was done.
+        recent: The latest steps, oldest first: observation and action.
     """
 
     n_steps: int = 0
@@ -100,7 +100,7 @@ def spoken(space: Any, action: Any) -> str:
 
 
 def mark_success(info: dict[str, Any]) -> None:
-    """Say `is_success` too, which is what SB3 logs success rates from."""
+    """Repeat `success` as `is_success`, the key of SB3's success rates."""
     if "success" in info:
         info.setdefault("is_success", info["success"])
 
@@ -110,7 +110,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
 
     Stock tools (SB3's `evaluate_policy`, `EvalCallback`) hand a policy observations without `info`. A `str` subclass
     that carries the list is lost in `SubprocVecEnv`; a `Dict` of two texts survives everywhere. JSON, because
-    actions may hold any character. `info["success"]` is repeated as `is_success`, which SB3's success rates read.
+    actions may hold any character. `info["success"]` is repeated as `is_success` for SB3's success rates.
 
     Args:
         env: An environment with `TextSpace` observations and `info["admissible_actions"]`.

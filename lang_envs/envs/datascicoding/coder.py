@@ -1,4 +1,4 @@
-"""`RandomCoder`: plausible, often wrong scikit-learn code, which exercises the environment and is what to beat.
+"""`RandomCoder`: plausible, often wrong scikit-learn code; it exercises the environment and is a baseline.
 
 A body is drawn from a grammar: imports, perhaps a pipeline of preparing steps, one of some 20 families of models or a
 vote of three, with random hyper-parameters. `spoil` then makes one of the mistakes that people and models make.
@@ -19,7 +19,7 @@ _Item = TypeVar("_Item")
 
 
 class Part(NamedTuple):
-    """A class of scikit-learn, and what its arguments may be.
+    """A class of scikit-learn with possible arguments.
 
     Attributes:
         module: Where it is: "linear_model".
@@ -153,11 +153,11 @@ class Spoiled(NamedTuple):
 
 
 class RandomCoder:
-    """An agent that writes random bodies of `build_model`, and often mends what failed.
+    """An agent that writes random bodies of `build_model`, and often repairs a failed one.
 
     At the first observation, and whenever it comes again (an episode has begun), it writes a new body. At another one
-    that speaks of an error or a failure it mends its last body with probability 0.7, makes another mistake in it with
-    0.15, and begins anew otherwise. A body that has no mistake of its own but failed is given up.
+    with an error or a failure it repairs its last body with probability 0.7, makes another mistake in it with
+    0.15, and starts over otherwise. A body that failed without a planted mistake is given up.
 
     Args:
         seed: Seeds its own generator; the same observations get the same texts.
@@ -221,7 +221,7 @@ def random_body(rng: np.random.Generator) -> str:
 
 
 def spoil(body: str, rng: np.random.Generator, mistakes: _Mistakes | None = None) -> Spoiled:
-    """Make a random mistake in a body; what comes out of one of `random_body` fails on any table.
+    """Make a random mistake in a body; the result for one of `random_body` fails on any table.
 
     Args:
         body: The body.
@@ -246,7 +246,7 @@ def pick(items: Sequence[_Item], rng: np.random.Generator) -> _Item:
 
 
 def call(part: Part, rng: np.random.Generator, names: dict[str, str]) -> str:
-    """The text of a call with some of the arguments; notes in `names` what has to be imported from where."""
+    """Return the text of a call with some of the arguments; add its imports to `names`."""
     names[part.name] = part.module
     given = (
         argument

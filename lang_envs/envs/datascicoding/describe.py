@@ -1,7 +1,7 @@
 """Observation of the agent: a Python file that stops where the body of `build_model` begins.
 
-All of it is Python, the task and the failures as comments, so that a language model can simply write on; `SUFFIX` is
-what would follow the body, for models that fill in the middle.
+All of it is Python, the task and the failures as comments, so that a language model can simply continue it; `SUFFIX`
+follows the body, for models that fill in the middle.
 """
 
 from __future__ import annotations

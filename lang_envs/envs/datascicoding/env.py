@@ -36,7 +36,7 @@ _MAX_MEBIBYTES = 1 << 20
 
 
 class Attempt(NamedTuple):
-    """Code, what became of it, and what it was paid."""
+    """Code, its evaluation, and its reward."""
 
     evaluation: Evaluation
     reward: float
@@ -62,8 +62,8 @@ class DataSciCodingEnv(LangEnv[_World]):
     the reward is the mean ROC AUC (one-vs-one beyond two classes) on the halves it has not seen, or `failure_reward`
     if anything goes wrong. Code that runs ends the episode; after a failure the observation tells the error.
 
-    The protocol is the paper's (POAD, section 5): splits, score, attempts, forbidden names. What differs is the
-    sandbox, the wording, and that messages are masked: see the documentation's threat model.
+    The protocol is the paper's (POAD, section 5): splits, score, attempts, forbidden names. The sandbox, the wording
+    and the masking of messages are our own: see the documentation's threat model.
 
     Args:
         dataset: Key of `lang_envs.datasets.DATASETS`; `"generated"` for a new table in every episode;
@@ -84,13 +84,13 @@ class DataSciCodingEnv(LangEnv[_World]):
         memory_limit: MiB that a split may use, beyond the loaded libraries, at most 1,048,576.
         banned: Names that code must not use, found on the syntax tree.
         terminate_on_success: Whether code that runs ends the episode (published). False goes on improving until the
-            last attempt, which then terminates with success if any code of the episode has run.
-        confinement: `"auto"`: what this machine can do, with a warning if that is little; `"require"`: refuse to run
-            code without Landlock and seccomp.
+            last attempt; it then terminates with success if any code of the episode has run.
+        confinement: `"auto"`: the layers of this machine, with a warning if some are missing; `"require"`: refuse to
+            run code without Landlock and seccomp.
         cache: Remember evaluations, in memory and on disk.
-        invalid_action_reward: Added when a sentence is unfinished (which costs an attempt).
+        invalid_action_reward: Added when a sentence is unfinished; that costs an attempt.
         oracle_info: Put `oracle_action` into `info`.
-        shuffle_actions: Without effect: nothing is listed.
+        shuffle_actions: Without effect: actions are not listed.
         tokenizer: Tokenizer of the action space.
         max_action_length: Largest number of action tokens, end token included; here 8,193 by default.
         render_mode: None, `"ansi"` or `"rgb_array"`.
@@ -106,7 +106,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         ValueError: For an unknown dataset or option, or numbers out of range.
         TypeError: For a flag that is no bool.
         DataMissingError: If the table is not here and cannot be fetched.
-        MissingExtraError: Without scikit-learn, or without what a table is fetched or read with.
+        MissingExtraError: Without scikit-learn, or without a library that fetches or reads the table.
         SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
     """
 
@@ -178,7 +178,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         return max((reward for evaluation, reward in self.attempts if evaluation.status is Status.OK), default=None)
 
     def oracle_action(self) -> str:
-        """Strong code for this table, found by search on other splits than the published ones; else what suits most."""
+        """Return strong code for this table, found by search on unpublished splits; else code for most tables."""
         return oracle_code(self.dataset.name if self._data in ("real", NAME) else "")
 
     def _restart(self, options: Mapping[str, Any]) -> None:

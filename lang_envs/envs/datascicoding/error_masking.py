@@ -1,9 +1,9 @@
-"""Error messages and output without values: what helps to mend the code stays, what could carry data goes.
+"""Mask error messages and output: keep the cause of the failure, remove all values that could carry data.
 
-This is the second layer. The first is that a text which reaches it comes from a run with permuted labels, so there is
-nothing to learn from it; here, what it says about the data at all is taken away, and what could break the layout of a
-prompt. What can still pass is the choice among words: which of the agent's own names, or of the plain words that are
-neither long nor repeated, stand in a message of bounded length; of the agent's own at most 12 may.
+This is the second layer. The first: a text that reaches it comes from a run with permuted labels, so it has no
+information on the true ones. Masking also removes information on the data, and characters that could break the layout
+of a prompt. The choice among words can still pass: the agent's own names (at most 12), and plain words that are neither
+long nor repeated, in a message of bounded length.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _EXCEPTIONS = frozenset(_LIBRARY_EXCEPTIONS.split()) | {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 }
 _LIBRARY = frozenset([*_LIBRARY_WORDS.split(), *dir(builtins), *keyword.kwlist])
-_SMALL_WORDS = frozenset(_SHORT_WORDS.split())  # of English messages: neither values nor what separates values
+_SMALL_WORDS = frozenset(_SHORT_WORDS.split())  # of English messages: neither values nor separators of values
 _COMMON_WORDS = frozenset([*_SMALL_WORDS, *_FREQUENT_WORDS.split()])
 _NOT_OWN = frozenset(word.lower() for word in _LIBRARY | _COMMON_WORDS)
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -105,11 +105,11 @@ class _Token(NamedTuple):
     gap: str  # the punctuation before it
     text: str
     kind: _Kind
-    is_own: bool = False  # of the agent's vocabulary, and of nobody else's
+    is_own: bool = False  # of the agent's vocabulary only
 
 
 def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int = 300) -> str:
-    """One line of printable text that says what went wrong and no value.
+    """Return one line of printable text with the error but no value.
 
     Kept are words, and names, numbers and quoted texts that are the agent's own, the task's, or well known. Every
     other number and quoted text, odd words and paths are replaced by marks, and so are values that come in runs of
@@ -124,7 +124,7 @@ def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int 
     """
     words = _Words.of(code, known_numbers)
     result = text[: _READ_AHEAD * limit]
-    for _ in range(_MAX_PASSES):  # what is masked may show what is beside it in a new light
+    for _ in range(_MAX_PASSES):  # masking a token may change the kind of its neighbours
         before, result = result, _masked_once(_one_line(result), words, limit)
         if result == before:
             break
@@ -255,7 +255,7 @@ def _settled(tokens: list[_Token]) -> list[_Token]:
 
 
 def _without_runs(tokens: list[_Token]) -> list[_Token]:
-    """One mark for more than 3 values in a row, with what is between them."""
+    """Replace more than 3 values in a row, and the tokens between them, by one mark."""
     result: list[_Token] = []
     for in_run, group in groupby(tokens, key=lambda token: token.kind is not _Kind.WORD):
         run = list(group)

@@ -1,8 +1,8 @@
 """Evaluation of code: parse it, run it in the sandbox split by split, score its predictions, explain errors.
 
 Text that code produces (error messages, output) is a channel from the labels it has seen to the next prompt, and from
-there to the next code. So no text of a run with true labels is ever shown: when there is something to say, the code is
-run once more on *permuted* labels (a rehearsal), and what is shown is what that run said, masked (see `masking`).
+there to the next code. So no text of a run with true labels is ever shown: where a message is needed, the code is run
+once more on *permuted* labels (a rehearsal), and the masked output of that run is shown (see `error_masking`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code
 _MAX_SAID = 4_000  # characters of an error or of output
 _PERMUTATION_SEED = 20240
 _PERMUTED = "permuted"
-"""Name of the labels that rehearsals hold: they tell nothing of any row, so rehearsals of all splits may run together.
-They are kept apart from the true runs: a true run could pass its labels to a rehearsal, whose text is shown."""
+"""Name of the labels of rehearsals: they are independent of the rows, so rehearsals of all splits may run together.
+They are kept apart from the true runs: a true run could pass its labels to a rehearsal, and its text is shown."""
 
 _WITHHELD = "The code fails on the true labels only, so its message is withheld."
 
@@ -94,7 +94,7 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Turns an agent's text into an `Evaluation`; never raises because of what the text says.
+    """Turns an agent's text into an `Evaluation`; no content of the text makes it raise.
 
     Args:
         dataset: The table.
@@ -194,7 +194,7 @@ class Evaluator:
         return Task(code.source, seed % 2**32, x[split.train], labels, x[split.test], self.dataset.digest, name)
 
     def _judge(self, answer: Answer, split: Split) -> tuple[Status | None, str]:
-        """Status of a split (None: cancelled since another one failed), and what is wrong with its answer."""
+        """Return the status of a split (None: cancelled since another one failed), and the fault of its answer."""
         if answer.end is End.CANCELLED:
             return None, ""
         if answer.end is not End.EXIT or answer.code != 0:
@@ -216,7 +216,7 @@ class Evaluator:
         area = auc(y, answer.probabilities)
         return (area if self.scoring == "roc_auc" else SCORERS[self.scoring](y, answer.probabilities)), area
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ messages
 
     def _say(self, code: AgentCode, status: Status, answers: list[Answer]) -> tuple[str | None, str]:
         """Error line and output: of fixed text, or of a rehearsal."""
@@ -235,9 +235,9 @@ class Evaluator:
         return (None if status is Status.OK else error or _WITHHELD), stdout
 
     def _rehearse(self, code: AgentCode) -> tuple[str | None, str]:
-        """Return the output of the code with permuted labels: nothing in it depends on the order of the true ones.
+        """Return the output of the code with permuted labels, independent of the order of the true ones.
 
-        All splits are rehearsed, whichever of them failed in truth: which one that was is the labels' doing.
+        All splits are rehearsed, not only the failed ones: the choice would depend on the labels.
         """
         tasks = []
         for number, (seed, split) in enumerate(self._numbered()):

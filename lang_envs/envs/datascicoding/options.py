@@ -1,4 +1,4 @@
-"""The arguments of `DataSciCodingEnv`: what they may be, and what they mean."""
+"""The arguments of `DataSciCodingEnv`: validation and meaning."""
 
 from __future__ import annotations
 
@@ -78,18 +78,18 @@ def names(banned: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse what is none of a few words."""
+    """Raise unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"Expected {name} to be one of {tuple(choices)}; got {value!r}.")
 
 
 def check_integer(name: str, value: object, largest: int) -> None:
-    """Refuse what is no integer from 1 to `largest`."""
+    """Raise unless the value is an integer from 1 to `largest`."""
     if type(value) is not int or not 1 <= value <= largest:
         raise ValueError(f"Expected {name} to be a positive integer, at most {largest}; got {value!r:.80}.")
 
 
 def check_seconds(name: str, value: object, largest: int) -> None:
-    """Refuse what is no positive number up to `largest`."""
+    """Raise unless the value is a positive number up to `largest`."""
     if not is_number(value) or not 0 < value <= largest:
         raise ValueError(f"Expected {name} to be a positive number of seconds, at most {largest}; got {value!r}.")

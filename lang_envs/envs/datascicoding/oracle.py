@@ -1,13 +1,13 @@
-"""Strong short code for every table: what `lang_envs.oracle` submits.
+"""Strong short code for every table, submitted by `lang_envs.oracle`.
 
 How it was found: 56 pipelines of scikit-learn (logistic regression, discriminant analyses, nearest neighbours, forests,
 boosting, networks, kernel approximations, votes of them), with 20 more for the balances (functions of their features)
 and 61 more for wine, breast-cancer and digits, were fitted in process on the 20 splits of random_state 5 .. 24 and
 ranked by their mean ROC AUC; those that take more than about 2.5 s for 5 splits were left out. The splits of
-random_state 0 .. 4, which the reward uses, took no part, so that nothing here was selected on the halves that are
-reported. Among those within 0.0001 of the best the quickest was taken. For health-insurance 117 pipelines and for
-pharyngitis 93 were compared in the same way, in steps, on the arrays of `preprocessing="default"`; networks that stop
-with a warning were left out. Mean on the 20 splits, CPU seconds of 5, mean on the 5 splits of the reward:
+random_state 0 .. 4 of the reward took no part, so that no code was selected on the halves that are reported. Among
+those within 0.0001 of the best the quickest was taken. For health-insurance 117 pipelines and for pharyngitis 93 were
+compared in the same way, in steps, on the arrays of `preprocessing="default"`; networks that stop with a warning were
+left out. Mean on the 20 splits, CPU seconds of 5, mean on the 5 splits of the reward:
 
     balance-scale       1.0000  0.04  1.0000   the best that does not multiply columns: 0.9917, log and a network
     balance-scale-full  1.0000  0.04  1.0000
@@ -21,16 +21,16 @@ with a warning were left out. Mean on the 20 splits, CPU seconds of 5, mean on t
 All splits halve the same rows, so even the last column is high for new ones: four other blocks of 2,000 rows of the
 health-insurance file give 0.6114 to 0.6530 (the fallback 0.5731 to 0.5780).
 
-The code for the balances states the law of the lever, which the observation does not: that is knowledge of the world,
-and what makes it an oracle. The code for health-insurance knows which two columns are categories whose numbers mean
-nothing, and reads four of twelve columns.
+The code for the balances states the law of the lever, absent from the observation: this knowledge of the world makes it
+an oracle. The code for health-insurance knows the two columns whose numbers are arbitrary categories, and reads four of
+twelve columns.
 
 The code for generated tables is the shortest of 14 programs that are within 0.01 of the best on the tables of 40 seeds
 (10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on others:
 `python -m benchmarks measure datasci-generated`.
 
-The fallback, a vote of a linear model and boosted trees, serves airlines, breast-w and spaceship-titanic, whose rows
-nobody here had to search on (made-up rows would say nothing of them), synthetic stand-ins, whose columns all count, and
+The fallback, a vote of a linear model and boosted trees, serves airlines, breast-w and spaceship-titanic (their rows
+were not available for a search), synthetic stand-ins, whose columns all count, and
 tables of the user's own.
 """
 

@@ -1,4 +1,4 @@
-"""Pictures of an episode of programming, as text and as pixels. Reads environments, changes nothing.
+"""Render an episode of programming as text and as pixels, without changing the environment.
 
 Code and messages are anything that a model writes: they are escaped, set letter by letter in cells of one size, and
 cut where their box ends.
@@ -84,8 +84,8 @@ def ansi(env: DataSciCodingEnv) -> str:
         env: The environment; it stays as it is.
 
     Returns:
-        The task, the last attempt's code, what became of it, the attempts with their rewards, best and return; above
-        it all a warning if the rows are made up.
+        The task, the last attempt's code, its evaluation, the attempts with their rewards, best and return; above
+         it all a warning if the rows are made up.
     """
     last = env.attempts[-1].evaluation if env.attempts else None
     title, size, about = _told(env)
@@ -106,7 +106,7 @@ def ansi(env: DataSciCodingEnv) -> str:
 
 
 def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
-    """Draw the task, the last attempt's code, what became of it, and the attempts so far.
+    """Draw the task, the last attempt's code, its evaluation, and the attempts so far.
 
     Args:
         env: The environment; it stays as it is.
@@ -123,11 +123,11 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
     return np.array(image)
 
 
-# ---------------------------------------------------------------------- what there is to tell
+# ---------------------------------------------------------------------- texts
 
 
 def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
-    """Lines about the task: the table, its size, what it is about."""
+    """Return lines about the task: the table, its size, its subject."""
     table = env.dataset
     n, width = table.x.shape
     size = f"{n:,} rows x {width:,} features, {table.classes:,} classes"
@@ -168,7 +168,7 @@ def _best(env: DataSciCodingEnv) -> str:
 
 
 def _listed(env: DataSciCodingEnv) -> range:
-    """Indices of the attempts to list: the last ones, and what fits of those still to come."""
+    """Return indices of the attempts to list: the last ones, and as many of the coming ones as fit."""
     first = max(0, min(len(env.attempts) - _LISTED + 1, env.max_attempts - _LISTED))
     return range(first, min(first + _LISTED, env.max_attempts))
 
@@ -196,7 +196,7 @@ def _text_axis(evaluation: Evaluation | None) -> list[str]:
 
 
 def _legible(text: str) -> str:
-    """A line in which every character takes its own place: nothing hides, turns around or stacks."""
+    """Escape characters of a line that hide, turn around or stack: one cell for each character."""
     if not text.isascii():
         stacked = {letter for letter in text if unicodedata.category(letter)[0] == "M"}
         text = text.translate({ord(letter): letter.encode("unicode_escape").decode() for letter in stacked})

@@ -56,10 +56,10 @@ class SupervisorFacts(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """How long an evaluation of `HONEST_CODE` takes: 5 splits of the balance scale table, nothing remembered.
+    """Duration of an evaluation of `HONEST_CODE`: 5 splits of the balance scale table, without a cache.
 
     Attributes:
-        first: Seconds of the first one, which starts a supervisor.
+        first: Seconds of the first one, with the start of a supervisor.
         warm: Median seconds of the five after it.
         score: Its mean ROC AUC.
     """
@@ -125,10 +125,10 @@ def diagnose(without: Sequence[Layer] = ()) -> Diagnosis:
 
 
 def _try(place: Place) -> tuple[SupervisorFacts | None, Latency | None, str]:
-    """The supervisor, its latency, and what is wrong."""
+    """Return the supervisor's facts, its latency, and an error message."""
     sandbox, supervisor = Sandbox(place), None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SandboxWarning)  # what it would say is in the answer
+        warnings.simplefilter("ignore", SandboxWarning)  # the answer has its message
         try:
             evaluate = Evaluator(load(_TABLE), _SPLITS, sandbox=sandbox)
             start = time.perf_counter()

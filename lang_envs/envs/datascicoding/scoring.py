@@ -1,4 +1,4 @@
-"""The reward: how a table is halved, what probabilities must look like, and what they are worth.
+"""The reward: splits of a table, validity of probabilities, and their score.
 
 All of it happens where the labels are, outside the sandbox. scikit-learn is imported when it is first used.
 """
@@ -28,7 +28,7 @@ _MAX_REDRAWS = 1000
 
 
 class Split(NamedTuple):
-    """Positions of the rows to learn from and of those to predict, in the order in which code gets them.
+    """Positions of the rows to learn from and of those to predict, in the order that code gets them.
 
     Attributes:
         train: int64 (n // 2,).
@@ -42,9 +42,9 @@ class Split(NamedTuple):
 def splits(dataset: Dataset, random_states: Iterable[int]) -> tuple[Split, ...]:
     """Random halves: exactly scikit-learn's `train_test_split(test_size=0.5, random_state=i, shuffle=True)`.
 
-    Halves are not stratified, as published, so a rare class can be missing on one side, where nothing could be
-    scored. Tables whose splits are not published are then halved again, with random states i + 1000, i + 2000, ...,
-    until every class is on both sides.
+    Halves are not stratified, as published, so a rare class can be missing on one side, without a score. Tables whose
+    splits are not published are then halved again, with random states i + 1000, i + 2000, ..., until every class is on
+    both sides.
 
     Args:
         dataset: The table.

@@ -1,1 +1,1 @@
-"""KeyToken: a diagnostic family in which one word of an action decides."""
+"""KeyToken: a diagnostic family where one word of an action decides."""

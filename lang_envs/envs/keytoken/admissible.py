@@ -10,8 +10,7 @@ tomato onion lettuce milk candle spoon plate cup glass fork pan pot tray jar ket
 lamp book carrot potato pepper bowl knife bread egg apple salad soup
 """
 KEYS = tuple(_NOUNS.split())
-"""Key words, in the order in which they are used. With a space before it, each of them, and the filler, is one token of
-the pocket model."""
+"""Key words, in order of use. With a space before it, each of them (and the filler) is a token of the pocket model."""
 
 _SHORTEST = 2  # words, of sentences of different lengths
 

@@ -30,14 +30,14 @@ class _World(NamedTuple):
 class KeyTokenEnv(LangEnv[_World]):
     """A diagnostic task: every action is a sentence of filler words and one key word, and the key word alone decides.
 
-    The observation names the right key word, drawn anew for every decision: after `The order is the onion.` the right
+    The observation names the right key word, drawn for every decision: after `The order is the onion.` the right
     one of `the tomato the the`, `the onion the the`, ... is the second. A right decision pays 1 / `horizon`, a wrong
-    one nothing. So credit belongs to one token of each action, and everything else is known in closed form: uniformly
+    one 0. So credit belongs to one token of each action, and the rest is known in closed form: uniformly
     random play returns 1 / `n_actions` on average and succeeds with probability `n_actions` ** -`horizon`; the oracle
     returns 1.
 
     Words and tokens: with the pocket model every word is one token, and its policy adds an end token; so an action of
-    `n_tokens` words is a path of `n_tokens` + 1 tokens, of which the one at `key_position` branches and all others are
+    `n_tokens` words is a path of `n_tokens` + 1 tokens: the one at `key_position` branches and all others are
     forced. In the action space of the environment, whose default tokenizer is bytes, a word is several tokens.
 
     Args:
@@ -49,7 +49,7 @@ class KeyTokenEnv(LangEnv[_World]):
             `n_tokens`, in the order of the list.
         max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step. By
             default 50, or twice the horizon where that is more.
-        invalid_action_reward: Added when a text is not one of the listed actions (which costs one step).
+        invalid_action_reward: Added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.

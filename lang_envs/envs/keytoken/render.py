@@ -1,4 +1,4 @@
-"""Pictures of KeyToken, as text and as pixels. Reads environments, changes nothing."""
+"""Render KeyToken as text and as pixels, without changing the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lang_envs.envs.keytoken.env import KeyTokenEnv
 
 _WIDTH, _HEIGHT = 480, 256  # pixels; multiples of 16, as video encoders ask
-_SHOWN = 24  # answers for which there is room
+_SHOWN = 24  # answers that fit
 
 
 def ansi(env: KeyTokenEnv) -> str:
@@ -40,7 +40,7 @@ def ansi(env: KeyTokenEnv) -> str:
 
 
 def rgb_array(env: KeyTokenEnv) -> NDArray[np.uint8]:
-    """Draw the order, the words that were said, with the key word marked, and the answers so far.
+    """Draw the order, the words of the last answer with the key word marked, and the answers so far.
 
     Args:
         env: The environment; it stays as it is.

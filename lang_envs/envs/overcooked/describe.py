@@ -1,7 +1,8 @@
 """The kitchen in words: observation and feature vector. Reads states, knows no rules.
 
-The observation conveys exactly: the number of boards; which things are in view at home; what lies on each board in
-view; what is in hand and whether the cook stands at a board; the goal. Same facts, same text; other facts, other text.
+The observation conveys exactly: the number of boards; the things in view at their first place; the contents of each
+board in view and of the hand; whether the cook stands at a board; the goal. Equal facts, equal text; other facts,
+other text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def observation(task: KitchenTask, state: KitchenState, view_radius: int) -> str
 
 
 def features(task: KitchenTask, state: KitchenState, view_radius: int) -> tuple[int, ...]:
-    """The raw vector of the original task: coordinates (and chop counts) of what is in view, zeros for the rest.
+    """Return the raw vector of the original task: coordinates (and chop counts) of things in view, else zeros.
 
     Order: each food (row, column, chops), bowl, boards, serving hatch, cook (row, column), one-hot of the task.
     """

@@ -36,7 +36,7 @@ class KitchenReward:
     discount: float = 0.99
 
     def __post_init__(self) -> None:
-        """Refuse what is no number, before it gets into a return.
+        """Raise for a value that is not a number.
 
         Raises:
             ValueError: With the numbers in its message.
@@ -45,7 +45,7 @@ class KitchenReward:
             raise ValueError(f"Expected finite numbers for a KitchenReward; got {vars(self)}.")
 
     def of_run(self, events: tuple[Event, ...], *, pay_chop: bool = True) -> float:
-        """Discounted sum over the primitives of a macro-action; without `pay_chop`, a last stroke brings nothing."""
+        """Discounted sum over the primitives of a macro-action; without `pay_chop`, a last stroke brings 0."""
         chop = self.chop if pay_chop else 0.0
         extra = {Event.CHOPPED: chop, Event.DELIVERED: self.deliver, Event.MISDELIVERED: self.misdeliver}
         return sum(self.discount**k * (self.step + extra.get(event, 0.0)) for k, event in enumerate(events))
@@ -82,7 +82,7 @@ class OvercookedEnv(LangEnv[_World]):
     """One cook in a 7x7 kitchen fetches, chops, fills the bowl and serves; an action is a phrase such as
     `pick up the tomato` that the cook carries out as a run of primitive moves (a macro-action).
 
-    The task is deterministic: the seed changes nothing. Rewards and rules are those of the published tasks
+    The task is deterministic: the seed has no effect. Rewards and rules are those of the published tasks
     (TWOSOME, POAD); the wording of the observations is our own.
 
     Args:
@@ -92,7 +92,7 @@ class OvercookedEnv(LangEnv[_World]):
         max_primitives: Time limit in primitive moves; reaching it truncates, but a macro-action is never cut.
         once_only_chop_reward: Pay for chopping each food once in an episode. As published (False), a food that was
             served wrongly earns again, and chopping and misdelivering in turn can beat finishing.
-        invalid_action_reward: Added when a text is not one of the phrases admissible now (which costs one `stay`).
+        invalid_action_reward: Added when a text is not one of the phrases admissible now; that costs one `stay`.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the admissible actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lang_envs.envs.overcooked.tasks import CHOPS_NEEDED, Cell, KitchenTask
 
 HAND = Cell(-1, -1)
-"""Place of what the cook holds."""
+"""Place of things that the cook holds."""
 IN_BOWL = Cell(-2, -2)
 """Place of food that lies in the bowl, wherever the bowl is."""
 
@@ -98,7 +98,7 @@ class Rules:
         return KitchenState(self.task.agent_start, foods, self.task.bowl_home)
 
     def step(self, state: KitchenState, move: Move) -> tuple[KitchenState, Event]:
-        """One primitive: walk onto floor, or use what stands in that direction."""
+        """Execute one primitive: walk onto floor, or use the thing in that direction."""
         if move is Move.STAY:
             return state, Event.NONE
         rows, columns = _STEPS[move]

@@ -24,7 +24,7 @@ class Verb(enum.Enum):
 
 
 class Macro(NamedTuple):
-    """A verb and what it is about: the food's or board's index, 0 where there is nothing to choose."""
+    """A verb and its object: index of the food or board, 0 where there is no choice."""
 
     verb: Verb
     target: int = 0

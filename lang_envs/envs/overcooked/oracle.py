@@ -13,8 +13,7 @@ from lang_envs.envs.planning import PlanTable
 def best_macro(task: KitchenTask, state: KitchenState, view_radius: int) -> int:
     """Index of the first macro-action of the shortest way to a correct delivery.
 
-    Shortest in macro-actions, then in primitives, then lowest indices first. In a state after the delivery, where
-    nothing is left to do, it is 0.
+    Shortest in macro-actions, then in primitives, then lowest indices first. After the delivery it is 0.
     """
     return _table(task, view_radius).best(state) or 0
 

@@ -1,4 +1,4 @@
-"""Pictures of the kitchen, as text and as pixels. Reads environments, changes nothing."""
+"""Render the kitchen as text and as pixels, without changing the environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ansi(env: OvercookedEnv) -> str:
         env: The environment; it stays as it is.
 
     Returns:
-        The order, the map, its legend, what became of the things, what is in hand, the last action, clock and return.
+        The order, the map, its legend, states of the things, contents of the hand, the last action, clock and return.
     """
     task, state, held = env.task, env.kitchen_state, env.kitchen_state.item_at(HAND)
     foods = "  ".join(f"{food[0].upper()} {food} ({food[0]} chopped)" for food in task.foods)
@@ -50,7 +50,7 @@ def ansi(env: OvercookedEnv) -> str:
 
 
 def rgb_array(env: OvercookedEnv) -> NDArray[np.uint8]:
-    """Draw the kitchen as a picture; what the cook does not see is veiled.
+    """Draw the kitchen as a picture, dark where the cook does not see.
 
     Args:
         env: The environment; it stays as it is.
@@ -145,7 +145,7 @@ def _pixels(task: KitchenTask, *, veiled: bool) -> NDArray[np.uint8]:
 
 
 def _tile(env: OvercookedEnv, cell: Cell) -> NDArray[np.uint8]:
-    """A cell and what is there now."""
+    """Draw a cell and the things on it."""
     task, state, x, y = env.task, env.kitchen_state, cell.column * _CELL, cell.row * _CELL
     tile, item = _background(task).crop((x, y, x + _CELL, y + _CELL)), state.item_at(cell)
     if cell == state.agent:

@@ -44,7 +44,7 @@ def _cells(letter: str) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True)
 class KitchenTask:
-    """A recipe and the part of the map that it uses; whatever it does not use is plain counter.
+    """A recipe and the part of the map that it uses; the rest is plain counter.
 
     Attributes:
         name: Name of the dish in the original task list; a food named in it earns the chopping reward.
@@ -95,7 +95,7 @@ class KitchenTask:
         return 0 < cell.row < self.size - 1 and 0 < cell.column < self.size - 1
 
     def stand_cell(self, target: Cell) -> Cell:
-        """The floor cell from which a target on the ring is used."""
+        """Return the floor cell next to a target on the ring."""
         last = self.size - 2
         return Cell(min(max(target.row, 1), last), min(max(target.column, 1), last))
 

@@ -1,7 +1,7 @@
-"""The home in words: observation and command phrases. Reads what is perceived, knows no rules.
+"""The home in words: observation and command phrases. Depends on perceived facts, not on the rules.
 
-Two descriptions. `published` tells what the published text tells, with what it leaves out and what it conflates; equal
-facts give equal text, other facts other text. `full` tells everything visible, once.
+Two descriptions. `published` has the information of the published text, with its gaps and ambiguities; equal
+facts give equal text, other facts other text. `full` mentions every visible thing once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def observation(task: HomeTask, facts: frozenset[Fact], wording: Wording, descri
 
 
 class _Teller:
-    """Questions about what is perceived, and the sentences that both descriptions share."""
+    """Queries on perceived facts, and the sentences that both descriptions share."""
 
     def __init__(self, task: HomeTask, facts: frozenset[Fact], wording: Wording) -> None:
         self.task = task
@@ -40,11 +40,11 @@ class _Teller:
         self.say = wording.say
 
     def which(self, kind: str, names: tuple[str, ...]) -> list[str]:
-        """Those of the names for which `(kind, name)` is perceived."""
+        """Return the names with a perceived fact `(kind, name)`."""
         return [name for name in names if (kind, name) in self.facts]
 
     def hands(self, names: tuple[str, ...]) -> list[str]:
-        """Say which of the names is in hand; nothing if it is something else."""
+        """Return a sentence on the names in hand; an empty text if it holds none of them."""
         held = self.which("hold", names)
         if held:
             return [self.say("hold", held)]

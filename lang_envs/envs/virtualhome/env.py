@@ -75,22 +75,21 @@ class VirtualHomeEnv(LangEnv[_World]):
     """A person in a home of four rooms walks, grabs, opens and sits by commands such as `walk to the kitchen`.
 
     Rules, command phrases, admissible lists and rewards are those of the published tasks (TWOSOME, POAD), the wording
-    of the observations is our own. What makes them hard: only what is in the room is seen, most of the state is
-    hidden, and the list of admissible commands is no promise that the world will carry one out. A command that it
-    refuses changes nothing and costs a step. The home is deterministic; a seed matters only for the variations.
+    of the observations is our own. They are hard since only the present room is seen, most of the state is
+    hidden, and the list of admissible commands is no promise that the world will carry one out. A refused command
+    costs a step and has no other effect. The home is deterministic; a seed matters only for the variations.
 
     Args:
         task: Key of `lang_envs.envs.virtualhome.tasks.TASKS`.
         nouns: Names of the things of the task: from role (`"pancake"`, `"microwave"`; `"chips"`, `"milk"`,
-            `"coffee table"`, `"TV"`, `"sofa"`) to a noun, or to several of which every reset draws one.
+            `"coffee table"`, `"TV"`, `"sofa"`) to a noun, or to several; every reset draws one of them.
         phrasing: Number of the phrasing of all sentences (0: the published phrases; position in
             `lang_envs.envs.virtualhome.wording.PHRASINGS`), or `"any"`: every reset draws one.
         distractors: Things in the kitchen that the task does not need: names from
             `lang_envs.envs.virtualhome.tasks.DISTRACTORS`, or how many every reset draws (at most 3).
-        describe: `"published"`: the information of the published text, with what it hides; `"full"`: everything
-            visible, once.
+        describe: `"published"`: the information of the published text only; `"full"`: every visible thing, once.
         max_steps: Time limit; reaching it truncates.
-        invalid_action_reward: Added when a text is not in the command set (which costs one step).
+        invalid_action_reward: Added when a text is not in the command set; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the admissible actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.

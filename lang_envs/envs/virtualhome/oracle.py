@@ -14,14 +14,14 @@ def best_command(task: HomeTask, state: HomeState) -> Command:
     """First command of a shortest way to the goal; among several, listed ones first, then in the order of the set.
 
     All commands of the set count, because some situations have no way out by the listed ones. In a state that has
-    reached the goal, where nothing is left to do, it is the first of the set.
+    reached the goal it is the first of the set.
     """
     index = _table(task.name, len(task.distractors)).best(_anonymous(task, state))
     return task.commands[0 if index is None else index]
 
 
 def _anonymous(task: HomeTask, state: HomeState) -> HomeState:
-    """The state with the first names for the distractors: plans do not depend on which ones lie about."""
+    """Return the state with the first names for the distractors: plans do not depend on their names."""
     names = dict(zip(task.distractors, DISTRACTORS, strict=False))
     return state._replace(near=frozenset(names.get(name, name) for name in state.near)) if names else state
 

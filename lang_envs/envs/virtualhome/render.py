@@ -1,6 +1,6 @@
-"""Pictures of the home, as text and as pixels. Reads environments, changes nothing.
+"""Render the home as text and as pixels, without changing the environment.
 
-Both show the whole home to whoever watches, and mark what the person does not see.
+Both show the whole home to the user, and mark the parts that the person does not see.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _FURNITURE = {
     "TV": _Spot((422, 302), (422, 324), (344, 354)),
     "sofa": _Spot((568, 368), (552, 386), (478, 374)),
 }
-# On the counter; whatever else takes its role stands on the floor.
+# On the counter; any other thing in its role stands on the floor.
 _MICROWAVE = _Spot((330, 68), (334, 91), (250, 152))
 _SEAT, _SCREEN = (544, 364), (472, 284)
 
@@ -81,13 +81,13 @@ _DOORS |= {"cupboard": "door ajar", "washing machine": "round door ajar"}
 
 
 def ansi(env: VirtualHomeEnv) -> str:
-    """Draw the home as a plan of four rooms with what is in them.
+    """Draw the home as a plan of four rooms with their contents.
 
     Args:
         env: The environment; it stays as it is.
 
     Returns:
-        The goal, the plan, what is in hand, the last action and what became of it, clock and return.
+        The goal, the plan, contents of the hands, the last action and its outcome, clock and return.
     """
     facts, refusal = _facts(env), _refusal(env)
     plan = []
@@ -138,7 +138,7 @@ def _padded(text: str) -> str:
     return f"{text:{_COLUMN - n_wide}}"
 
 
-# ---------------------------------------------------------------------- what there is to tell
+# ---------------------------------------------------------------------- texts
 
 
 def _facts(env: VirtualHomeEnv) -> frozenset[Fact]:
@@ -164,7 +164,7 @@ def _places(env: VirtualHomeEnv) -> dict[str, str]:
 
 
 def _held(env: VirtualHomeEnv) -> list[str]:
-    """Nouns of what is in hand."""
+    """Return the nouns of the things in hand."""
     return [_noun(env, name) for name, place in _places(env).items() if place == IN_HAND]
 
 
@@ -174,7 +174,7 @@ def _condition(env: VirtualHomeEnv, fixture: Fixture) -> str:
 
 
 def _refusal(env: VirtualHomeEnv) -> str:
-    """Why the last action changed nothing; empty if it did something, or there was none."""
+    """Return why the last action had no effect; empty if it had one, or there was none."""
     if env.elapsed_steps == 0 or env.last_command_succeeded:
         return ""
     return "REFUSED" if env.last_action in env.command_set else "NO SUCH COMMAND"
@@ -295,7 +295,7 @@ def _draw_person(plan: Image.Image, env: VirtualHomeEnv, facts: frozenset[Fact])
 
 
 def _whereabouts(env: VirtualHomeEnv, facts: frozenset[Fact]) -> tuple[int, int]:
-    """Where the person's feet are: by what is near, else where one enters the room."""
+    """Return the position of the person's feet: beside a near thing, else at the door."""
     if env.home_state.sitting:
         return _SEAT
     spots = {fixture.name: _FURNITURE[fixture.name] for fixture in env.home_task.scene.fixtures} | _spots(env)
@@ -314,7 +314,7 @@ def _panel(goals: tuple[str, ...]) -> Image.Image:
 
 
 def _strip(env: VirtualHomeEnv, facts: frozenset[Fact]) -> Image.Image:
-    """Goal, what is in hand, the last action and what became of it, clock and return."""
+    """Draw goal, contents of the hands, the last action and its outcome, clock and return."""
     strip = _panel(tuple(f"Goal: {_goal(env, n_letters)}" for n_letters in range(30, 3, -2))).copy()
     held, refusal = _held(env), _refusal(env)
     for noun, x in zip(held, (40, 108) if held[1:] else (74,), strict=False):

@@ -1,8 +1,8 @@
-"""Rules of the home: scene, states, commands, and what is perceived. Pure functions of immutable states; no text.
+"""Rules of the home: scene, states, commands, and perceived facts. Pure functions of immutable states; no text.
 
-Names of things are *roles*: the rules know a thing as "pancake" whatever a task's wording calls it.
+Names of things are *roles*: the rules know a thing as "pancake" under any wording of a task.
 
-What makes the tasks hard is what a person does not see: a feature is 1 only while everything it is about is visible, a
+The tasks are hard since they are partially observed: a feature is 1 only while all its things are visible, a
 walk forgets what was near, and a carried thing has a *recorded room* that lags one walk behind, so that walking to a
 thing in hand after changing rooms leads back (facts: `docs/environments/virtualhome.md`).
 """
@@ -22,7 +22,7 @@ class Use(enum.Enum):
     """Use of a piece of furniture."""
 
     NONE = enum.auto()
-    CONTAINER = enum.auto()  # opens and closes; closed, it hides what is inside
+    CONTAINER = enum.auto()  # opens and closes; hides its contents while closed
     SURFACE = enum.auto()
     SWITCH = enum.auto()  # turns on and off
     SEAT = enum.auto()
@@ -35,7 +35,7 @@ class Item:
     Attributes:
         name: Its role.
         room: Room where it starts.
-        spot: Furniture on which it starts; only drawings and the full description tell.
+        spot: Furniture under it at the start; used by drawings and the full description only.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Rules:
     # ------------------------------------------------------------------ commands
 
     def execute(self, state: HomeState, command: Command) -> HomeState | None:
-        """The state after a command, or None where the world refuses it and nothing changes."""
+        """Return the state after a command, or None where the world refuses it."""
         verb, target, destination = command
         if verb is Verb.WALK_ROOM:
             return None if state.sitting else self._walk(state, target, frozenset())
@@ -178,7 +178,7 @@ class Rules:
         return self._operate(state, verb, target) if target in state.near else None
 
     def _walk(self, state: HomeState, room: str, near: frozenset[str]) -> HomeState:
-        """Nearness is rebuilt; what is carried comes along, on record in the room just left."""
+        """Rebuild nearness; carried things come along, on record in the room just left."""
         items = tuple(ItemState(IN_HAND, state.room) if item.place == IN_HAND else item for item in state.items)
         return state._replace(room=room, near=near | self._held(state), items=items, facing=False)
 
@@ -226,7 +226,7 @@ class Rules:
         index = self.scene.item_index[target]
         return state._replace(near=state.near | {target}, items=(*state.items[:index], item, *state.items[index + 1 :]))
 
-    # ------------------------------------------------------------------ what is where
+    # ------------------------------------------------------------------ places
 
     def sees(self, state: HomeState, name: str) -> bool:
         """Whether a thing is visible: in hand, or in this room and not shut away."""

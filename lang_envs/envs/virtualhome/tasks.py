@@ -12,7 +12,7 @@ from functools import lru_cache
 from lang_envs.envs.virtualhome.rules import ROOMS, Command, Fact, Fixture, Item, Scene, Use, Verb
 
 Clause = tuple[tuple[bool, Fact], ...]
-"""Alternatives, of which one must hold: (whether the fact shall be perceived, fact)."""
+"""Alternatives; one must hold: (whether the fact shall be perceived, fact)."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class HomeTask:
     distractors: tuple[str, ...] = ()
 
     def features(self, facts: frozenset[Fact]) -> tuple[int, ...]:
-        """The feature vector of what is perceived: 1 where a fact holds."""
+        """Return the feature vector of perceived facts: 1 where a fact holds."""
         return tuple(int(fact in facts) for fact in self.feature_facts)
 
     def is_reached(self, facts: frozenset[Fact]) -> bool:
-        """Whether what is perceived fulfils the goal."""
+        """Whether the perceived facts fulfil the goal."""
         return all(any((fact in facts) is wanted for wanted, fact in clause) for clause in self.goal)
 
 
@@ -159,7 +159,7 @@ def with_distractors(task: HomeTask, names: Sequence[str]) -> HomeTask:
 
     Args:
         task: A task without distractors.
-        names: Keys of `DISTRACTORS`, in the order in which they are described.
+        names: Keys of `DISTRACTORS`, in the order of their description.
     """
     items = tuple(DISTRACTORS[name] for name in names)
     commands = tuple(Command(verb, name) for name in names for verb in (Verb.WALK, Verb.GRAB, Verb.PUT_BACK))

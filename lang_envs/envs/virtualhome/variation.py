@@ -1,7 +1,7 @@
 """Variation between the episodes of one task: nouns, phrasing, and things that lie about.
 
 Together with `describe` and `shuffle_actions` of the environment this is the generalisation kit: everything is given by
-constructor arguments, and whatever is left open is drawn from the environment's own generator at a reset.
+constructor arguments, and open choices are drawn from the environment's own generator at a reset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Variation:
 
     Args:
         task: The task whose things are named.
-        nouns: From role to a noun, or to several of which one is drawn.
+        nouns: From role to a noun, or to several; one of them is drawn.
         phrasing: Position in `PHRASINGS`, or `"any"`.
         distractors: Names of `DISTRACTORS`, or how many are drawn.
 
@@ -81,7 +81,7 @@ class Variation:
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Refuse what is not among the choices.
+    """Raise unless the value is among the choices.
 
     Raises:
         ValueError: With the choices in its message.

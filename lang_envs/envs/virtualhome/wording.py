@@ -1,8 +1,8 @@
 """The words of the home: phrases of commands and sentences of observations, as rows.
 
-A *phrasing* is one way to say everything. Phrasing 0 has the published command phrases; the others say the same in
-other words, for tests of generalisation. Placeholders in braces are roles of a sentence; what fills them is a noun
-phrase with its article.
+A *phrasing* is a full set of sentences. Phrasing 0 has the published command phrases; the others mean the same in
+other words, for tests of generalisation. Placeholders in braces are roles of a sentence, filled by a noun phrase with
+its article.
 """
 
 from __future__ import annotations

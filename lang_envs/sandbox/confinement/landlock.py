@@ -1,8 +1,8 @@
-"""Landlock: which files the calling thread and all its descendants may read; everything else is refused.
+"""Landlock: allow the calling thread and all its descendants to read some files; refuse all other access.
 
 An unprivileged access control of Linux 5.13 and later, `man 7 landlock`. Each kernel knows the rights of its ABI
 version, and a right that a ruleset does not *handle* stays granted: therefore every known one is handled.
-`stat`, `chmod`, `chown`, `utime` and extended attributes are outside of what Landlock governs; `seccomp` covers them.
+`stat`, `chmod`, `chown`, `utime` and extended attributes are outside of Landlock's scope; `seccomp` covers them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def abi_version() -> int:
 
 
 def plan(readable: Iterable[str], listable: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """Find out what kind of thing each path is: the kernel takes no right to list for what is no directory.
+    """Find out the kind of each path: the kernel takes the right to list for directories only.
 
     Args:
         readable: Directories whose files may be read and listed, all the way down, and single files.
@@ -82,9 +82,9 @@ def plan(readable: Iterable[str], listable: Iterable[str] = ()) -> tuple[Rule, .
 
 
 def restrict(readable: Sequence[str], listable: Sequence[str] = (), *, abi: int | None = None) -> None:
-    """Refuse the calling thread, for good, every access to files but reading what is named here, and TCP altogether.
+    """Refuse the calling thread, for good, all TCP and every access to files but reading the given ones.
 
-    Nothing may be written, created, removed or executed anywhere. `dlopen` still works: mapping a library needs no
+    No file may be written, created, removed or executed anywhere. `dlopen` still works: mapping a library needs no
     more than the right to read it. From ABI 6 on, signals and abstract unix sockets end at the threads and
     descendants of the caller as well. A second call narrows the first.
 
@@ -113,7 +113,7 @@ def open_ruleset(rules: Iterable[Rule], *, abi: int) -> int:
         abi: Version to use, at most that of the kernel.
 
     Returns:
-        A file descriptor, for `enforce`; it may be inherited, is closed at `exec`, and nothing may be added to it.
+        A file descriptor, for `enforce`; it may be inherited, is closed at `exec`, and takes no further rules.
 
     Raises:
         OSError: Where the kernel has no Landlock.
@@ -141,7 +141,7 @@ def enforce(ruleset: int, *, abi: int) -> None:
         OSError: Where `no_new_privs` is not set, and after 16 rulesets.
     """
     try:
-        # Refusals are this sandbox's daily bread: kept out of the audit log, which they would flood.
+        # Refusals are frequent here: kept out of the audit log.
         system_call(_RESTRICT_SELF, ruleset, _LOG_SAME_EXEC_OFF if abi >= _QUIET_ABI else 0)
     except OSError as error:
         message = f"Expected Landlock to be applied; got {error.strerror}. Fix: call forbid_new_privileges() before."

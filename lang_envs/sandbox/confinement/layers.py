@@ -1,9 +1,9 @@
-"""The layers of confinement together: what a child of the sandbox gives up, when, and what this machine offers.
+"""The layers of confinement together: rights that a child of the sandbox gives up, and the layers of this machine.
 
 The filter of system calls, put up last, is the first wall: behind it no file can be opened or even looked up, no thread
-or process started, nobody else named, so that code finds no secret and leaves no trace. Landlock is the second: where a
-filter fails, it still keeps code from every file but those of the libraries, though not from looking names up. The
-other layers bound what gets past the two.
+or process started, no other process named, so that code finds no secret and leaves no trace. Landlock is the second: if
+a filter fails, it still keeps code from every file but those of the libraries, though not from looking names up. The
+other layers bound the remaining risk.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Confinement:
 
     Attributes:
         active: The layers that were tried and hold.
-        missing: For each of the others, in a sentence, what that leaves open and why it is so.
+        missing: For each of the others, a sentence on the open risk and the reason.
     """
 
     active: frozenset[Layer]
@@ -70,7 +70,7 @@ class Confinement:
 
     @property
     def is_sufficient(self) -> bool:
-        """Whether every layer holds but the namespaces, which only double what others do."""
+        """Whether every layer holds, except perhaps the namespaces: they only repeat others."""
         return self.active >= frozenset(Layer) - {Layer.NAMESPACES}
 
 
@@ -79,7 +79,7 @@ class Prepared(NamedTuple):
 
     Attributes:
         ruleset: File descriptor of a Landlock ruleset, None without Landlock. It must be open in a child until
-            `confine_early`, which closes it there: whoever holds it could add rules for the children to come.
+            `confine_early` closes it: a process with it could add rules for the children to come.
         own_rules: The rules that each child adds for itself.
         abi: Version of Landlock, 0 without.
         layers: Layers of the system.
@@ -106,10 +106,10 @@ def available_layers() -> frozenset[Layer]:
 
 
 def prepare() -> Prepared:
-    """Do, before the forks, what need not be done after each of them; call it with the libraries loaded.
+    """Prepare confinement before the forks, once for all of them; call it with the libraries loaded.
 
-    The rules for a thousand library files are written once. They cannot name `/proc/self`, which is another folder in
-    every process, so they grant `/proc`, and each child narrows that to its own with a few rules more.
+    The rules for a thousand library files are written once. They cannot name `/proc/self` (another folder in every
+    process), so they grant `/proc`, and each child narrows that to its own with a few rules more.
 
     Before `privileges.become`, if that is called at all: another user may not be able to look at the files.
     """
@@ -133,9 +133,9 @@ def confine_early(without: Collection[Layer] = (), prepared: Prepared | None = N
     """Give up, right after the fork, the rights that no child needs: new privileges, files, capabilities.
 
     Args:
-        without: Layers to leave out, for tests that show what each is good for. Without `NO_NEW_PRIVILEGES` there is
+        without: Layers to leave out, for tests of the effect of each. Without `NO_NEW_PRIVILEGES` there is
             no Landlock and no seccomp either: the kernel asks for it.
-        prepared: Result of `prepare` in the parent; None to make it here, which takes tens of milliseconds.
+        prepared: Result of `prepare` in the parent; None to make it here, in tens of milliseconds.
 
     Returns:
         The layers applied; those the system does not have are left out.
@@ -161,12 +161,12 @@ def confine_late(
 ) -> frozenset[Layer]:
     """Bound the resources and filter the system calls, the last thing before the code is run.
 
-    Whatever the code may import must be loaded by now: no file can be opened from here on.
+    All modules that the code may import must be loaded by now: no file can be opened from here on.
 
     Args:
         without: Layers to leave out, as for `confine_early`.
         prepared: Result of `prepare` in the parent; None to look again.
-        memory_bytes: Address space on top of what is mapped now.
+        memory_bytes: Address space beyond the present mappings.
         cpu_seconds: Processor time of the process since its start.
 
     Returns:
@@ -203,9 +203,9 @@ def _confine_files(prepared: Prepared) -> None:
         os.close(own)
 
 
-# ---------------------------------------------------------------------- what this machine grants
+# ---------------------------------------------------------------------- layers of this machine
 
-# The package around these modules would import for half a second; what is tried here needs none of it.
+# Importing the package takes half a second; the probe needs only these modules.
 _PROBE = """
 import json, sys, types
 for name, path in json.loads(sys.argv[1]).items():
@@ -217,7 +217,7 @@ sys.stdout.write(json.dumps(confinement.try_layers()))
 
 
 def probe() -> Confinement:
-    """Find out which layers this machine grants, by trying them in a process of its own; the caller stays free."""
+    """Find out the layers of this machine by trying them in a process of its own; the caller stays unconfined."""
     packages, name, folder = {}, __name__, Path(__file__)
     while "." in name:
         name, folder = name.rpartition(".")[0], folder.parent
@@ -233,7 +233,7 @@ def probe() -> Confinement:
 
 
 def try_layers() -> dict[str, str]:
-    """Apply every layer to this very process, which is good for nothing else afterwards.
+    """Apply every layer to this very process, of no use afterwards.
 
     Returns:
         For each layer why it does not hold, empty where it does.

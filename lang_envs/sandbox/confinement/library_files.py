@@ -30,11 +30,11 @@ _SYSTEM_PATHS = (
 
 
 def library_paths() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the paths that confined code must read to import and use the libraries, and nothing else.
+    """Return the paths that confined code must read to import and use the libraries, and no others.
 
     The standard library; the packages of `LIBRARIES` without the tables that scikit-learn bundles; the shared
-    libraries of the system and those that this process has mapped; what says how many processors and how much memory
-    there are; `/proc/self`. Never a whole `site-packages`, nor a folder that is only on `sys.path`.
+    libraries of the system and those that this process has mapped; files with the numbers of processors and bytes of
+    memory; `/proc/self`. Never a whole `site-packages`, nor a folder that is only on `sys.path`.
 
     Returns:
         Paths that may be read, and folders that may be listed (the import system looks for packages there).
@@ -64,7 +64,7 @@ def _location(name: str) -> Path | None:
 
 def _standard_library() -> list[Path]:
     folders = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
-    # In a virtual environment `platstdlib` is the environment's own folder, which holds nothing but packages.
+    # In a virtual environment `platstdlib` is the environment's own folder, with packages only.
     return sorted(folder for folder in folders if _exists(folder / "os.py") or _exists(folder / "lib-dynload"))
 
 
@@ -94,7 +94,7 @@ def _beneath(folder: Path, hidden: Collection[str]) -> Iterator[Path]:
 
 
 def _shared_library_folders() -> list[Path]:
-    """Debian's, which hold nothing else; elsewhere Python's packages may be among the libraries."""
+    """Return Debian's, with libraries only; elsewhere Python's packages may be among the libraries."""
     multiarch = sysconfig.get_config_var("MULTIARCH")
     return [Path(folder, multiarch) for folder in ("/lib", "/usr/lib")] if multiarch else []
 

@@ -1,4 +1,4 @@
-"""Namespaces: read-only files, a network without any interface, nobody else's processes, queues or host name.
+"""Namespaces: read-only files, a network without any interface, no other processes, queues or host name.
 
 A layer to have where it is to be had: many distributions, containers and clusters forbid user namespaces.
 """
@@ -40,8 +40,8 @@ _CHOICES = (
 def enter(*, pid: bool = True) -> frozenset[str]:
     """Enter new namespaces, as many as the system grants; the caller keeps its user and group ids.
 
-    To be called once, by a process of a single thread, before `die_with_parent` (which a user namespace makes the
-    kernel forget) and before any confinement of the caller.
+    To be called once, by a process of a single thread, before `die_with_parent` (a user namespace makes the kernel
+    forget it) and before any confinement of the caller.
 
     **With `"pid"` in the answer, the caller stays where it is; its children live in the new namespace**, and the
     first of them is special. So the supervisor is started in two steps:
@@ -50,27 +50,26 @@ def enter(*, pid: bool = True) -> frozenset[str]:
        outer process closes all its descriptors (or the other end of a pipe never sees the end of file), waits for the
        child with `os.waitpid` and ends with its status; it never forks again (after the end of process 1, the kernel
        would answer ENOMEM).
-    2. The supervisor calls `die_with_parent(0)`: its parent is out of sight, hence 0. Whatever it forks calls
+    2. The supervisor calls `die_with_parent(0)`: its parent is out of sight, hence 0. Its children call
        `die_with_parent(1)`. With the end of the supervisor, the kernel kills all that is left in the namespace.
 
     The supervisor, as process 1, is sent no signal that it has no handler for, from outside only SIGKILL and SIGSTOP;
     orphans become its children, so it waits with `waitpid(-1, WNOHANG)` now and then. A process it forks has an id of
-    the inside, with which nobody outside can kill it: the supervisor must kill and wait itself. `seccomp.install()`
-    asks `os.getpid()`, which gives the id of the inside, the one that counts there. `/proc` still shows the outside
+    the inside, unusable outside: the supervisor must kill and wait itself. `seccomp.install()` needs the id of the
+    inside, as `os.getpid()` returns it. `/proc` still shows the outside
     (Landlock closes it); `/proc/self` is right all the same. Without `"pid"` none of this applies.
 
     Args:
         pid: Whether to ask for a process id namespace at all.
 
     Returns:
-        Out of user, mnt, net, ipc, uts and pid, what was entered; empty where nothing is granted. Never raises for
-        that.
+        Out of user, mnt, net, ipc, uts and pid, those entered; empty where none is granted. Never raises for that.
     """
     if sys.platform != "linux":
         return frozenset()
     for choice in _CHOICES:
         wanted = tuple(name for name in choice if pid or name != "pid")
-        # Tried out first: a refusal halfway, at the id maps, would leave the caller as nobody.
+        # Tried out first: a refusal halfway, at the id maps, would leave the caller as user "nobody".
         if _granted(wanted) and _unshare(wanted):
             return frozenset(wanted)
     return frozenset()
@@ -104,7 +103,7 @@ def _unshare(names: tuple[str, ...]) -> bool:
 def _make_files_immutable() -> None:
     """Make every mounted file system read-only, as seen from this namespace.
 
-    Reading then leaves no access time either, which code could use as a memory: it can ask for that of any file.
+    Reading then leaves no access time either: code could read that of any file, and use it as a memory.
     """
     attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, 0, 0)
     system_call(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes))

@@ -1,6 +1,6 @@
 """Rights that a process gives up by itself: new privileges, outliving its parent, capabilities, resources, open files.
 
-Plain `prctl`, `capset` and `setrlimit`; nothing here needs a privilege, and nothing can be taken back afterwards.
+Plain `prctl`, `capset` and `setrlimit`; they need no privilege and cannot be taken back.
 Elsewhere than on Linux only the resource limits and the closing of files have an effect.
 """
 
@@ -48,10 +48,10 @@ def system_call(number: int, *arguments: int | bytes) -> int:
 
     Args:
         number: The number of the call on this machine.
-        arguments: At most five: numbers, or what the kernel is to read at an address. Those left out are 0.
+        arguments: At most five: numbers, or buffers passed by address. Those left out are 0.
 
     Returns:
-        What the kernel returned.
+        The result of the kernel.
 
     Raises:
         OSError: Where the kernel refused.
@@ -64,11 +64,11 @@ def prctl(option: int, a: int | bytes = 0, b: int | bytes = 0) -> int:
 
     Args:
         option: The operation.
-        a: First argument: a number, or what the kernel is to read at an address.
+        a: First argument: a number, or a buffer passed by address.
         b: Second argument.
 
     Returns:
-        What the kernel returned.
+        The result of the kernel.
 
     Raises:
         OSError: Where the kernel refused, and on systems without `prctl`.
@@ -124,7 +124,7 @@ def die_with_parent(parent_pid: int) -> None:
 
     Args:
         parent_pid: Result of `os.getpid()` in the parent before the fork. It is 0 where the parent lives outside of
-            this process's pid namespace, since that is what `os.getppid()` then gives.
+            this process's pid namespace, the result of `os.getppid()` then.
     """
     if sys.platform == "linux":
         prctl(_PR_SET_PDEATHSIG, _SIGKILL)
@@ -136,7 +136,7 @@ def become(user: int) -> None:
     """Turn from root into another user, for good: no supplementary groups, a group id equal to the user id.
 
     The kernel then hides the process from its new user as if it had been started set-user-id: `/proc/self` would
-    stay root's, and no namespace could be entered. That is taken back; the memory holds nothing of root's to hide.
+    stay root's, and no namespace could be entered. That is taken back; the memory has no secret of root's.
 
     Args:
         user: User id, above 0.
@@ -155,9 +155,9 @@ def become(user: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Empty the bounding, ambient, effective, permitted and inheritable sets; nothing to do for a process without any.
+    """Empty the bounding, ambient, effective, permitted and inheritable sets; no-op for a process without any.
 
-    User id 0 stays the owner of its files: what root may do as an owner is for Landlock and seccomp to stop.
+    User id 0 stays the owner of its files: Landlock and seccomp stop root's access as an owner.
 
     Raises:
         OSError: Where the kernel refuses to take a capability away.

@@ -1,21 +1,21 @@
-"""Bounds on memory, processor time, open files and stack of a process (rlimits), which the kernel enforces."""
+"""Bounds on memory, processor time, open files and stack of a process (rlimits), enforced by the kernel."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-_STACK_BYTES = 8 << 20  # what Linux grants by default, and enough for Python's own recursion limit
+_STACK_BYTES = 8 << 20  # the default of Linux, and enough for Python's own recursion limit
 _OPEN_FILES = 64
 
 
 def limit_resources(*, memory_bytes: int, cpu_seconds: int) -> None:
-    """Bound what this process may use from here on; hard limits are only ever lowered.
+    """Bound the resources of this process from here on; hard limits are only ever lowered.
 
     The number of processes has no limit here: the kernel would count those of the whole user, and exempts root.
 
     Args:
-        memory_bytes: Address space on top of what is mapped now. Where `/proc` is missing, on top of nothing.
+        memory_bytes: Address space beyond the present mappings; in all, where `/proc` is missing.
         cpu_seconds: Processor time of the process since its start. SIGXCPU comes at its end, SIGKILL a second later.
 
     Raises:
@@ -28,7 +28,7 @@ def limit_resources(*, memory_bytes: int, cpu_seconds: int) -> None:
         raise ValueError(f"Expected budgets above 0; got {memory_bytes=}, {cpu_seconds=}.")
     wanted = {
         "RLIMIT_CPU": (cpu_seconds, cpu_seconds + 1),
-        "RLIMIT_FSIZE": (0, 0),  # the answer goes through a pipe, which is no file
+        "RLIMIT_FSIZE": (0, 0),  # the answer goes through a pipe, not a file
         "RLIMIT_CORE": (0, 0),
         "RLIMIT_NOFILE": (_OPEN_FILES, _OPEN_FILES),
         "RLIMIT_STACK": (_STACK_BYTES, _STACK_BYTES),

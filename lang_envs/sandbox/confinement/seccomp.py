@@ -1,14 +1,14 @@
-"""seccomp: which system calls the calling thread and all its descendants may make, an allow-list.
+"""seccomp: an allow-list of system calls for the calling thread and all its descendants.
 
-The filter is a program for the kernel's classic BPF machine, written here for x86_64 and aarch64. What a computation
-needs that has loaded all its code is allowed, some of it with conditions on the arguments: memory, clocks, signals of
-its own, reading and writing what is open. Whatever else is called gets EPERM, and whatever looks a file up ENOENT.
+The filter is a program for the kernel's classic BPF machine, written here for x86_64 and aarch64. It allows the calls
+of a computation that has loaded all its code, some with conditions on the arguments: memory, clocks, own signals,
+reading and writing of open files. Any other call gets EPERM, and any lookup of a file ENOENT.
 
-What it is for is more than harm: *no call may leave a trace in the kernel that a later process could see*. The code of
+Its purpose is more than to prevent harm: *no call may leave a trace in the kernel for a later process*. The code of
 one split knows labels that another split is tested on, and would note them down. Names that were looked up stay in a
-cache of the kernel, and looking again is faster; process ids count on; clocks of others can be read. So there are no
-files at all here, no threads, and nothing that names another process. A filter sees the numbers that are passed, never
-what a pointer points at, so it takes whole calls away where a path or a process is meant.
+cache of the kernel, and looking again is faster; process ids count on; clocks of others can be read. So all files,
+threads and names of other processes are refused. A filter sees the numbers that are passed, not the memory behind a
+pointer, so it refuses whole calls that take a path or a process.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _ARCHITECTURES = {"x86_64": Architecture(0xC000003E, 0), "aarch64": Architecture
 _ALLOWED = {
     # memory
     "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
-    # what is open
+    # open files
     "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62), "pread64": (17, 67),
     "readv": (19, 65), "writev": (20, 66), "dup": (32, 23), "dup2": (33, -1), "dup3": (292, 24),
     # the processor, and the end
@@ -107,7 +107,7 @@ _CONDITIONAL = {
     "tgkill": (234, 131), "prctl": (157, 167), "fcntl": (72, 25),
 }  # fmt: skip
 
-# ENOENT is what Python and libraries are ready for: a module is not found, a file that might be there is not. `fstat`
+# Python and libraries are prepared for ENOENT: a module is not found, an optional file is absent. `fstat`
 # of newer C libraries is newfstatat(file, ""), a path like any other to a filter.
 _LOOKUPS = {
     "open": (2, -1), "openat": (257, 56), "openat2": (437, 437), "stat": (4, -1), "lstat": (6, -1),
@@ -115,7 +115,7 @@ _LOOKUPS = {
     "faccessat2": (439, 439), "readlink": (89, -1), "readlinkat": (267, 78), "getcwd": (79, 17), "statfs": (137, 43),
 }  # fmt: skip
 
-# Tells everybody that nothing here is a terminal.
+# Answers that no descriptor is a terminal.
 _IOCTL = (16, 29)
 
 

@@ -129,6 +129,7 @@ def test_a_second_process_is_locked_out(undisturbed: Path, tmp_path: Path) -> No
     assert path.read_bytes() == undisturbed.read_bytes()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_run_between_two_episodes(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "stopped" / "out.jsonl"
     with _start(path.parent, group=True) as process:

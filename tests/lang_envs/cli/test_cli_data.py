@@ -365,6 +365,8 @@ def test_from_a_file_at_home(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
+@pytest.mark.process
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_fetch(openml: OpenmlStandIn, data: Path, run: Run) -> None:
     openml.fail(Slow(20_000), path=".pq")
     process = subprocess.Popen([*CLI, "fetch", "breast-w"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -446,6 +446,7 @@ def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
     assert sandbox.run([task_of(HONEST)], Limits())[0].worked
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
     sandbox.run([task_of(HONEST)], Limits())
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -439,6 +439,7 @@ def test_a_worker_of_a_part_that_is_killed_is_named() -> None:
         workers.closed = True
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_does_not_wait_for_a_step() -> None:
     held = threading.Event()
 
@@ -448,10 +449,8 @@ def test_an_interrupt_does_not_wait_for_a_step() -> None:
         assert held.wait(60)
 
     model = agent(faulty(hang, 1))
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         model.learn(4 * ROLLOUT)
-    assert time.monotonic() - started < 30
     env = model.env
     assert isinstance(env, PipelinedVecEnv)
     assert not at_rest(env), "the step goes on"
