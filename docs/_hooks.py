@@ -8,6 +8,7 @@ Every id has a generated page and a picture. In the other pages a marker such as
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 
 import _architecture
@@ -19,6 +20,7 @@ import _studies
 import _tables
 from _families import FAMILIES, rows_of
 from _tables import ROOT
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -26,19 +28,17 @@ from mkdocs.structure.files import File, Files
 from lang_envs import ENV_ROWS
 
 _MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? -->")
+_EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
 _MODULES = (_architecture, _coding, _data, _pages, _results, _studies, _tables)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the pages of the ids to the navigation, and the page of decisions at its end, where there is one."""
-    if config.nav is None:
-        return config
-    environments = next(section["Environments"] for section in config.nav if "Environments" in section)
+    """Add the pages of the ids to the navigation."""
+    reference = next(section["Reference"] for section in config.nav if "Reference" in section)
+    environments = next(section["Environments"] for section in reference if "Environments" in section)
     for name, family in FAMILIES.items():
         pages = [{row.id.partition("-")[2]: f"environments/{row.id}.md"} for row in rows_of(name)]
         environments.append({f"{family.title}, every id": pages})
-    if (Path(config.docs_dir) / "decisions.md").exists():
-        config.nav.append({"Decisions": "decisions.md"})
     return config
 
 
@@ -52,6 +52,16 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         place = made.relative_to(results).as_posix()
         files.append(File.generated(config, f"assets/{place}", content=made.read_bytes()))
     return files
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Typeset equations as MathML, which browsers draw without a script or a font of ours."""
+
+    def typeset(match: re.Match[str]) -> str:
+        source = unescape(match["tex"])
+        return convert(source, display="block" if match["tag"] == "div" else "inline")
+
+    return _EQUATION.sub(typeset, html)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

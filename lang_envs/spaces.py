@@ -1,8 +1,8 @@
 """Spaces of language environments: `TextSpace` for observations, `TokenSequence` for actions.
 
 The vector-environment functions of Gymnasium are registered here, at import, because worker processes that are
-spawned (not forked) see them only if importing the space brings them along. Why each is needed is measured in
-`docs/decisions.md`: with Gymnasium's own `Text` the default shared-memory `AsyncVectorEnv` silently returns `'000...'`.
+spawned (not forked) see them only if importing the space brings them along. Without them, Gymnasium's `Text` in the
+default shared-memory `AsyncVectorEnv` silently returns `'000...'`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +31,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     folder = getattr(config, "lang_envs_cache", None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`."""
+    from walk import FAMILY_IDS, IDS
+
+    n_rows: Counter[str] = Counter()
+    for item in items:
+        env_id = item.callspec.params.get("env_id") if hasattr(item, "callspec") else None
+        is_variant = env_id in IDS and env_id not in FAMILY_IDS and not item.get_closest_marker("every_id")
+        function = item.nodeid.partition("[")[0]
+        n_rows[function] += 1
+        limit = item.get_closest_marker("matrix_after")
+        if is_variant or (limit is not None and n_rows[function] > limit.args[0]):
+            item.add_marker("matrix")
 
 
 @pytest.fixture

@@ -69,13 +69,6 @@ def test_the_conventions_name_tests_that_exist() -> None:
     assert tests["test_sb3_conventions.py"] | tests["test_gymnasium_conventions.py"] <= named
 
 
-def test_the_example_is_that_of_the_readme() -> None:
-    index, readme = (BLOCK.search((ROOT / name).read_text(encoding="utf-8")) for name in ("docs/index.md", "README.md"))
-    assert index is not None
-    assert readme is not None
-    assert index[1] == readme[1]
-
-
 # ---------------------------------------------------------------------- pages of environments
 
 
@@ -272,7 +265,7 @@ def test_every_command_and_option_of_the_command_line_is_explained() -> None:
 
 PAGES_WITH_COMMANDS = (
     "README.md",
-    "docs/index.md",
+    "docs/getting_started.md",
     "docs/guide/command_line.md",
     "docs/guide/data.md",
     "docs/guide/sandbox.md",

@@ -86,6 +86,7 @@ def _gets_through(evaluation: Evaluation) -> bool:
 # ---------------------------------------------------------------------- layers of the kernel
 
 
+@pytest.mark.matrix_after(6)
 @pytest.mark.parametrize("row", BREACHES, ids=lambda row: row.name.replace(" ", "-"))
 def test_what_a_program_tries_works_where_nothing_stops_it(without: Opener, row: Program) -> None:
     outcome = without(row.opened_by).evaluate(row.code)
@@ -93,6 +94,7 @@ def test_what_a_program_tries_works_where_nothing_stops_it(without: Opener, row:
     assert _gets_through(outcome), outcome
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("row", FIRST_WALLS, ids=lambda row: row.opened_by[0].value)
 def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, row: Program) -> None:
     layer, *others = row.opened_by
@@ -105,6 +107,7 @@ def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, 
     assert _gets_through(without(row.opened_by).evaluate(row.code))
 
 
+@pytest.mark.matrix_after(4)
 @pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.SECCOMP])
 @pytest.mark.parametrize("row", SECRETS, ids=lambda row: row.name.replace(" ", "-"))
 def test_either_of_two_walls_keeps_code_from_files(without: Opener, row: Program, layer: Layer) -> None:

@@ -35,12 +35,14 @@ PROGRAMS = [*PROGRAMS_OF_ANY_USER, *attack_answers.PROGRAMS, *attack_patches.TEX
 def _cases() -> list[object]:
     cases = [(place, row) for place in PLACES for row in (PROGRAMS if place == "own user" else PROGRAMS_OF_ANY_USER)]
     return [
-        pytest.param(place, row, id=f"{place}: {row.name}".replace(" ", "-"), marks=_marks(row)) for place, row in cases
+        pytest.param(place, row, id=f"{place}: {row.name}".replace(" ", "-"), marks=_marks(place, row))
+        for place, row in cases
     ]
 
 
-def _marks(row: Program) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=row.broken)] if row.broken else []
+def _marks(place: str, row: Program) -> list[pytest.MarkDecorator]:
+    marks = [] if place == "own user" else [pytest.mark.matrix]
+    return [*marks, pytest.mark.xfail(strict=True, raises=AssertionError, reason=row.broken)] if row.broken else marks
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+import pytest
 from attack_arena import LIMITS, small_table
 
 from lang_envs.envs.datascicoding.evaluation import Evaluator, Status
@@ -16,6 +17,7 @@ from lang_envs.sandbox.worker import Task
 
 CLOCK = """
 import time
+import pytest
 began = time.monotonic()
 print("rehearse me")
 time.sleep(0.05)
@@ -49,6 +51,7 @@ class Watched(Sandbox):
         return answers
 
 
+@pytest.mark.process
 def test_no_program_runs_beside_one_that_holds_its_test_labels() -> None:
     """Eight evaluators, some on other splits of the table, some on another table; rehearsals among them."""
     sandbox = Watched(Place(cores=4))

@@ -128,6 +128,7 @@ def test_an_agent_that_says_what_it_needs_is_shown_without_one(tmp_path: Path) -
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.process
 def test_measuring_needs_no_torch(tmp_path: Path) -> None:
     """The extras bench and cli are enough for agents without a language model."""
     call = f"""

@@ -87,6 +87,7 @@ def _put(folder: Path, first: int) -> None:
         cache.put(str(number), {"n": number})
 
 
+@pytest.mark.process
 def test_processes_write_at_once(tmp_path: Path) -> None:
     workers = [multiprocessing.get_context("spawn").Process(target=_put, args=(tmp_path, 50 * n)) for n in range(2)]
     for worker in workers:

@@ -59,6 +59,7 @@ def test_ids_have_a_summary() -> None:
     assert all(row.summary.endswith(".") for row in lang_envs.ENV_ROWS)
 
 
+@pytest.mark.every_id
 def test_ids_are_language_environments(env: gym.Env) -> None:
     assert isinstance(env.unwrapped, LangEnv)
 
@@ -80,6 +81,7 @@ def test_unknown_render_mode_is_refused(env_id: str) -> None:
         gym.make(env_id, render_mode="hologram")
 
 
+@pytest.mark.every_id
 def test_spec_keeps_the_arguments_of_make(env_id: str) -> None:
     env = gym.make(env_id, invalid_action_reward=-0.5, max_action_length=512)
     rebuilt = gym.make(EnvSpec.from_json(env.spec.to_json()))
@@ -98,6 +100,7 @@ def test_the_messages_of_misuse_name_the_fix(env: gym.Env) -> None:
         env.step("pick up the tomato")
 
 
+@pytest.mark.every_id
 def test_step_after_the_end_keeps_the_state(env: gym.Env) -> None:
     _, info = env.reset(seed=0)
     over = False

@@ -67,6 +67,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out.jsonl"
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes in /proc")
 def test_a_run_that_is_killed_again_and_again_ends_at_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
     whole = undisturbed.stat().st_size
@@ -95,6 +96,7 @@ def test_a_run_that_is_killed_again_and_again_ends_at_the_same_bytes(undisturbed
     assert path.read_bytes().count(b"\n") == 1 + N_EPISODES
 
 
+@pytest.mark.process
 def test_a_full_disk_stops_the_run_and_keeps_whole_episodes(undisturbed: Path, tmp_path: Path) -> None:
     """The limit of a file's size stands in for the disk: the last write is a short one, as there."""
     path = tmp_path / "full" / "out.jsonl"
@@ -112,6 +114,7 @@ def test_a_full_disk_stops_the_run_and_keeps_whole_episodes(undisturbed: Path, t
     assert steps_file(path).read_bytes() == steps_file(undisturbed).read_bytes()
 
 
+@pytest.mark.process
 def test_a_second_process_is_locked_out(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "both" / "out.jsonl"
     with _start(path.parent) as first:
@@ -129,6 +132,7 @@ def test_a_second_process_is_locked_out(undisturbed: Path, tmp_path: Path) -> No
     assert path.read_bytes() == undisturbed.read_bytes()
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_a_run_between_two_episodes(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "stopped" / "out.jsonl"

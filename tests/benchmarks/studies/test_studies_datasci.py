@@ -358,6 +358,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("method", [*LEARNERS, *CONTROLS])
 def test_a_run_of_each_kind(method: str) -> None:
     pytest.importorskip("sklearn", reason="the extra datasci is not installed")
@@ -376,6 +377,7 @@ def test_a_run_of_each_kind(method: str) -> None:
         )
 
 
+@pytest.mark.matrix
 def test_the_same_seed_gives_the_same_attempts() -> None:
     pytest.importorskip("sklearn", reason="the extra datasci is not installed")
     job = replace(coding_job("RandomCoder", "iris", 12, 3), fresh_splits=())

@@ -31,6 +31,7 @@ def _pieces(folder: Path) -> list[Path]:
     return sorted((folder / "pieces").glob("[!.]*.json"))
 
 
+@pytest.mark.process
 def test_a_study_killed_at_work_goes_on_and_repeats_nothing(tmp_path: Path, log: Callable[[], list[str]]) -> None:
     command = [sys.executable, str(HERE / "studies_users.py"), str(tmp_path / "pieces")]
     paths = os.pathsep.join(map(str, (HERE.parents[1], HERE)))
@@ -53,6 +54,7 @@ def test_a_study_killed_at_work_goes_on_and_repeats_nothing(tmp_path: Path, log:
     assert all(Pieces(tmp_path / "pieces").find(job(seed)) is not None for seed in range(12))
 
 
+@pytest.mark.process
 def test_two_studies_share_their_pieces_and_jobs_may_hang_on_others(
     tmp_path: Path, log: Callable[[], list[str]]
 ) -> None:
@@ -67,6 +69,7 @@ def test_two_studies_share_their_pieces_and_jobs_may_hang_on_others(
     assert sorted(log()) == sorted(job(seed, LoggedJob).name for seed in range(4))
 
 
+@pytest.mark.process
 def test_no_job_is_begun_when_time_is_up_and_the_rest_is_done_another_time(
     tmp_path: Path, log: Callable[[], list[str]]
 ) -> None:

@@ -281,6 +281,7 @@ def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> N
         assert {line.get_color() for line in figure.axes[0].get_lines()} <= {PALETTE[2], "0.35"}
 
 
+@pytest.mark.matrix
 def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "RATES", (1e-3,))
     monkeypatch.setattr(study_module, "TUNING_SEEDS", (101,))
@@ -300,6 +301,7 @@ def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert piece["measured"]["versions"]["torch"]
 
 
+@pytest.mark.matrix
 def test_the_same_job_finds_the_same_and_records_its_episode() -> None:
     pytest.importorskip("torch")
     from benchmarks.studies.engine.training import run_training

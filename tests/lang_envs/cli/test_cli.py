@@ -219,6 +219,7 @@ def test_no_text_is_no_action(run: Run, stdin: str) -> None:
 # ---------------------------------------------------------------------- check
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("env_id", [*FAMILY_IDS, FULL])
 def test_check_passes(run: Run, env_id: str) -> None:
     output = run("check", env_id)
@@ -355,6 +356,7 @@ def test_doctor(run: Run, monkeypatch: pytest.MonkeyPatch, found: Diagnosis, cod
         assert "supervisor not started" in shown
 
 
+@pytest.mark.process
 def test_doctor_for_real(run: Run) -> None:
     code = {"full": 0, "reduced": 1, "unusable": 2}[diagnose().verdict]
     assert "0.7858" in run("sandbox", "doctor", code=code)

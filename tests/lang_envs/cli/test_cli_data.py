@@ -498,6 +498,7 @@ print(json.dumps(report))
 """
 
 
+@pytest.mark.process
 def test_nobody_is_asked_unless_somebody_wants_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_flights(tmp_path)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
@@ -584,6 +585,7 @@ def assert_helpful(said: str, data: Path, why: str) -> None:
     assert "https://www.openml.org/d/1169" in fixes[1]
 
 
+@pytest.mark.process
 def test_nobody_answers(black_hole: str, data: Path, record_property: Callable[[str, object], None]) -> None:
     seconds, whole, said = make_airlines()
     assert_helpful(said, data, "OpenML cannot be reached from here")
@@ -637,6 +639,7 @@ print(gym.make("DataSciCoding-breast-w-v0").unwrapped.dataset.digest)
 """
 
 
+@pytest.mark.process
 @needs_openml
 def test_a_server_that_the_program_has_set(openml: OpenmlStandIn, data: Path, tmp_path: Path) -> None:
     (tmp_path / "home" / ".config" / "openml" / "config").write_text("server = http://127.0.0.1:1/api/v1/xml\n")

@@ -294,6 +294,7 @@ def test_a_damaged_parquet_file_gives_way_to_the_checked_one(openml: OpenmlStand
     assert_tumours()
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     ("fault", "path", "code", "told"),
     [
@@ -504,6 +505,7 @@ def test_kaggle_a_missing_file_is_refused(kaggle: KaggleStandIn, throats_before:
     assert throats_before
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     ("fault", "path", "code", "told"),
     [
@@ -549,6 +551,7 @@ def test_kaggle_keeps_a_competition(
 # ---------------------------------------------------------------------- several at once
 
 
+@pytest.mark.process
 def test_two_at_once_fetch_once(openml: OpenmlStandIn, data: Path) -> None:
     openml.fail(Slow(60_000), path=".pq")
     processes = [
@@ -563,6 +566,7 @@ def test_two_at_once_fetch_once(openml: OpenmlStandIn, data: Path) -> None:
     assert_tumours()
 
 
+@pytest.mark.process
 def test_one_waits_for_another_that_hangs(openml: OpenmlStandIn) -> None:
     openml.fail(Hang(), path="/data/15")
     process = subprocess.Popen([*CLI, "fetch", "breast-w", "--timeout", "2"], stderr=subprocess.PIPE, text=True)
@@ -609,6 +613,7 @@ def test_a_full_disk(openml: OpenmlStandIn, data: Path, before: dict[str, bytes]
     assert_tumours(9)
 
 
+@pytest.mark.process
 def test_a_full_disk_of_a_file_by_hand(openml: OpenmlStandIn, data: Path, tmp_path: Path) -> None:
     path = tmp_path / "tumours.csv"
     tumours().to_csv(path, index=False)
@@ -623,12 +628,14 @@ def test_a_pipe_is_not_waited_for(data: Path, tmp_path: Path) -> None:
     assert contents(data) == {}
 
 
+@pytest.mark.process
 def test_a_full_disk_of_kaggle(kaggle: KaggleStandIn, data: Path, throats_before: dict[str, bytes]) -> None:
     assert_no_room(fetch_limited(9000, "pharyngitis", "--force"))
     assert throats_before
     assert partial(data) == {}
 
 
+@pytest.mark.process
 def test_a_full_disk_of_arff(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with OpenmlStandIn({15: tumours()}, without_parquet={15}) as server:
         use(monkeypatch, server.environment(tmp_path / "home"), data)
@@ -735,6 +742,7 @@ def test_a_refused_file_is_one_line(kaggle: KaggleStandIn, data: Path, tmp_path:
 # ---------------------------------------------------------------------- whether to try at all
 
 
+@pytest.mark.process
 def test_a_name_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.getaddrinfo", lambda *arguments, **options: time.sleep(10))
     for service in Service:

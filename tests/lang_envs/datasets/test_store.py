@@ -208,6 +208,7 @@ def to_folder(path: Path) -> None:
     path.mkdir()
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("damage", "receipt_stays"),
     [
@@ -253,6 +254,7 @@ def flipped(data: bytes, at: int) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.matrix
 def test_any_flipped_byte_is_met(archive: Path) -> None:
     good = archive.read_bytes()
     expected = tumour_arrays(tumours())
@@ -434,6 +436,7 @@ for number, (point, where) in enumerate(POINTS.items()):
 '''
 
 
+@pytest.mark.process
 def test_who_is_killed_while_installing_leaves_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join([str(Path(__file__).parents[2] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(

@@ -51,6 +51,7 @@ def infilled(text: str, indent: str = "    ") -> str:
     return textwrap.indent(text, indent).removeprefix(indent)
 
 
+@pytest.mark.matrix_after(60)
 @pytest.mark.parametrize(
     "lay_out",
     [
@@ -96,6 +97,7 @@ def test_a_body_is_found_in_every_layout(lay_out, fence, ending):
     assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
 
 
+@pytest.mark.matrix_after(20)
 @pytest.mark.parametrize("fence", [str, lambda text: f"Sure!\n```python\n{text}\n```", lambda text: f"{text}\n```"])
 @pytest.mark.parametrize("lay_out", [str, indented, lambda text: indented(text, "\t")])
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ ASLEEP = {
 }
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("code", BUSY.values(), ids=BUSY)
 def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
     (answer,) = sandbox.run([task_of(code)], Limits(0.5))
@@ -232,6 +233,7 @@ def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> Non
     sandbox.close()
 
 
+@pytest.mark.process
 def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits much longer than its limit, and gets what is its own."""
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 2.0)  # shorter than the queue
@@ -254,6 +256,7 @@ def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeyp
     sandbox.close()
 
 
+@pytest.mark.process
 def test_a_process_with_one_program_does_not_wait_for_one_with_many(sandbox: Sandbox) -> None:
     done: list[Answer] = []
     code = NUMBER.format(number=1)
@@ -274,6 +277,7 @@ def test_a_process_with_one_program_does_not_wait_for_one_with_many(sandbox: San
     assert all(answer.worked for answer in done)
 
 
+@pytest.mark.process
 def test_programs_that_wait_hold_few_files(sandbox: Sandbox) -> None:
     import resource
 
@@ -295,6 +299,7 @@ def test_programs_that_wait_hold_few_files(sandbox: Sandbox) -> None:
     assert len([answer for answer in done if answer.worked]) == 240
 
 
+@pytest.mark.process
 def test_a_wait_is_not_taken_for_a_dead_supervisor(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.4)
     pid = sandbox.about()["pid"]
@@ -351,6 +356,7 @@ def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox)
 # ---------------------------------------------------------------------- deaths
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.1, 0.2])
 def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, expected: bytes) -> None:
     pid = sandbox.about()["pid"]
@@ -364,6 +370,7 @@ def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, 
     assert sandbox.about()["pid"] != pid or delay > 0.15
 
 
+@pytest.mark.process
 def test_idle_connections_to_a_dead_supervisor_cost_no_try(sandbox: Sandbox, expected: bytes) -> None:
     threads = [threading.Thread(target=sandbox.run, args=([task_of(HONEST)], Limits())) for _ in range(4)]
     for thread in threads:
@@ -375,6 +382,7 @@ def test_idle_connections_to_a_dead_supervisor_cost_no_try(sandbox: Sandbox, exp
     assert answer.probabilities.tobytes() == expected
 
 
+@pytest.mark.process
 def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_HELLO_SECONDS", 0.5)
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.5)
@@ -388,6 +396,7 @@ def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pyte
     other.close()
 
 
+@pytest.mark.process
 def test_killing_a_supervisor_that_starts_costs_one_retry(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start, n_starts = rendezvous._START, []
 
@@ -467,6 +476,7 @@ def test_another_folder_where_the_first_is_not_ours(monkeypatch: pytest.MonkeyPa
     assert rendezvous._folder().parent != Path("/proc")
 
 
+@pytest.mark.process
 def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(self: object, tasks: object, limits: object) -> list[Answer]:
         raise EOFError
@@ -503,6 +513,7 @@ sandbox.run([Task("import time\\ntime.sleep(1000)", 0, x, np.array([0, 1, 0, 1])
 """
 
 
+@pytest.mark.process
 def test_killing_the_parent_leaves_nothing_behind() -> None:
     code = PARENT.format(path=[str(Path(rendezvous.__file__).parents[2])])
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -574,6 +585,7 @@ def _pid_and_answer(sandbox: Sandbox, queue: multiprocessing.Queue) -> None:
     queue.put((sandbox.about()["pid"], answer.probabilities.tobytes()))
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: bytes) -> None:
     if method == "forkserver":  # one that an earlier test has started may have that test's environment variables
@@ -592,6 +604,7 @@ def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: b
     assert answer.probabilities.tobytes() == expected
 
 
+@pytest.mark.process
 def test_the_supervisor_ends_with_its_last_client(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = Sandbox(), Sandbox()
     pid = first.about()["pid"]
@@ -645,6 +658,7 @@ def _run_of_two_workers(folder: Path, packages: Path, run: str | None, method: s
 PACKAGES = Path(rendezvous.__file__).parents[2]
 
 
+@pytest.mark.process
 def test_runs_and_checkouts_have_supervisors_of_their_own(meeting_place: Path, tmp_path: Path) -> None:
     other = tmp_path / "checkout"
     shutil.copytree(PACKAGES / "lang_envs", other / "lang_envs", ignore=shutil.ignore_patterns("__pycache__"))
@@ -665,6 +679,7 @@ def test_runs_and_checkouts_have_supervisors_of_their_own(meeting_place: Path, t
     assert len(set.union(*found)) == len(runs) - 1
 
 
+@pytest.mark.process
 def test_a_socket_that_nobody_listens_at_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Sandbox()
     os.kill(one.about()["pid"], signal.SIGKILL)
@@ -693,6 +708,7 @@ def test_a_supervisor_that_cannot_start_says_why(meeting_place: Path, monkeypatc
         Sandbox().about()
 
 
+@pytest.mark.process
 def test_confinement_can_be_required(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(without=("landlock",))
     with pytest.raises(SandboxUnavailableError, match=r"got a machine without landlock: .* Fix: Linux"):

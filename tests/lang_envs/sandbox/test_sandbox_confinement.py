@@ -470,11 +470,13 @@ def errors_of(laboratory, victim, programs, without=()):
     return {name: answer.get("error") for name, answer in zip(programs, answers, strict=True)}
 
 
+@pytest.mark.matrix_after(1)
 @needs_kernel
 def test_what_is_refused(laboratory, victim):
     assert errors_of(laboratory, victim, REFUSED) == dict.fromkeys(REFUSED, "PermissionError")
 
 
+@pytest.mark.matrix_after(1)
 @needs_kernel
 def test_there_are_no_files(laboratory, victim):
     programs = HIDDEN | LOOKED_UP
@@ -508,6 +510,7 @@ def test_a_module_that_was_not_loaded_is_not_found(laboratory):
     assert [answer.get("error") for answer in answers] == ["ModuleNotFoundError"] * len(names), answers
 
 
+@pytest.mark.matrix_after(1)
 @needs_kernel
 def test_raw_calls_are_refused(laboratory):
     column = ARCHITECTURES.index(os.uname().machine)
@@ -549,6 +552,7 @@ MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.matrix_after(1)
 @needs_kernel
 def test_models_are_fitted(laboratory):
     answers = laboratory.run([FITS.format(line=line) for line in MODELS.values()])
@@ -581,6 +585,7 @@ with parallel_config(backend="sequential"):
 """
 
 
+@pytest.mark.matrix_after(1)
 @needs_kernel
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_every_classifier_gives_the_same_as_outside(laboratory, n_jobs):
@@ -909,6 +914,7 @@ def test_memory_is_counted_from_what_is_mapped(size, fits):
     assert in_a_fork(action) == 0
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(("ignore", "expected"), [(False, signal.SIGXCPU), (True, signal.SIGKILL)])
 def test_processor_time_ends_a_process(ignore, expected):
     def action():

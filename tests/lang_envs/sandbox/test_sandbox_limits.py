@@ -69,12 +69,14 @@ def limit(name: str, value: int) -> str:
     return f"resource.setrlimit(resource.{name}, ({value}, {value}))"
 
 
+@pytest.mark.process
 def test_size_of_files(meeting_place: Path) -> None:
     found = outcome(meeting_place, limit("RLIMIT_FSIZE", 0))
     assert found.startswith("SandboxError: Expected to run code in the sandbox; got ")
     assert found.endswith("File too large. Fix: raise the limit on the size of files (ulimit -f).")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("warm", [False, True])
 def test_open_files(warm: bool, meeting_place: Path) -> None:
     """Of the process that asks, and of the supervisor, if it is started with that limit."""
@@ -83,6 +85,7 @@ def test_open_files(warm: bool, meeting_place: Path) -> None:
     assert "Fix: raise the limit on open files (ulimit -n)" in found
 
 
+@pytest.mark.process
 def test_few_open_files_are_enough_for_few_splits(meeting_place: Path) -> None:
     assert outcome(meeting_place, limit("RLIMIT_NOFILE", 160)) == "ok 0.785829624536637"
     found = outcome(meeting_place, limit("RLIMIT_NOFILE", 160), n_splits=30)
@@ -90,6 +93,7 @@ def test_few_open_files_are_enough_for_few_splits(meeting_place: Path) -> None:
     assert found.endswith("got 30. Fix: evaluate fewer splits at a time, or raise the limit on open files (ulimit -n).")
 
 
+@pytest.mark.process
 def test_connections_are_bounded(meeting_place: Path) -> None:
     """Of a supervisor that may open 128 files, 96 are not for clients."""
     more = "others = [Sandbox(Place(cores=2)) for _ in range(40)]; [other.about() for other in others]"
@@ -105,6 +109,7 @@ PROCESSES = "Fix: raise the limit on processes (ulimit -u), or end some of this 
 CROWD = f"""crowd = [subprocess.Popen(["sleep", "60"], user={NOBODY}) for _ in range(30)]"""
 
 
+@pytest.mark.process
 @needs_root
 def test_processes_at_the_start(meeting_place: Path) -> None:
     found = outcome(meeting_place, limit("RLIMIT_NPROC", 1), user=NOBODY)
@@ -112,6 +117,7 @@ def test_processes_at_the_start(meeting_place: Path) -> None:
     assert found.endswith(PROCESSES)
 
 
+@pytest.mark.process
 @needs_root
 def test_processes_later(meeting_place: Path) -> None:
     """The children that wait are used up; then the system refuses every fork."""
@@ -137,6 +143,7 @@ def test_processes_of_the_one_who_asks(monkeypatch: pytest.MonkeyPatch, meeting_
         Sandbox().about()
 
 
+@pytest.mark.process
 def test_children_that_never_get_ready(monkeypatch: pytest.MonkeyPatch, meeting_place: Path) -> None:
     from test_sandbox import HONEST, task_of
 
@@ -181,6 +188,7 @@ def test_no_folder_can_be_made(mount: str, reason: str, meeting_place: Path) -> 
     assert "Fix: set XDG_RUNTIME_DIR to a folder" in found
 
 
+@pytest.mark.process
 @needs_mounts
 @pytest.mark.parametrize(
     ("mount", "reason", "fix"),
@@ -196,6 +204,7 @@ def test_the_folder_cannot_be_used(mount: str, reason: str, fix: str) -> None:
     assert f"{fix}" in found.partition("Fix: ")[2]
 
 
+@pytest.mark.process
 @needs_mounts
 def test_a_folder_without_space_for_data_is_enough() -> None:
     assert outcome(Path("/mnt"), command=NO_BLOCKS.format("/mnt")) == "ok 0.785829624536637"

@@ -230,6 +230,7 @@ class TableHeads(torch.nn.Module):
             head.register_forward_hook(lambda _module, _inputs, output: output.squeeze(-1))
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("seed", [101, 102, 103])
 def test_the_update_solves_a_tabular_problem_exactly(seed, soft):
@@ -481,6 +482,7 @@ def mean_return(model, env, episodes=20):
     return evaluate_policy(model, checked, n_eval_episodes=episodes)[0]
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"soft": True}, {"n_steps": 1, "double_q": False, "target_update_interval": 50, "tau": 1.0}],
@@ -499,6 +501,7 @@ def test_learns_the_lamp_to_the_optimum(arguments):
     assert mean_return(model, LampEnv()) == pytest.approx(3.0)
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif("KeyToken-v0" not in gym.registry, reason="KeyToken-v0 is not registered")
 def test_learns_key_token():
     model = BADQ("BADQPolicy", "KeyToken-v0", seed=101, learning_starts=100, exploration_steps=300).learn(500)
@@ -598,6 +601,7 @@ class SaveAt(BaseCallback):
         return True
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("arguments", [{}, {"soft": True, "train_freq": 4, "gradient_steps": 2, "buffer_size": 25}])
 @pytest.mark.parametrize("step", [5, 33])
 def test_a_save_at_any_step_resumes_exactly(tmp_path, step, arguments):

@@ -204,6 +204,7 @@ def child(script: str, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("moment", KILLS)
 def test_killed_and_resumed_equals_never_interrupted(moment: str, straight: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -220,6 +221,7 @@ def test_killed_and_resumed_equals_never_interrupted(moment: str, straight: Path
     assert shown[-1] == str(6 * N) or moment in ("in the last save", "in the last update, the last rollout saved")
 
 
+@pytest.mark.process
 def test_killed_from_outside_again_and_again(straight: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     kills = 0
@@ -463,6 +465,7 @@ def test_eval_elsewhere(run: Run, straight: Path) -> None:
     assert "CartPole-v1 cannot be made" in run("eval", "alone.zip", "--env", "CartPole-v1", code=1)
 
 
+@pytest.mark.matrix
 def test_a_prompt_with_history_goes_through_all_commands(run: Run) -> None:
     history = ("--set", "policy_kwargs.prompt.kind=completion", "--set", "policy_kwargs.prompt.history=2")
     run(*TRAIN, "--out", "run", *history)

@@ -145,6 +145,7 @@ def assert_usable(folder: Path, good: dict[int, dict[str, bytes]], step: int = F
 # ---------------------------------------------------------------------- environments
 
 
+@pytest.mark.matrix
 def test_an_environment_that_raises(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
     model = agent(envs(lose_simulator))
     with pytest.raises(ConnectionError, match="the simulator is gone"):
@@ -163,6 +164,7 @@ def test_training_goes_on_after_an_environment_that_raised_once() -> None:
     assert all(np.isfinite(tensor.numpy()).all() for tensor in model.policy.state_dict().values())
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), -float("inf")])
 def test_a_reward_that_is_no_number(tmp_path: Path, good: dict[int, dict[str, bytes]], reward: float) -> None:
     model = agent(envs(lambda: reward))
@@ -172,6 +174,7 @@ def test_a_reward_that_is_no_number(tmp_path: Path, good: dict[int, dict[str, by
     assert_usable(tmp_path, good)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("start", ["forkserver", pytest.param("fork", marks=NO_FORK)])
 def test_a_worker_that_is_killed(tmp_path: Path, start: str) -> None:
     workers = SubprocVecEnv([FaultyLamps] * ENVS, start_method=start)
@@ -205,6 +208,7 @@ WAYS: list[tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(("kind", "way"), WAYS)
 def test_an_adapter_that_is_no_number_when_acting(tmp_path: Path, kind: type[POAD], way: dict[str, Any]) -> None:
     model = agent(kind=kind, **way)
@@ -224,6 +228,7 @@ def test_an_adapter_that_is_no_number_when_acting(tmp_path: Path, kind: type[POA
     assert state(resumed) == state(straight)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(("kind", "way"), WAYS)
 @pytest.mark.parametrize("target_kl", [0.02, None])
 def test_logits_that_are_no_number_when_learning(
@@ -272,6 +277,7 @@ def test_features_that_are_no_number(tmp_path: Path, good: dict[int, dict[str, b
 # ---------------------------------------------------------------------- disks
 
 
+@pytest.mark.process
 def test_a_disk_that_is_full(
     tmp_path: Path, good: dict[int, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +298,7 @@ def test_a_disk_that_is_full(
     assert state(model) == good[-1], "the rollout that could not be saved was not lost either"
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # SB3 leaves closing to the collector
 def test_a_file_that_must_not_grow(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
     model, limits = agent(), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -333,6 +340,7 @@ agent().learn(STEPS, every_rollout(Path({folder!r})))
 """
 
 
+@pytest.mark.process
 def test_a_process_that_is_killed_while_it_saves(tmp_path: Path, good: dict[int, dict[str, bytes]]) -> None:
     here = Path(__file__).parent
     code = KILLED.format(tests=[str(here), str(here.parents[1] / "support")], folder=str(tmp_path))

@@ -181,6 +181,7 @@ def test_known_arguments_are_those_of_the_constructors() -> None:
 # ---------------------------------------------------------------------- beside the code
 
 
+@pytest.mark.process
 def test_presets_are_there_without_torch() -> None:
     code = "import sys, poad_sb3.presets, poad_sb3.cli.app, poad_sb3.cli.show; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

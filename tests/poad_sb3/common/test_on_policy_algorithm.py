@@ -32,6 +32,7 @@ def changed(before, after):
     return {name for name in before if not np.array_equal(before[name].numpy(), after[name].numpy())}
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     "make",
     [
@@ -108,6 +109,7 @@ def test_stock_tools_work(tmp_path):
     assert np.isfinite(evaluate_policy(best, best.get_env(), n_eval_episodes=1)[0])
 
 
+@pytest.mark.matrix
 def test_evaluating_in_mid_training_changes_nothing():
     plain = POAD("LLMPolicy", ENV_ID, seed=3, **SMALL).learn(48)
     watched = POAD("LLMPolicy", ENV_ID, seed=3, **SMALL)
@@ -237,6 +239,7 @@ def test_learning_without_an_environment_is_refused(tmp_path):
 # ---------------------------------------------------------------------- schedules of clip ranges
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["clip_range", "clip_range_vf"])
 @pytest.mark.parametrize(
     ("given", "clips"),
@@ -262,6 +265,7 @@ def test_clip_ranges_may_be_schedules(name: str, given: Any, clips: list[float],
     assert loaded._clip_range_now(name) == pytest.approx(clips[-1])
 
 
+@pytest.mark.matrix
 def test_a_falling_clip_range_clips_more_in_the_end() -> None:
     wide, narrow = (
         POAD("LLMPolicy", ENV_ID, n_steps=32, batch_size=8, seed=0, target_kl=None, clip_range=clip).learn(32)

@@ -130,6 +130,7 @@ class SaveAt(BaseCallback):
         return True
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME"])
 def test_the_scale_survives_a_save_in_mid_rollout(tmp_path: Path, name: str) -> None:
     """Bit by bit: the resumed training is the one that never stopped."""

@@ -61,6 +61,7 @@ def unsteady() -> tuple[Any, Any]:
 # ------------------------------------------------------------------ what is removed
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("sampling", ["trie", "free"])
 @pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
 def test_sparse_attention_is_read_apart(tiny: Callable[[str], str], kind: str, sampling: str) -> None:
@@ -94,6 +95,7 @@ def test_a_row_apart_is_the_models_own_pass(tiny: Callable[[str], str]) -> None:
         torch.testing.assert_close(one, own)
 
 
+@pytest.mark.matrix
 def test_layers_on_a_tied_weight_have_one_adapter(tiny: Callable[[str], str], tmp_path: Path) -> None:
     """Zamba2: two adapters on one weight could not be merged into it."""
     agent = make_agent(policy_kwargs={**SMALL, "model": tiny("zamba2")})
@@ -108,6 +110,7 @@ def test_layers_on_a_tied_weight_have_one_adapter(tiny: Callable[[str], str], tm
     assert float((before.log_softmax(-1) - ours).abs().max()) > 0.01, "the adapter does something"
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("kind", ["mamba", "recurrent_gemma", "inkling_text"])
 def test_other_architectures_agree(tiny: Callable[[str], str], kind: str) -> None:
     assert examine_model(tiny(kind)).verdict == "agrees"

@@ -152,6 +152,7 @@ def test_entropies_of_decisions_weighted_by_reach_sum_to_that_of_the_action(
         node += len(reach)
 
 
+@pytest.mark.matrix_after(4)
 @properties
 @given(many, st.integers(0, 1000))
 def test_gradients_are_those_of_brute_force(drawn: list[tuple[Sequences, int]], seed: int) -> None:

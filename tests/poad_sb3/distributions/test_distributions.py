@@ -268,6 +268,7 @@ def test_a_text_that_the_environment_cannot_hold_is_no_action(tmp_path: Path) ->
 # ------------------------------------------------------------------ the update sees what was sampled
 
 
+@pytest.mark.matrix_after(4)
 @pytest.mark.parametrize("name", METHODS)
 def test_the_first_ratio_is_one(name: str) -> None:
     """For every class and way to act, with weights that are not the base model's; in two updates."""
@@ -281,6 +282,7 @@ def test_the_first_ratio_is_one(name: str) -> None:
         del agent.train
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("name", ["TWOSOME", "POAD, candidates", "POAD, free"])
 def test_the_first_ratio_is_one_in_chunks_of_one(name: str) -> None:
     """However the rows of an update are packed, other than in the rollout."""
@@ -381,6 +383,7 @@ def test_a_free_agent_takes_a_text_alone() -> None:
 # ------------------------------------------------------------------ several environments
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free", "POAD, paper"])
 def test_what_is_drawn_for_an_environment_does_not_know_its_neighbours(name: str) -> None:
     observation = batch_of([(f"The lamp is {colour}.", ["press red", "press blue", "wait"]) for colour in "abcde"])

@@ -222,6 +222,7 @@ def sharpened(folder: Path, **kwargs: Any) -> POAD:
     return make_agent(**settings)
 
 
+@pytest.mark.matrix
 def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
     """Chosen anew, a support would lose tokens that were drawn from it: log-probability minus infinity."""
     model = sharpened(tmp_path / "small")
@@ -244,6 +245,7 @@ def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
     assert not lost
 
 
+@pytest.mark.matrix
 def test_after_training_frequencies_still_match_what_is_stored(tmp_path: Path) -> None:
     model = sharpened(tmp_path / "small").learn(160)
     lm = model.policy.lm

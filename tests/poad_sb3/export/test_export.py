@@ -311,6 +311,7 @@ def test_a_model_that_a_function_makes_is_written_whole(small_folder: Path, tmp_
 # ---------------------------------------------------------------------- the live model
 
 
+@pytest.mark.matrix
 def test_training_goes_on_as_if_nothing_had_been_exported(tmp_path: Path) -> None:
     agents = [make_agent(**TRAINING).learn(32) for _ in range(2)]
     before, weights = agents[0].policy.action_probabilities(TEXT, ACTIONS), weights_of(agents[0].policy)
@@ -533,6 +534,7 @@ def test_what_was_written_is_read_back(trained: POAD, tmp_path: Path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 def test_another_process_writes_the_same_bytes(trained: POAD, tmp_path: Path) -> None:
     trained.save(tmp_path / "agent.zip")
     exported = export_adapter(trained, tmp_path / "here")

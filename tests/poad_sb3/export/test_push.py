@@ -69,6 +69,7 @@ def pushed(environment: dict[str, str], *pushes: tuple[Path, str, dict[str, Any]
     return said
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(("merge", "xet"), [(False, True), (True, True), (True, False)])
 def test_the_hub_has_the_files_of_the_export(merge: bool, xet: bool, checkpoint: Path, tmp_path: Path) -> None:
     folder = export_policy(POAD.load(checkpoint), tmp_path / "out", merge=merge).folder
@@ -88,6 +89,7 @@ def test_the_hub_has_the_files_of_the_export(merge: bool, xet: bool, checkpoint:
     assert any(path.startswith("/storage/") for path in paths) is not xet
 
 
+@pytest.mark.process
 def test_the_stand_in_reads_what_the_client_packs(tmp_path: Path) -> None:
     """Runs, words of four bytes whose halves repeat, and noise: each way of Xet to pack a chunk."""
     generator = np.random.default_rng(0)
@@ -100,6 +102,7 @@ def test_the_stand_in_reads_what_the_client_packs(tmp_path: Path) -> None:
         assert server.repositories[REPOSITORY].files["some.safetensors"] == data
 
 
+@pytest.mark.process
 def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
     with HubStandIn(public=["a-tester/open"]) as server:
         mine, wrong, reader = ({"token": token} for token in (server.token, "hf_wrong", server.reader))
@@ -135,6 +138,7 @@ def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
     assert not any(repository.files for repository in server.repositories.values())
 
 
+@pytest.mark.process
 def test_an_endpoint_that_is_not_there(folder: Path, tmp_path: Path) -> None:
     with HubStandIn() as server:
         environment = server.environment(tmp_path)
@@ -143,6 +147,7 @@ def test_an_endpoint_that_is_not_there(folder: Path, tmp_path: Path) -> None:
     assert said.endswith("Fix: check HF_ENDPOINT and the network, and push the folder again; it is whole.")
 
 
+@pytest.mark.process
 def test_only_whole_exports_are_pushed(checkpoint: Path, tmp_path: Path) -> None:
     folder = export_policy(POAD.load(checkpoint), tmp_path / "out").folder
     (folder / "README.md").write_text("A card of my own.")

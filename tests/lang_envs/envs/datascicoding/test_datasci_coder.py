@@ -34,6 +34,7 @@ def evaluate(body: str, x, y, seed: int = 0) -> None:
     assert np.isfinite(probabilities).all()
 
 
+@pytest.mark.matrix
 def test_sound_bodies_run_and_are_cheap():
     rng, noise = np.random.default_rng(1), np.random.default_rng(2)
     x, y = noise.normal(size=(512, 18)), np.arange(512) % 2
@@ -63,6 +64,7 @@ def test_bodies_are_many_and_of_all_kinds():
     assert all(len(body.encode()) < 1500 for body in bodies)
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_mistake_can_be_made_and_fails(mistake):
     rng = np.random.default_rng(3)

@@ -307,6 +307,7 @@ def test_code_of_the_largest_size() -> None:
         env.unwrapped.action_space.encode(code + "x")
 
 
+@pytest.mark.matrix
 def test_a_thousand_random_byte_strings() -> None:
     env = gym.make("DataSciCoding-balance-scale-v0", max_attempts=10**6)
     env.reset(seed=0)

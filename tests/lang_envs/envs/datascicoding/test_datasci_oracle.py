@@ -32,6 +32,7 @@ def scores(code: str, dataset: Dataset, random_states: Any) -> list[float]:
     return found
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(
     ("name", "bound"),
     [
@@ -69,11 +70,13 @@ def check(code: str, dataset: Dataset, bound: float) -> None:
 
 
 # What these are worth on stand-ins says nothing of the tables, but they have to fit their columns.
+@pytest.mark.matrix
 @pytest.mark.parametrize(("name", "bound"), [("health-insurance", 0.58), ("pharyngitis", 0.76)])
 def test_code_for_fetched_tables_runs_on_stand_ins(name: str, bound: float) -> None:
     check(oracle_code(name), load(name, data="synthetic"), bound)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(("name", "bound"), [("airlines", 0.76), ("breast-w", 0.7), ("spaceship-titanic", 0.75)])
 def test_the_fallback_runs_on_stand_ins(name: str, bound: float) -> None:
     assert oracle_code(name) == oracle_code("some other table")

@@ -59,6 +59,7 @@ def test_what_it_was_measured_with(found: Diagnosis) -> None:
     assert 1 <= found.cores <= (os.cpu_count() or 1)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("layer", sorted(ESSENTIAL))
 def test_a_missing_layer_is_noticed(layer: Layer, found: Diagnosis) -> None:
     if layer not in found.confinement.active:
@@ -108,6 +109,7 @@ def test_without_scikit_learn_it_names_the_extra(monkeypatch: pytest.MonkeyPatch
     assert "[datasci]" in got.problem
 
 
+@pytest.mark.process
 def test_code_that_fails_makes_it_unusable(monkeypatch: pytest.MonkeyPatch, runtime_folder: Path) -> None:
     from lang_envs.envs.datascicoding import sandbox_doctor as doctor
 

@@ -35,6 +35,7 @@ def episodes_of(file: str, variant: str | None) -> list[dict[str, Any]]:
     return [episode for episode in episodes if episode["variant"] == variant]
 
 
+@pytest.mark.every_id
 @pytest.mark.parametrize("env_id", RECORDS)
 def test_every_episode_is_there(env_id: str) -> None:
     file, variant, policies, n_successes, n_refused = RECORDS[env_id]
@@ -45,6 +46,7 @@ def test_every_episode_is_there(env_id: str) -> None:
     assert sum(not step["succeed"] for step in steps) == n_refused
 
 
+@pytest.mark.every_id
 @pytest.mark.parametrize("env_id", RECORDS)
 def test_trajectories_replay(env_id: str) -> None:
     env = gym.make(env_id)

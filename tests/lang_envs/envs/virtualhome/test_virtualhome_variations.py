@@ -438,6 +438,7 @@ def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
             assert solve(env) == home_graph(name).distance()[0], (arguments, seed)
 
 
+@pytest.mark.matrix_after(1)
 @BOTH
 def test_three_distractors_are_solved_by_the_oracle(name: str) -> None:
     env = VirtualHomeEnv(name, distractors=3)
