@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from pathlib import Path
 
 import _architecture
 import _coding

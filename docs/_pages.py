@@ -59,7 +59,7 @@ def page(row: EnvRow) -> str:
     family = family_of(row.id)
     env, text, info = started(row.id)
     module, _, name = row.entry_point.partition(":")
-    docstring = documented(f"{module}.{name}").docstring.parse("google")
+    docstring = documented(f"{module}.{name}").docstring.parse("google", warnings=False)
     texts = [one.value for one in docstring if one.kind is griffe.DocstringSectionKind.text]
     if family is FAMILIES["DataSciCoding"]:
         facts, own = coding_facts(row, env), coding_sections(row, env, family)

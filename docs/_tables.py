@@ -75,7 +75,7 @@ def documented(path: str) -> griffe.Class:
 
 def described(path: str, kind: griffe.DocstringSectionKind) -> dict[str, str]:
     """Return the names of a section of a class's docstring, with their descriptions."""
-    section = next(one for one in documented(path).docstring.parse("google") if one.kind is kind)
+    section = next(one for one in documented(path).docstring.parse("google", warnings=False) if one.kind is kind)
     return {entry.name: " ".join(entry.description.split()) for entry in section.value}
 
 
