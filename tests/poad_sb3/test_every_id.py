@@ -102,6 +102,7 @@ def test_every_method_on_every_id(row: EnvRow) -> None:
         learn(row, method)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("env_id", ["KeyToken-v0", "DataSciCoding-balance-scale-v0"])
 @pytest.mark.parametrize("kind", ["environment", "DummyVecEnv", "SubprocVecEnv"])
 def test_sb3_evaluates_on_the_bare_environment(env_id: str, kind: str, tmp_path: Path) -> None:

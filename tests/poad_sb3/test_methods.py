@@ -152,6 +152,7 @@ def test_two_optimizers_share_no_weight() -> None:
 # ------------------------------------------------------------------ what an update moves
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("name", METHODS)
 def test_two_updates_move_all_that_is_trainable_and_nothing_else(name: str) -> None:
     agent = make_method(name, n_steps=6, target_kl=None, n_epochs=1)
@@ -163,6 +164,7 @@ def test_two_updates_move_all_that_is_trainable_and_nothing_else(name: str) -> N
     assert all(torch.isfinite(tensor).all() for tensor in weights_of(agent.policy).values())
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("name", CHOOSING)
 def test_without_choices_the_policy_stays_and_nothing_is_nan(name: str) -> None:
     agent, _ = collect(name, env={"forced": COLOURS})
@@ -185,6 +187,7 @@ def test_minibatches_of_one_action_make_no_nan(name: str) -> None:
     assert any("lora_B" in key for key in moved(agent.policy, before))
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("value", [0.0, 3.0, 0.1])
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, candidates", "POAD, free", "POAD, paper"])
 def test_equal_advantages_move_nothing(name: str, value: float) -> None:
@@ -427,6 +430,7 @@ class SaveAt(BaseCallback):
         return True
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> None:
     """Bit by bit, with every argument as it was; words stay words."""
@@ -447,6 +451,7 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> Non
     assert everything(resumed) == everything(straight)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["TWOSOME", "POAD, paper", "ARCHER, free"])
 def test_saving_changes_nothing(tmp_path: Path, name: str) -> None:
     agent = make_method(name, n_steps=6).learn(6)
@@ -460,6 +465,7 @@ def test_saving_changes_nothing(tmp_path: Path, name: str) -> None:
     assert sum("lora_" in key for key in weights) == 16
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["TWOSOME", "GLAM", "POAD, candidates", "POAD, free"])
 def test_a_policy_saved_alone_acts_as_before(tmp_path: Path, name: str) -> None:
     policy = make_method(name).policy
@@ -531,6 +537,7 @@ FAMILIES = [(kind, env_id) for kind in (POAD, NTPO, ARCHER, TWOSOME, GLAM) for e
 FAMILIES += [(kind, CODING) for kind in (POAD, NTPO, ARCHER)]
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize(("kind", "env_id"), FAMILIES)
 def test_it_runs_with_stock_tools(tmp_path: Path, kind: type[LLMOnPolicyAlgorithm], env_id: str) -> None:
     free = env_id == CODING

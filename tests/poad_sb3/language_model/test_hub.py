@@ -166,6 +166,7 @@ def files(requests: Sequence[Request]) -> list[str]:
 # ---------------------------------------------------------------------- what is loaded
 
 
+@pytest.mark.process
 def test_a_revision(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]) -> None:
     commits = [
         server.put("user/tiny", folder, *names) for folder, names in zip(folders, (["v1"], ["v2", "main"]), strict=True)
@@ -349,6 +350,7 @@ def test_a_run(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Pat
     assert (tmp_path / "main" / "latest.zip").read_bytes() == before
 
 
+@pytest.mark.process
 def test_an_export_names_what_was_loaded(
     server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_the_adapter_finds_its_place(folder_of: Callable[[str], str], name: str)
     assert adapted == TARGETS.get(name, {"q_proj", "v_proj"})
 
 
+@pytest.mark.matrix_after(6)
 @pytest.mark.parametrize("name", ["llama2", "gpt2", "phi3", "gemma2", "mistral"])
 @pytest.mark.parametrize("trunk", ["frozen", "live"])
 @pytest.mark.parametrize("lora", [{}, None])
@@ -167,6 +168,7 @@ def test_the_divergence_from_the_base_is_from_what_it_was(folder_of: Callable[[s
 # ------------------------------------------------------------------ the same gradient, however it is accumulated
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("sampling", ["trie", "free"])
 @pytest.mark.parametrize("lora", [{}, None])
 def test_accumulation_changes_no_gradient(sampling: str, lora: dict[str, Any] | None) -> None:
@@ -236,6 +238,7 @@ def test_dropout_inside_a_layer_is_found_out(folder_of: Callable[[str], str]) ->
         LanguageModel(make, gradient_checkpointing=True)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("lora", [{}, None])
 @pytest.mark.parametrize("sampling", ["trie", "free", "candidates"])
 def test_many_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch, sampling: str, lora: dict[str, Any] | None) -> None:
@@ -259,6 +262,7 @@ def test_many_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch, sampling: str
 # ------------------------------------------------------------------ other numbers than float32
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["llama2", "qwen3", "gpt2", "gemma2", "phi"])
 @pytest.mark.parametrize("sampling", ["trie", "free", "candidates"])
 def test_bfloat16_is_scored_again_by_the_update(folder_of: Callable[[str], str], name: str, sampling: str) -> None:

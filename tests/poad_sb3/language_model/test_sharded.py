@@ -40,6 +40,7 @@ print("same")
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
 def test_a_sharded_model_writes_and_scores_the_same() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -148,6 +148,7 @@ def test_trunk_features_do_not_depend_on_neighbours(
             close(ours / scale, expected[k] / scale)
 
 
+@pytest.mark.matrix_after(6)
 @every_model
 @pytest.mark.parametrize("caches", [True, False])
 def test_sampled_tokens_have_the_plain_model_s_log_probabilities(

@@ -160,6 +160,7 @@ def moments(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("way", [{}, FREE], ids=["trie", "free"])
 def test_what_is_held_between_passes(way: dict[str, Any]) -> None:
     model = trained(**way)
@@ -196,6 +197,7 @@ def deep_size(value: Any, seen: set[int]) -> int:
     return sys.getsizeof(value) + sum(deep_size(one, seen) for one in inside)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("max_tokens", [512, 1024])
 def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
     """Activations and logits of one pass of a real update, whose rows need not be merged as far as they might."""
@@ -206,6 +208,7 @@ def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
     assert live.peak <= needed.activations + needed.logits <= 1.35 * live.peak
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("name", ["trie", "candidates", "free"])
 @pytest.mark.parametrize("max_tokens", [64, 1024])
 def test_merged_rows_are_no_longer_and_decide_no_more(

@@ -127,6 +127,7 @@ def test_common_models_have_their_published_sizes() -> None:
     assert list(COMMON_MODELS) == sorted(COMMON_MODELS, key=lambda name: PUBLISHED[name])
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("settings", [{}, {"dtype": "bfloat16"}, {"lora": None}], ids=str)
 def test_a_common_model_has_the_size_of_all_its_layers(settings: dict[str, Any]) -> None:
     of_model = ModelSettings(**settings)

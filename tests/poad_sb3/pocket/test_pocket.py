@@ -45,6 +45,7 @@ def test_what_ships_is_small():
     assert 500_000 < parameters < 1_500_000
 
 
+@pytest.mark.matrix
 def test_what_ships_was_trained_by_the_script(corpus, tokenizer):
     facts = json.loads((POCKET_FOLDER / "training.json").read_text(encoding="utf-8"))
     assert {name: facts[name] for name in dataclasses.asdict(PocketConfig())} == dataclasses.asdict(PocketConfig())
@@ -85,6 +86,7 @@ def texts_of(env_id):
     return prompts, set(env.command_set)
 
 
+@pytest.mark.matrix
 def test_plain_sentences_hold_no_command_and_no_prompt():
     prompts = {line.prompt for line in random_play(500, np.random.default_rng(0))}
     command = re.compile(rf"^({COMMANDS})\b", re.IGNORECASE)
@@ -112,6 +114,7 @@ def test_the_tokenizer_loses_nothing(tokenizer, text):
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
+@pytest.mark.matrix
 def test_training_is_deterministic(tmp_path):
     small = PocketConfig(n_play=60, n_sentences=30, n_batches=3, hidden_size=16, n_heads=2, intermediate_size=32)
     first, second = (train(small, tmp_path / name) for name in ("a", "b"))

@@ -74,6 +74,7 @@ def tokenizer():
 # ---------------------------------------------------------------------- the grammar
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("name", TABLES)
 def test_sound_bodies_run_on_every_table(name):
     rng, table = np.random.default_rng(11), load(name)
@@ -113,6 +114,7 @@ def test_every_mistake_occurs_and_has_its_outcome(mistake):
 # ---------------------------------------------------------------------- the corpus
 
 
+@pytest.mark.matrix
 def test_a_seed_gives_the_same_lines(lines):
     assert list(coding_lines(40, np.random.default_rng(3)))[:5] == lines[:5]
     assert list(coding_lines(5, np.random.default_rng(4))) != lines[:5]
@@ -232,6 +234,7 @@ def test_training_is_deterministic(tmp_path):
     assert all(a[name].equal(b[name]) for name in a)
 
 
+@pytest.mark.matrix
 def test_about_half_of_what_it_writes_runs_with_a_spread_of_scores():
     """Measured on 200 attempts for each table: data/results/pocket_coder.json."""
     summary = summary_of(list(attempts_on("iris", 48)))
@@ -255,6 +258,7 @@ def test_it_goes_by_its_name(tmp_path, monkeypatch):
     assert given == {"policy_kwargs": {"model": "pocket-coder"}}
 
 
+@pytest.mark.matrix
 def test_poad_learns_with_it():
     arguments = preset("pocket/datascicoding", "POAD", n_envs=1)
     model = POAD("LLMPolicy", "DataSciCoding-iris-v0", seed=0, **{**arguments, "n_steps": 8, "batch_size": 4})

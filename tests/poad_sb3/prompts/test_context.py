@@ -153,6 +153,7 @@ def last_prompt(model: POAD) -> str:
     return str(model.policy.lm.tokenizer.decode(path.prompt))
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("env", ["env", "vector", "wrapped"])
 def test_the_prompt_shows_the_history_in_training(env: str) -> None:
     made: Any = {
@@ -192,6 +193,7 @@ def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
     evaluate_policy(model, model.get_env(), n_eval_episodes=2)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("n_envs", [1, 2])
 @pytest.mark.parametrize("stop_at", [16, 24, 26])
 def test_training_goes_on_exactly_in_the_middle_of_an_episode(tmp_path: Path, n_envs: int, stop_at: int) -> None:
@@ -234,6 +236,7 @@ def random_coder() -> tuple[Any, Any]:
     return LlamaForCausalLM(config), tokenizer
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("kind", [POAD, NTPO, ARCHER])
 @pytest.mark.parametrize("prompt", ["completion", {"kind": "fim", "tokens": ["<s>", "<pad>", "</s>"]}])
 def test_free_code_trains_and_resumes(tmp_path: Path, kind: type[POAD], prompt: Any) -> None:
