@@ -58,7 +58,9 @@ def on_page_content(html: str, **_: object) -> str:
 
     def typeset(match: re.Match[str]) -> str:
         source = unescape(match["tex"])
-        return convert(source, display="block" if match["tag"] == "div" else "inline")
+        if match["tag"] == "span":
+            return convert(source)
+        return f'<div class="equation">{convert(source, display="block")}</div>'
 
     return _EQUATION.sub(typeset, html)
 

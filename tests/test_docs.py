@@ -16,11 +16,14 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [
     path
-    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    for path in dict.fromkeys(
+        [ROOT / "README.md", ROOT / "docs/getting_started.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    )
     if BLOCK.search(path.read_text(encoding="utf-8"))
 ]
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -68,6 +68,7 @@ def paid(seed: int | None) -> tuple[float, float]:
     return scores[0], scores[1]
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("seed", [7, N_SEEDS - 1])
 def test_a_known_seed_gives_the_labels_away(seed: int) -> None:
     honest, attacked = paid(seed)
@@ -75,6 +76,7 @@ def test_a_known_seed_gives_the_labels_away(seed: int) -> None:
     assert attacked == 1.0
 
 
+@pytest.mark.matrix
 def test_random_bits_are_not_found_among_many_seeds() -> None:
     honest, attacked = paid(None)
     assert attacked == honest < 1.0

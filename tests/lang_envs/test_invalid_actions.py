@@ -173,7 +173,7 @@ def near_texts(phrases: tuple[str, ...]) -> Iterator[str]:
         yield phrase[:start] + instead + phrase[start + n_out :]
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix
 def test_any_other_text_is_refused(env_id: str) -> None:
     """Said in tokens, and as plain text past the action space."""
     env, family = talking(env_id), family_of(env_id)

@@ -36,6 +36,7 @@ def decode_video(path: Path) -> np.ndarray:
     return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, height, width, 3)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("env_id", FAMILY_IDS)
 def test_gymnasium_records_a_video(env_id: str, tmp_path: Path) -> None:
     folder, drawn = tmp_path / "videos", []

@@ -430,7 +430,7 @@ class SaveAt(BaseCallback):
         return True
 
 
-@pytest.mark.matrix_after(2)
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> None:
     """Bit by bit, with every argument as it was; words stay words."""

@@ -558,6 +558,7 @@ DQN_KEYS = {
 }
 
 
+@pytest.mark.matrix_after(1)
 def test_what_is_logged_has_the_names_of_sb3(kind: str) -> None:
     cartpole = {"env": "CartPole-v1", "batch_size": 8, "seed": 0, "device": "cpu"}
     if kind == "BADQ":
@@ -627,6 +628,7 @@ def test_tensorboard_runs_are_named_and_numbered(kind: str, tmp_path: Path) -> N
 # ---------------------------------------------------------------------- seeds and predict
 
 
+@pytest.mark.matrix_after(1)
 def test_the_same_seed_gives_the_same_weights_and_another_others(any_kind: str) -> None:
     first, same, other = (weights(make(any_kind, seed=seed).learn(8)) for seed in (4, 4, 5))
     assert first == same

@@ -109,6 +109,7 @@ def asked_for(server: StandIn, part: str) -> list[tuple[str, int]]:
 # ---------------------------------------------------------------------- OpenML
 
 
+@pytest.mark.matrix
 def test_openml_gives_parquet_or_arff(tmp_path: Path) -> None:
     datasets = dict.fromkeys([1169, 11, 12, 13, 14, 15], TABLE)
     with OpenmlStandIn(datasets, names={1169: "airlines"}, without_parquet={11, 12, 13, 15}, wrong_md5={12}) as server:
@@ -135,6 +136,7 @@ def test_openml_gives_parquet_or_arff(tmp_path: Path) -> None:
     assert (cut, whole > 100) == (100, True)
 
 
+@pytest.mark.matrix
 def test_openml_without_an_answer(tmp_path: Path) -> None:
     with OpenmlStandIn(dict.fromkeys([1, 2, 3, 4, 5], TABLE)) as server:
         server.fail(Cut(after=1000), path="dataset_1.pq")
@@ -156,6 +158,7 @@ def test_openml_without_an_answer(tmp_path: Path) -> None:
     assert {path.name for path in cache.rglob("dataset*.*")} == {"dataset_5.pq", "dataset_5.pkl.py3"}
 
 
+@pytest.mark.matrix
 def test_openml_describes_features(tmp_path: Path) -> None:
     with OpenmlStandIn({7: TABLE}) as server:
         got, _ = run_child(

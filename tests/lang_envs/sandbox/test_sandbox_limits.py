@@ -171,6 +171,7 @@ needs_mounts = pytest.mark.skipif(
 )
 
 
+@pytest.mark.process
 @needs_mounts
 @pytest.mark.skipif(
     any(

@@ -482,7 +482,7 @@ def mean_return(model, env, episodes=20):
     return evaluate_policy(model, checked, n_eval_episodes=episodes)[0]
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"soft": True}, {"n_steps": 1, "double_q": False, "target_update_interval": 50, "tau": 1.0}],

@@ -476,6 +476,7 @@ def test_a_prompt_with_history_goes_through_all_commands(run: Run) -> None:
     assert json.loads(Path("adapter/poad_prompt.json").read_text())["history"] == 2
 
 
+@pytest.mark.matrix
 def test_a_base_model_may_move(run: Run) -> None:
     """Its folder is found from anywhere, and where it has gone is said; another model is another run."""
     shutil.copytree(POCKET_FOLDER, "base")

@@ -79,6 +79,7 @@ def test_several_environments_resume_exactly(tmp_path):
     assert_same(straight, second)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("step", [N + 1, N + N // 2, 2 * N], ids=["first step", "middle", "last step"])
 def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
     path = tmp_path / "mid.zip"

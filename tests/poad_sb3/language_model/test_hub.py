@@ -19,6 +19,8 @@ from standins import Cut, ModelHubStandIn, Request, Status, StoredModel
 import poad_sb3
 from poad_sb3.language_model.language_model import LanguageModel
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(poad_sb3.__file__).parents[1]
 WORKER = """
 import io, json, sys, time
@@ -166,7 +168,6 @@ def files(requests: Sequence[Request]) -> list[str]:
 # ---------------------------------------------------------------------- what is loaded
 
 
-@pytest.mark.process
 def test_a_revision(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]) -> None:
     commits = [
         server.put("user/tiny", folder, *names) for folder, names in zip(folders, (["v1"], ["v2", "main"]), strict=True)
@@ -350,7 +351,6 @@ def test_a_run(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Pat
     assert (tmp_path / "main" / "latest.zip").read_bytes() == before
 
 
-@pytest.mark.process
 def test_an_export_names_what_was_loaded(
     server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def layouts() -> dict[str, Callable[[], VecEnv]]:
     }
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("layout", layouts())
 def test_parts_are_the_same_environments(layout: str) -> None:
     plain, pipelined = lamps(make=partial(LampEnv, moves=2)), layouts()[layout]()
@@ -231,6 +232,7 @@ def assert_same_training(one: LLMOnPolicyAlgorithm, other: LLMOnPolicyAlgorithm)
     assert states[0] == states[1]
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("sizes", [(2, 2), (1, 2, 1)])
 def test_parts_train_as_one(way: str, sizes: tuple[int, ...]) -> None:
@@ -312,6 +314,7 @@ def test_environments_of_a_part_step_at_once() -> None:
 # ---------------------------------------------------------------------- stopping and going on
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("sizes", [(), (2, 2), (1, 3)])
 @pytest.mark.parametrize("place", [ROLLOUT // 2, ROLLOUT + ENVS, 2 * ROLLOUT])
 def test_a_callback_that_stops_leaves_no_trace_of_what_was_chosen_ahead(sizes: tuple[int, ...], place: int) -> None:
@@ -342,6 +345,7 @@ def test_an_error_of_a_callback_leaves_a_state_to_go_on_from(tmp_path: Path) -> 
     assert everything(loaded) == everything(model)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("way", ["trie", "history"])
 @pytest.mark.parametrize("step", [ROLLOUT + ENVS, ROLLOUT + N, 2 * ROLLOUT])
 def test_a_grouped_training_resumes_exactly(tmp_path: Path, way: str, step: int) -> None:
@@ -416,6 +420,7 @@ def test_an_error_in_a_step_of_all_leaves_nothing_under_way() -> None:
     assert env.step(waits)[1].shape == (2,)
 
 
+@pytest.mark.process
 def test_a_worker_of_a_part_that_is_killed_is_named() -> None:
     workers = SubprocVecEnv([LampEnv] * 2, start_method="forkserver")
     step_async, left = workers.step_async, [N + 2]
@@ -548,6 +553,7 @@ class Graded(BaseCallback):
         return True
 
 
+@pytest.mark.matrix
 def test_code_is_evaluated_in_parts_as_in_one(tmp_path: Path) -> None:
     # top_p leaves out the tail of the distribution, whose tokens are as narrow as the rounding of a sum
     settings: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 6, "top_p": 0.95, "n_steps": 4}

@@ -63,6 +63,7 @@ def assert_ended(processes: list[BaseProcess]) -> None:
         assert not process.is_alive(), "an orphan"
 
 
+@pytest.mark.process
 def test_closed_environments_are_named(workers: SubprocVecEnv) -> None:
     model = POAD("LLMPolicy", workers, **SMALL).learn(8)
     env = model.get_env()
@@ -74,6 +75,7 @@ def test_closed_environments_are_named(workers: SubprocVecEnv) -> None:
         model.learn(8)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("moment", ["before learning", "between two steps"])
 def test_a_killed_worker_is_named_and_ends_the_others(workers: SubprocVecEnv, moment: str, tmp_path: Path) -> None:
     model = POAD("LLMPolicy", workers, **SMALL)
@@ -88,6 +90,7 @@ def test_a_killed_worker_is_named_and_ends_the_others(workers: SubprocVecEnv, mo
     POAD.load(tmp_path / "model.zip")
 
 
+@pytest.mark.process
 def test_closing_ends_a_step_that_nobody_waited_for(workers: SubprocVecEnv) -> None:
     """SB3's close waits for answers: of a dead worker, or for those that an interrupted step has read already."""
     model = POAD("LLMPolicy", workers, **SMALL)
@@ -99,6 +102,7 @@ def test_closing_ends_a_step_that_nobody_waited_for(workers: SubprocVecEnv) -> N
     assert_ended(workers.processes)
 
 
+@pytest.mark.process
 def test_closing_after_a_death_is_no_error(workers: SubprocVecEnv) -> None:
     model = POAD("LLMPolicy", workers, **SMALL)
     kill(workers.processes[0])
@@ -108,6 +112,7 @@ def test_closing_after_a_death_is_no_error(workers: SubprocVecEnv) -> None:
     assert_ended(workers.processes)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("start", STARTS)
 def test_a_model_deleted_in_the_middle_of_a_step_leaves_no_orphan(
     start: str, capfd: pytest.CaptureFixture[str]
