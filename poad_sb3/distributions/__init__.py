@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
-from poad_sb3.distributions.free import FreeDistribution, Limits
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import FreeDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
@@ -28,8 +27,7 @@ Kind = TypeVar("Kind", bound=StrEnum)
 def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDistribution:
     """Make the distribution of `action_sampling`; `"auto"` is the trie."""
     if sampling.action_sampling == ActionSampling.FREE:
-        limits = Limits(sampling.max_new_tokens, tuple(sampling.stop))
-        return FreeDistribution(lm, limits, TokenSampling(sampling.temperature, sampling.top_k, sampling.top_p))
+        return FreeDistribution(lm, sampling)
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         return CandidateDistribution(lm, Normalization(sampling.candidate_normalization), sampling.paper_mode)
     return TrieDistribution(lm)

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from poad_sb3.distributions.action_trie import ActionTrie, TokenIds, build_trie, path_log_probs
 from poad_sb3.distributions.base import TokenPath
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.trie import TrieDistribution, tree_row
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
@@ -30,6 +29,7 @@ from poad_sb3.language_model.lora import merged_copy
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import probe_length, refuse
 from poad_sb3.settings.model import Check
+from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = [
     "EXPORT_TOLERANCE",
@@ -272,7 +272,7 @@ def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie
 def _free(lm: LanguageModel, prompts: Sequence[TokenIds]) -> list[Sampled]:
     """A free action behind each prompt, likewise."""
     uniforms = np.random.default_rng(1).random((len(prompts), _WRITTEN))
-    written = generate(lm, prompts, Limits(_WRITTEN), TokenSampling(), uniforms)
+    written = generate(lm, prompts, SamplingSettings(max_new_tokens=_WRITTEN), uniforms)
     return [(one.path, one.log_probs) for one in written]
 
 

@@ -19,13 +19,13 @@ from zoo import ZOO
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
 from poad_sb3.common.ppo_update import _score_again
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import check_frozen, plain_hidden
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.settings.sampling import SamplingSettings
 
 TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}}
 every_model = pytest.mark.parametrize("name", ZOO)
@@ -450,7 +450,7 @@ def test_a_cache_that_ignores_padding_is_not_used(folder_of: Callable[[str], str
     assert not lm.caches
     prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You look.", "Go.")]
     uniforms = np.random.default_rng(0).random((2, 6))
-    for prompt, one in zip(prompts, generate(lm, prompts, Limits(6), TokenSampling(), uniforms), strict=True):
+    for prompt, one in zip(prompts, generate(lm, prompts, SamplingSettings(max_new_tokens=6), uniforms), strict=True):
         with torch.no_grad():
             logits = lm.base(input_ids=torch.tensor([[*prompt, *one.path.action]]), use_cache=False).logits[0]
         known = logits[len(prompt) - 1 : -1].log_softmax(-1)[range(len(one.path.action)), one.path.action]
@@ -486,5 +486,5 @@ def test_what_rounds_is_compared_roughly_with_what_it_was(
 def test_a_larger_top_k_than_the_vocabulary_restricts_nothing(folder_of: Callable[[str], str]) -> None:
     lm = LanguageModel(folder_of("gpt2"))
     prompts = [lm.prompt_ids("The lamp is red.")]
-    (one,) = generate(lm, prompts, Limits(3), TokenSampling(1.0, 10**6), np.full((1, 3), 0.4))
+    (one,) = generate(lm, prompts, SamplingSettings(max_new_tokens=3, top_k=10**6), np.full((1, 3), 0.4))
     assert {decision.children for decision in one.path.decisions} == {()}
