@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TypeVar
-
 from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
 from poad_sb3.distributions.free import FreeDistribution
@@ -18,10 +15,7 @@ __all__ = [
     "FreeDistribution",
     "TrieDistribution",
     "make_distribution",
-    "member",
 ]
-
-Kind = TypeVar("Kind", bound=StrEnum)
 
 
 def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDistribution:
@@ -31,14 +25,3 @@ def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDi
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         return CandidateDistribution(lm, Normalization(sampling.candidate_normalization), sampling.paper_mode)
     return TrieDistribution(lm)
-
-
-def member(kind: type[Kind], name: str, value: str) -> Kind:
-    """Return the member of an enumeration that a word stands for.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    if value not in [one.value for one in kind]:
-        raise ValueError(f"Expected {name} to be one of {[one.value for one in kind]}; got {value!r}.")
-    return kind(value)

@@ -26,7 +26,6 @@ from poad_sb3.language_model.forward import decoder_of, decoder_pass, passes_of
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
 from poad_sb3.language_model.lm_head import (
     Picks,
-    Statistics,
     all_logits,
     can_gather,
     gathered_logits,
@@ -222,7 +221,7 @@ class LanguageModel(nn.Module):
             if can_gather(head):
                 return adjust_logits(self(gathered_logits, head, hidden, picks), config)
         asked = partial(self.vocabulary_logits, frozen=frozen)
-        return vocabulary_statistics(asked, config.vocab_size, hidden, picks).log_probs
+        return vocabulary_statistics(asked, config.vocab_size, hidden, picks)[0]
 
     def statistics(
         self,
@@ -230,7 +229,7 @@ class LanguageModel(nn.Module):
         picks: Picks,
         temperatures: Tensor | None = None,
         base_features: Tensor | None = None,
-    ) -> Statistics:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of tokens under the whole vocabulary, entropies, and divergences from the base model.
 
         Args:
@@ -238,6 +237,9 @@ class LanguageModel(nn.Module):
             picks: The tokens.
             temperatures: Divide the logits, `[n]`; 1 by default.
             base_features: Frozen hidden states at the same places, `[n, hidden_size]`, if divergences are wanted.
+
+        Returns:
+            See `vocabulary_statistics`.
         """
 
         @torch.no_grad()
@@ -252,7 +254,7 @@ class LanguageModel(nn.Module):
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """As `child_logits`, normalised over the whole vocabulary."""
-        return self.statistics(hidden, Picks.of(children, hidden.device)).log_probs
+        return self.statistics(hidden, Picks.of(children, hidden.device))[0]
 
     @torch.no_grad()
     def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
