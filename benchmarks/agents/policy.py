@@ -49,15 +49,15 @@ class PolicyAgent(Agent):
         writer: ActionDistribution | None = None,
     ) -> None:
         from poad_sb3.distributions.base import ScoreCache
-        from poad_sb3.distributions.memo import Memo
+        from poad_sb3.distributions.lru_cache import LRUCache
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
         self._scores = ScoreCache([one for one in policy.parameters() if one.requires_grad])
-        self.read = Memo(self._read_path, _REMEMBERED)  # nobody changes the weights here
-        needs = policy.lm.prompter.template.needs
-        self._context, self._has_begun = EpisodeContext(needs.history, needs.fields), False
+        self.read = LRUCache(self._read_path, _REMEMBERED)  # nobody changes the weights here
+        spec = policy.lm.prompter.template.context_spec
+        self._context, self._has_begun = EpisodeContext(spec.history, spec.fields), False
         self._rng = np.random.default_rng()
 
     @classmethod

@@ -150,7 +150,7 @@ class OurLoop:
     def samples(self) -> list[Sample]:
         """The rollout, as the other loops want it."""
         buffer, listed = self.model.rollout_buffer, self._listed()
-        flat, found = buffer.everything(), []
+        flat, found = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):
             units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
             chosen = flat.is_decision[units]

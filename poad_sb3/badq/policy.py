@@ -22,7 +22,7 @@ from poad_sb3.distributions import ActionDistribution
 from poad_sb3.distributions.action_trie import sample_index
 from poad_sb3.distributions.agreement import require_agreement
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
-from poad_sb3.distributions.memo import Memo
+from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.language_model.critic import FeatureWhitening, TokenCritic
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
@@ -102,7 +102,7 @@ class QDistribution(ActionDistribution):
     ) -> None:
         super().__init__(lm)
         self.heads, self.backup, self._reference = heads, backup, reference
-        self.known = Memo(self._know, cache_size)
+        self.known = LRUCache(self._know, cache_size)
 
     def _know(self, question: Question) -> KnownQuestion:
         """One pass through the frozen model. Alone, so that the last bits do not depend on who else was asked."""
@@ -111,7 +111,7 @@ class QDistribution(ActionDistribution):
         n_edges = len(tree.following)
         node_of = torch.tensor(tree.node_of, device=features.device)
         if self._reference == SoftReference.BASE:
-            weights = self.lm.child_logits(features[n_edges:], tree.children, frozen=True)
+            weights = self.lm.child_logits(features[n_edges:], tree.children, reference=True)
         else:
             weights = torch.tensor(tree.below, device=features.device).float().log()
         log_reference = segment_log_softmax(weights, node_of, len(tree.children))

@@ -1,4 +1,4 @@
-"""`Turns`: acting for parts of environments in a fixed order, so that some step while the model acts for others."""
+"""`PipelinedRollout`: the model acts for parts of the environments in a fixed order, while the others step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _OnePart:
         return self._env.step(self._actions)
 
 
-class Turns:
+class PipelinedRollout:
     """Steps of all environments of an algorithm, part by part.
 
     With parts A and B a step is: A's environments begin; the model acts for B; B's begin; A's are waited for; the

@@ -67,13 +67,13 @@ class Agreement(NamedTuple):
     ratio: float
     log_prob: float
 
-    def agrees(self, is_exact: bool) -> bool:
+    def agrees(self, is_full_precision: bool) -> bool:
         """Whether both are within what rounding explains.
 
         Args:
-            is_exact: Whether the base is float32 and not quantised.
+            is_full_precision: Whether the base is float32 and not quantised.
         """
-        return max(self) < (RATIO_TOLERANCE if is_exact else ROUNDED_TOLERANCE)
+        return max(self) < (RATIO_TOLERANCE if is_full_precision else ROUNDED_TOLERANCE)
 
 
 def require_agreement(lm: LanguageModel, check: Check) -> None:
@@ -89,8 +89,8 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
         ModelError: If it does not agree, unless `check` is `"warn"`.
     """
     found = _settled(lm)
-    if not found.agrees(lm.is_exact):
-        tolerance = RATIO_TOLERANCE if lm.is_exact else ROUNDED_TOLERANCE
+    if not found.agrees(lm.is_full_precision):
+        tolerance = RATIO_TOLERANCE if lm.is_full_precision else ROUNDED_TOLERANCE
         message = (
             f"Expected an architecture whose update reproduces its own sampling within {tolerance}; {lm.source.name!r} "
             f"({lm.base.config.model_type}) has a ratio error of {found.ratio:.2g} before any step, and its "
@@ -103,9 +103,9 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
 def _settled(lm: LanguageModel) -> Agreement:
     """Figures of a model, by plain passes if it does not agree otherwise."""
     found = measure(lm)
-    if found.agrees(lm.is_exact) or lm.apart:
+    if found.agrees(lm.is_full_precision) or lm.plain_passes:
         return found
-    lm.read_apart()
+    lm.use_plain_passes()
     return measure(lm)
 
 
@@ -178,8 +178,9 @@ def examine_model(model: str | ModelFactory) -> ModelReport:
         log_prob=found.log_prob,
         export=export,
         export_problem=problem,
-        passes=("one by one" if lm.apart else "trees" if lm.packs_trees else "rows") + (", cache" if lm.caches else ""),
-        verdict=verdict if found.agrees(lm.is_exact) else "refused",
+        passes=("one by one" if lm.plain_passes else "trees" if lm.packs_trees else "rows")
+        + (", cache" if lm.caches else ""),
+        verdict=verdict if found.agrees(lm.is_full_precision) else "refused",
     )
 
 

@@ -235,11 +235,11 @@ class ActionDistribution(ABC):
             row = place[row_of[here]]
             sizes = torch.tensor([len(all_rows[index].decisions) for index in chunk])
             first = sizes.cumsum(0) - sizes
-            decided = [moved(part, device) for part in (row, first[row] + node_of[here], choice[here])]
+            asked = (moved(part, device) for part in (row, first[row] + node_of[here], choice[here]))
             base = None
             if base_features is not None:
                 base = base_features[moved(here, device)], [children[index] for index in here.tolist()]
-            log_prob, entropy, action_entropy, kl = self._score([all_rows[index] for index in chunk], *decided, base)
+            log_prob, entropy, action_entropy, kl = self._score([all_rows[index] for index in chunk], *asked, base=base)
             # All decisions of an action are in one row: sum them within units.
             units_here, unit_of = (moved(part, device) for part in torch.unique(unit[here], return_inverse=True))
             total = partial(_sum_within, unit_of, len(units_here))
@@ -261,6 +261,7 @@ class ActionDistribution(ABC):
         row_of: Tensor,
         place: Tensor,
         choice: Tensor,
+        *,
         base: tuple[Tensor, list[TokenIds]] | None,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Score decisions of one chunk of rows.
@@ -284,18 +285,18 @@ class ActionDistribution(ABC):
         edges = self.edges(rows)
         log_prob = edges.log_probs[edges.starts[place] + choice]
         whole = None if edges.row_entropies is None else edges.row_entropies[row_of]
-        kl = None
+        divergence = None
         if base is not None and temperatures is not None:
             features, children = base
             with torch.no_grad():
-                logits = self.lm.child_logits(features, children, frozen=True)
+                logits = self.lm.child_logits(features, children, reference=True)
                 reference = _child_edges(logits, children, temperatures)
             counts = torch.tensor([len(tokens) for tokens in children], device=place.device)
             of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
             within = torch.arange(len(of), device=counts.device) - reference.starts[of]
             ours = edges.log_probs[edges.starts[place][of] + within]
-            kl = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
-        return log_prob, edges.entropies[place], whole, kl
+            divergence = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
+        return log_prob, edges.entropies[place], whole, divergence
 
 
 def decision_row(path: TokenPath) -> DecisionRow | None:

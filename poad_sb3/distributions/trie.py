@@ -25,7 +25,7 @@ from poad_sb3.distributions.base import (
     ScoreCache,
     TokenPath,
 )
-from poad_sb3.distributions.memo import Memo
+from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
@@ -47,7 +47,7 @@ class TrieDistribution(ActionDistribution):
 
     def __init__(self, lm: LanguageModel) -> None:
         super().__init__(lm)
-        self.tokenized = Memo(self._tokenized, maxsize=512)
+        self.tokenized = LRUCache(self._tokenized, maxsize=512)
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache

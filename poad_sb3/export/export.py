@@ -35,7 +35,7 @@ from poad_sb3.export.card import model_card
 from poad_sb3.export.folder import new_folder, require_whole, write_manifest
 from poad_sb3.language_model.loading import no_progress_bars
 from poad_sb3.language_model.lora import is_quantized, merged_copy
-from poad_sb3.language_model.self_check import is_exact
+from poad_sb3.language_model.self_check import is_full_precision
 from poad_sb3.pocket import model_path
 from poad_sb3.settings.model import Check
 
@@ -267,7 +267,7 @@ def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
         written = kind.from_pretrained(folder, dtype="auto")
     _require_same(expected, _digests(written.state_dict()))
     difference = export_error(policy.lm, written)
-    tolerance = EXPORT_TOLERANCE if is_exact(policy.lm.base) else ROUNDED_TOLERANCE
+    tolerance = EXPORT_TOLERANCE if is_full_precision(policy.lm.base) else ROUNDED_TOLERANCE
     if difference >= tolerance:
         message = (
             f"Expected a merged model with the policy's log-probabilities within {tolerance}; those of "

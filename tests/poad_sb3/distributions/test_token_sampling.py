@@ -245,7 +245,7 @@ def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
     assert all(torch.isfinite(one).all() for one in model.policy.parameters())
     lost = [
         decision
-        for path in model.rollout_buffer.everything().paths
+        for path in model.rollout_buffer.all_samples().paths
         for decision in path.decisions
         if len(decision.children) not in range(1, 6)
     ]

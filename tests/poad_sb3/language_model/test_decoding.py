@@ -325,7 +325,7 @@ def same(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> bool:
 def test_an_adapter_that_is_added_up_says_the_same(changes: str) -> None:
     lm = adapted(PLAIN[changes])
     before, weights = layers(lm), {name: one.clone() for name, one in lm.state_dict().items()}
-    expected, off = lm.hidden_states(ROWS), lm.hidden_states(ROWS, frozen=True)
+    expected, off = lm.hidden_states(ROWS), lm.hidden_states(ROWS, reference=True)
     assert (expected - off).abs().max() > 0.1
     with merged(lm.base):
         assert not any(isinstance(module, lora.LoraLayer) for module in lm.base.modules())
@@ -360,7 +360,7 @@ def test_adapters_that_are_no_sum_stay(changes: str) -> None:
 
 
 def test_adapters_that_are_off_stay_off(lm: LanguageModel) -> None:
-    before, expected = layers(lm), lm.hidden_states(ROWS, frozen=True)
+    before, expected = layers(lm), lm.hidden_states(ROWS, reference=True)
     with lm.network.disable_adapter(), merged(lm.base):
         assert same(before, layers(lm))
         assert torch.equal(lm.hidden_states(ROWS), expected)
@@ -393,7 +393,7 @@ def test_quantised_layers_stay(place: str, kind: type[nn.Module]) -> None:
         now = lm.base.get_decoder().layers
         assert now[2].self_attn.q_proj is projection
         assert type(now[2].self_attn.v_proj) is type(now[1].self_attn.q_proj) is nn.Linear
-    lm.is_exact = False  # as it is found to be when such a model is loaded
+    lm.is_full_precision = False  # as it is found to be when such a model is loaded
     before = layers(lm)
     with lm.decoding():
         assert same(before, layers(lm))

@@ -70,9 +70,9 @@ def tree_row(lm: LanguageModel, text: str = PROMPT) -> tuple[TokenRow, list[tupl
 def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, base: Any, adapter: bool) -> None:
     row, queries = tree_row(lm)
     children = [some for _, some in queries]
-    packed = lm.child_logits(lm.hidden_states([row], frozen=not adapter), children)
+    packed = lm.child_logits(lm.hidden_states([row], reference=not adapter), children)
     rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
-    apart = torch.cat([lm.hidden_states([one], frozen=not adapter) for one in rows])
+    apart = torch.cat([lm.hidden_states([one], reference=not adapter) for one in rows])
     torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
     plain = lm.network if adapter else base
     full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
@@ -197,7 +197,7 @@ def test_without_the_adapter_it_is_the_base_model(lm: LanguageModel, base: Any) 
     tokens = lm.prompt_ids(PROMPT)
     every = [tuple(range(len(lm.tokenizer)))] * len(tokens)
     expected = base(input_ids=torch.tensor([tokens])).logits[0].flatten()
-    off = lm.child_logits(lm.hidden_states([chain(tokens)], frozen=True), every)
+    off = lm.child_logits(lm.hidden_states([chain(tokens)], reference=True), every)
     torch.testing.assert_close(off, expected, rtol=0, atol=1e-5)
     on = lm.child_logits(lm.hidden_states([chain(tokens)]), every)
     assert (on - expected).abs().max() > 0.1, "the adapter of this fixture is not the identity"

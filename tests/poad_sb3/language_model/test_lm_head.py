@@ -366,11 +366,11 @@ def test_children_of_a_head_that_cannot_be_gathered(bounds: str) -> None:
     lm = head_adapted()
     hidden = lm.hidden_states(ROWS)
     for frozen in (False, True):
-        table = lm.vocabulary_logits(hidden, frozen=frozen)
-        ours = lm.child_logits(hidden, SAID, frozen=frozen).split([len(tokens) for tokens in SAID])
+        table = lm.vocabulary_logits(hidden, reference=frozen)
+        ours = lm.child_logits(hidden, SAID, reference=frozen).split([len(tokens) for tokens in SAID])
         for row, (part, tokens) in enumerate(zip(ours, SAID, strict=True)):
             close([part.log_softmax(0)], [table[row, list(tokens)].log_softmax(0)], 1e-5)
-    assert (lm.child_logits(hidden, SAID) - lm.child_logits(hidden, SAID, frozen=True)).abs().max() > 1e-2
+    assert (lm.child_logits(hidden, SAID) - lm.child_logits(hidden, SAID, reference=True)).abs().max() > 1e-2
 
 
 def test_children_of_a_plain_head_make_no_table(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_tokens_are_scored_as_the_plain_model_scores_them(
     expected = [log_probs_of(reference, *pair)[range(len(pair[1])), pair[1]] for pair in pairs]
     rows, children = [row_of(*pair) for pair in pairs], [[(token,) for token in pair[1]] for pair in pairs]
     for order in (range(len(rows)), range(len(rows) - 1, -1, -1), [0], [len(rows) - 1, 0]):
-        hidden = lm.hidden_states([rows[k] for k in order], frozen=not adapter)
+        hidden = lm.hidden_states([rows[k] for k in order], reference=not adapter)
         ours = lm.child_log_probs(hidden, [token for k in order for token in children[k]])
         close(ours, torch.cat([expected[k] for k in order]))
 
