@@ -22,7 +22,7 @@ from torch import Tensor
 from poad_sb3.distributions.action_trie import ActionTrie, TokenIds, build_trie, path_log_probs
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.distributions.free import generate
-from poad_sb3.distributions.trie import TrieDistribution, tree_row
+from poad_sb3.distributions.trie import TrieDistribution, branch_row
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
 from poad_sb3.language_model.lora import merged_copy
@@ -258,7 +258,7 @@ def _trie(pool: Sequence[int], end: int) -> ActionTrie:
 @torch.no_grad()
 def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie) -> list[Sampled]:
     """Every action of a trie behind each prompt, likewise along its path."""
-    rows = [tree_row(prompt, trie.tree) for prompt in prompts]
+    rows = [branch_row(prompt, trie.branches) for prompt in prompts]
     sampled = []
     for chunk in lm.chunks([row.row for row in rows]):
         edges = TrieDistribution(lm).edges([rows[index] for index in chunk]).log_probs.cpu().numpy()

@@ -200,6 +200,16 @@ def _mark_ancestors(parents: Ints, seen: NDArray[np.bool_]) -> Ints:
     return depths
 
 
+def tree_row(prompt: TokenIds, prefixes: Sequence[TokenIds]) -> TokenRow:
+    """Return the row that reads the end of each of some prefixes after a prompt; shared beginnings occur in it once."""
+    needed = {prefix[:n] for prefix in prefixes for n in range(1, len(prefix) + 1)}
+    ordered = sorted(needed, key=lambda prefix: (len(prefix), prefix))
+    place = {prefix: len(prompt) + number for number, prefix in enumerate(((), *ordered), start=-1)}
+    parents = (*range(-1, len(prompt) - 1), *(place[prefix[:-1]] for prefix in ordered))
+    tokens = (*prompt, *(prefix[-1] for prefix in ordered))
+    return TokenRow(tokens, parents if ordered else None, tuple(place[prefix] for prefix in prefixes))
+
+
 def path_to(row: TokenRow, read: int) -> TokenRow:
     """An ordinary row that ends at one read of a branching one."""
     tokens: list[int] = []
