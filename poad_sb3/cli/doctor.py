@@ -194,12 +194,7 @@ def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
     for model, cells in rows.items():
         table.add_row(Text(model, style="cyan", no_wrap=True), *cells)
     console.print(table)
-    works = diagnosis.machine.device.dtypes, diagnosis.machine.quantization.problems
-    missing = [
-        precision.name
-        for precision in PRECISIONS
-        if precision.dtype not in works[0] or precision.quantization in works[1]
-    ]
+    missing = [precision.name for precision in PRECISIONS if not diagnosis.machine.can_train(precision)]
     console.print(Text(_legend(missing), style="dim"))
     if diagnosis.machine.automatic == "cpu" and diagnosis.machine.system.startswith("Linux"):
         console.print(Text(_ON_THE_CPU, style="dim"))

@@ -224,7 +224,8 @@ def _model_card(about: Mapping[str, Any]) -> ModelCard:
         base_model=None if about["is_local"] else about["base"],  # a hub takes ids only
         tags=[*(["lora"] if is_adapter else []), "reinforcement-learning", "poad"],
     )
-    return ModelCard.from_template(data, template_path=str(_CARD), **about)
+    card: ModelCard = ModelCard.from_template(data, template_path=str(_CARD), **about)
+    return card
 
 
 # ---------------------------------------------------------------------- weights

@@ -24,26 +24,6 @@ from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
 
-__all__ = [
-    "MARGIN",
-    "PRECISIONS",
-    "TOKENS",
-    "Choice",
-    "Device",
-    "Diagnosis",
-    "Fit",
-    "HostMemory",
-    "Machine",
-    "Precision",
-    "diagnose",
-    "examine",
-    "fits",
-    "free_memory",
-    "host_memory",
-    "largest_choice",
-    "usable_memory",
-]  # fmt: skip
-
 MARGIN = 0.1
 """Share of the free memory that is left alone: for the allocator's gaps, and for what is not counted."""
 TOKENS = (1024, 512, 256)
@@ -53,6 +33,14 @@ _DTYPES = ("float32", "bfloat16", "float16")
 _NATIVE_BFLOAT16 = 8
 """First compute capability (Ampere) with bfloat16 in hardware; before it, torch emulates, slowly."""
 _MACHINE = Path("/")
+
+
+class Precision(NamedTuple):
+    """Number format of the weights."""
+
+    name: str
+    dtype: str
+    quantization: str | None = None
 
 
 class HostMemory(NamedTuple):
@@ -145,13 +133,9 @@ class Machine(NamedTuple):
         """The device that `auto` takes."""
         return next(device for device in self.devices if device.name == self.automatic)
 
-
-class Precision(NamedTuple):
-    """Number format of the weights."""
-
-    name: str
-    dtype: str
-    quantization: str | None = None
+    def can_train(self, precision: Precision) -> bool:
+        """Whether that device computes in a number format, and quantises to it if asked."""
+        return precision.dtype in self.device.dtypes and precision.quantization not in self.quantization.problems
 
 
 PRECISIONS = (
@@ -219,12 +203,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
     """
     machine = examine() if machine is None else machine
     usable = usable_memory(machine.device.free)
-    precisions = [
-        one
-        for one in PRECISIONS
-        if one.dtype in machine.device.dtypes and one.quantization not in machine.quantization.problems
-    ]
-    best = None if usable is None else largest_choice(usable, precisions)
+    best = None if usable is None else largest_choice(usable, [one for one in PRECISIONS if machine.can_train(one)])
     return Diagnosis(machine, usable, fits(usable), best)
 
 
@@ -258,15 +237,10 @@ def largest_choice(
         precisions: Those that work.
         models: Names of candidates, from small to large.
     """
-    for model, tokens, precision, again in itertools.product(
-        reversed(tuple(models)), TOKENS, precisions, (False, True)
-    ):
-        kwargs: dict[str, Any] = {
-            "dtype": precision.dtype,
-            "quantization": precision.quantization,
-            "gradient_checkpointing": again,
-            "max_tokens_per_forward": tokens,
-        }
+    tried = itertools.product(reversed(tuple(models)), TOKENS, precisions, (False, True))
+    for model, tokens, (_, dtype, quantization), again in tried:
+        kwargs: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
+        kwargs |= {"gradient_checkpointing": again, "max_tokens_per_forward": tokens}
         settings = ModelSettings(**kwargs)
         needed = estimate(common_size(model, settings), settings)
         if needed.total <= usable:
