@@ -19,6 +19,6 @@ MEASUREMENTS = {
     "theory": ("performance.theory", "the discount inside actions, exactly"),
     "keytoken": ("performance.keytoken", "POAD on KeyToken with other discounts inside actions"),
     "language-ability": ("performance.language_ability", "tasks of lm-eval before and after a training"),
-    "installing": ("performance.installing.wheel", "the wheel in empty environments, with each extra alone"),
+    "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),
 }
 """By name. The module is imported when it is asked for; its function of that name, with underscores, measures."""

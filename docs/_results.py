@@ -11,7 +11,6 @@ from _families import FAMILIES, rows_of
 from _tables import code, result, table
 
 from benchmarks.agents import KINDS
-from benchmarks.performance.installing.uses import USES
 from benchmarks.performance.synthetic import MODELS
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.leaderboard import entries
@@ -235,22 +234,19 @@ def architectures_refused() -> str:
 
 
 def extras() -> str:
-    """Table of each extra: what it did alone, and its cost."""
+    """Table of each extra: the cost of installing it alone."""
     measured = result("installing")
     rows = [
         (
             code(extra) if extra != "nothing" else "none",
-            USES[extra].__doc__ or "",
             f"{row['megabytes']:,}",
             str(len(row["versions"])),
             f"{row['install_seconds']:.0f}",
-            f"{row['use_seconds']:.0f}",
         )
         for extra, row in measured["extras"].items()
     ]
     return (
         f"The wheel has {measured['wheel_bytes'] / 1e6:.1f} MB and the source archive "
         f"{measured['source_bytes'] / 1e6:.1f} MB. Python {measured['python']}; {measured['cpu']}, "
-        f"{measured['cores']} cores.\n\n"
-        + table(("extra", "what it did", "MB", "packages", "s, install", "s, use"), rows)
+        f"{measured['cores']} cores.\n\n" + table(("extra", "MB", "packages", "s, install"), rows)
     )

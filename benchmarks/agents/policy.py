@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _REMEMBERED = 4_096
 """Actions in their situations whose values are kept: small tasks come back to the same ones."""
 _ZERO_SHOT = ("candidates", "trie", "free")
-_MAX_NEW_TOKENS = 128
 
 
 class PolicyAgent(Agent):
@@ -50,15 +49,15 @@ class PolicyAgent(Agent):
         writer: ActionDistribution | None = None,
     ) -> None:
         from poad_sb3.distributions.base import ScoreCache
-        from poad_sb3.distributions.memo import Memo
+        from poad_sb3.distributions.lru_cache import LRUCache
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
         self._scores = ScoreCache([one for one in policy.parameters() if one.requires_grad])
-        self.read = Memo(self._read_path, _REMEMBERED)  # nobody changes the weights here
-        needs = policy.lm.prompter.template.needs
-        self._context, self._has_begun = EpisodeContext(needs.history, needs.fields), False
+        self.read = LRUCache(self._read_path, _REMEMBERED)  # nobody changes the weights here
+        spec = policy.lm.prompter.template.context_spec
+        self._context, self._has_begun = EpisodeContext(spec.history, spec.fields), False
         self._rng = np.random.default_rng()
 
     @classmethod
@@ -263,7 +262,7 @@ def zero_shot(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    max_new_tokens: int = _MAX_NEW_TOKENS,
+    max_new_tokens: int = 128,
     stop: Sequence[str] = (),
     prompt: Any = "auto",
     dtype: str = "float32",
@@ -282,8 +281,8 @@ def zero_shot(
             (1: not by length).
         deterministic: The most probable action, or tokens, instead of a sample.
         temperature: Of sampled writing, as are the next two.
-        top_k: See `TokenSampling`.
-        top_p: See `TokenSampling`.
+        top_k: See `SamplingSettings`.
+        top_p: See `SamplingSettings`.
         max_new_tokens: Of a written action.
         stop: Texts that end it.
         prompt: See `LLMPolicy`.
@@ -317,7 +316,10 @@ def zero_shot(
         "stop": stop,
     }
     policy, settings = _fresh(device, acting, of_model)
-    writer, ranks = _writer(policy, max_new_tokens, stop, temperature, top_k, top_p), acting != "free"
+    writer = _writer(
+        policy, max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k, top_p=top_p
+    )
+    ranks = acting != "free"
     return ZeroShotAgent(f"hf:{model}", policy, settings, writer=writer, ranks=ranks, deterministic=deterministic)
 
 
@@ -332,11 +334,9 @@ def _fresh(device: str, acting: str, of_model: dict[str, Any]) -> tuple[LLMPolic
     return policy, {**of_model, "acting": acting, "fingerprint": policy.lm.fingerprint}
 
 
-def _writer(
-    policy: LLMPolicy, max_new_tokens: int = _MAX_NEW_TOKENS, stop: tuple[str, ...] = (), *sampling: float
-) -> ActionDistribution:
-    """How a policy writes freely, whatever its own way to act."""
-    from poad_sb3.distributions.free import FreeDistribution, Limits
-    from poad_sb3.distributions.token_sampling import TokenSampling
+def _writer(policy: LLMPolicy, **sampling: Any) -> ActionDistribution:
+    """Return free sampling from a policy's language model, independent of its own `action_sampling`."""
+    from poad_sb3.distributions.free import FreeDistribution
+    from poad_sb3.settings.sampling import SamplingSettings
 
-    return FreeDistribution(policy.lm, Limits(max_new_tokens, stop), TokenSampling(*sampling))  # type: ignore[arg-type]
+    return FreeDistribution(policy.lm, SamplingSettings(**sampling))

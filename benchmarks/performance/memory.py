@@ -140,8 +140,8 @@ def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
             return lm.child_logits(hidden, children).sum()
         if action_sampling == "candidates":
             return lm.child_log_probs(hidden, children).sum()
-        known = lm.statistics(hidden, choice, temperatures)
-        return known.log_probs.sum() + known.entropies.sum()
+        log_probs, entropies, _ = lm.statistics(hidden, choice, temperatures)
+        return log_probs.sum() + entropies.sum()
 
     with LiveBytes() as live:
         loss().backward()

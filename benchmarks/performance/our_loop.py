@@ -150,7 +150,7 @@ class OurLoop:
     def samples(self) -> list[Sample]:
         """The rollout, as the other loops want it."""
         buffer, listed = self.model.rollout_buffer, self._listed()
-        flat, found = buffer.everything(), []
+        flat, found = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):
             units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
             chosen = flat.is_decision[units]
@@ -188,13 +188,13 @@ def _scripted(write: Callable[[], list[int]]) -> Iterator[None]:
     scripts: dict[tuple[int, ...], list[int]] = {}
 
     def take(batch: Any, waiting: Sequence[int], support: Any, uniforms: Any) -> None:
-        drawn = generation_draw(support, uniforms)
+        drawn, _ = generation_draw(support, uniforms)
         tokens = []
         for index in waiting:
             script = scripts.setdefault(batch._prompts[index], write() if not batch._tokens[index] else [])
             tokens.append(script[len(batch._tokens[index])])
-        given = torch.tensor(tokens, device=drawn.tokens.device)
-        forced = drawn._replace(tokens=given, log_probs=support.log_probs.gather(-1, given[:, None])[:, 0])
+        given = torch.tensor(tokens, device=drawn.device)
+        forced = given, support.log_probs.gather(-1, given[:, None])[:, 0]
         with patch.object(free, "draw", lambda *_: forced):
             original(batch, waiting, support, uniforms)
 

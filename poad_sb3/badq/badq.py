@@ -24,9 +24,9 @@ from poad_sb3.badq.replay import Transition, TransitionBuffer
 from poad_sb3.badq.resuming import ResumableOffPolicy
 from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
-from poad_sb3.distributions import member
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Question
+from poad_sb3.settings.fields import Choice
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 Self = TypeVar("Self", bound="BADQ")
@@ -130,7 +130,8 @@ class BADQ(ResumableOffPolicy):
         self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
         self.max_grad_norm, self.n_steps = max_grad_norm, n_steps
         self.soft, self.beta, self.double_q = soft, beta, double_q
-        self.reference = member(SoftReference, "reference", reference)
+        Choice(words=tuple(SoftReference)).check("reference", reference)
+        self.reference = SoftReference(reference)
         self._steps_since_update, self._whitened_at = 0, 0
         super().__init__(
             policy,

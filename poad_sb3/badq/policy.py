@@ -18,15 +18,16 @@ from poad_sb3.badq.targets import Backup, HardBackup, SoftBackup, SoftReference
 from poad_sb3.badq.tree import QuestionTree, question_tree
 from poad_sb3.common.policies import TextPolicy
 from poad_sb3.credit.losses import segment_log_softmax
-from poad_sb3.distributions import ActionDistribution, member
+from poad_sb3.distributions import ActionDistribution
 from poad_sb3.distributions.action_trie import sample_index
 from poad_sb3.distributions.agreement import require_agreement
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
-from poad_sb3.distributions.memo import Memo
+from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.language_model.critic import FeatureWhitening, TokenCritic
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings import ModelSettings, unknown_setting
+from poad_sb3.settings.fields import Choice
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import parse_observation
 
@@ -101,7 +102,7 @@ class QDistribution(ActionDistribution):
     ) -> None:
         super().__init__(lm)
         self.heads, self.backup, self._reference = heads, backup, reference
-        self.known = Memo(self._know, cache_size)
+        self.known = LRUCache(self._know, cache_size)
 
     def _know(self, question: Question) -> KnownQuestion:
         """One pass through the frozen model. Alone, so that the last bits do not depend on who else was asked."""
@@ -110,7 +111,7 @@ class QDistribution(ActionDistribution):
         n_edges = len(tree.following)
         node_of = torch.tensor(tree.node_of, device=features.device)
         if self._reference == SoftReference.BASE:
-            weights = self.lm.child_logits(features[n_edges:], tree.children, frozen=True)
+            weights = self.lm.child_logits(features[n_edges:], tree.children, reference=True)
         else:
             weights = torch.tensor(tree.below, device=features.device).float().log()
         log_reference = segment_log_softmax(weights, node_of, len(tree.children))
@@ -241,8 +242,8 @@ class BADQPolicy(TextPolicy):
         self.critic = QHeads(self.lm.hidden_size, critic_arch)
         self.critic_optimizer = torch.optim.Adam(self.critic.online.parameters(), lr=lr_schedule(1), eps=1e-5)
         backup: Backup = SoftBackup(beta) if soft else HardBackup(double=double_q)
-        chosen = member(SoftReference, "reference", reference)
-        self.distribution = QDistribution(self.lm, self.critic, backup, chosen, cache_size)
+        Choice(words=tuple(SoftReference)).check("reference", reference)
+        self.distribution = QDistribution(self.lm, self.critic, backup, SoftReference(reference), cache_size)
         self.seed(int(torch.randint(2**62, ())))
 
     @torch.no_grad()

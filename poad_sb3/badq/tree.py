@@ -15,7 +15,7 @@ from poad_sb3.distributions.action_trie import ActionTrie, Decision, TokenIds
 from poad_sb3.distributions.trie import tokenize
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.prompts import Question
 
 
@@ -78,22 +78,11 @@ def build_tree(prompt: TokenIds, trie: ActionTrie) -> QuestionTree:
             following[edge] = next_node
             below[edge] += 1
     before = [starts[node] for node in range(len(starts))]
-    row = _row(prompt, [ends[edge] for edge in range(len(ends))], [prefix for prefix, _ in before])
     order = range(len(ends))
     return QuestionTree(
-        row,
+        tree_row(prompt, [*(ends[edge] for edge in order), *(prefix for prefix, _ in before)]),
         tuple(children for _, children in before),
         tuple(edges),
         tuple(following[edge] for edge in order),
         tuple(below[edge] for edge in order),
     )
-
-
-def _row(prompt: TokenIds, ends: list[TokenIds], starts: list[TokenIds]) -> TokenRow:
-    """Every prefix that ends in an edge, shared beginnings once; what is forced after the last choice is never run."""
-    needed = sorted({end[:n] for end in ends for n in range(1, len(end) + 1)}, key=lambda prefix: (len(prefix), prefix))
-    place = {prefix: len(prompt) + number for number, prefix in enumerate(needed)}
-    place[()] = len(prompt) - 1
-    parents = (*range(-1, len(prompt) - 1), *(place[prefix[:-1]] for prefix in needed))
-    tokens = (*prompt, *(prefix[-1] for prefix in needed))
-    return TokenRow(tokens, parents, tuple(place[prefix] for prefix in (*ends, *starts)))

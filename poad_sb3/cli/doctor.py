@@ -20,7 +20,7 @@ from poad_sb3.cli.memory import plain
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributions.agreement import examine_model
 from poad_sb3.errors import PoadError
-from poad_sb3.memory.doctor import MARGIN, WAYS, Attention, Choice, Device, Diagnosis, Fit, Machine, diagnose
+from poad_sb3.memory.doctor import MARGIN, PRECISIONS, Attention, Choice, Device, Diagnosis, Fit, Machine, diagnose
 from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.model import DEFAULT_LORA
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
@@ -173,8 +173,8 @@ def _quantization(machine: Machine) -> str:
     found = machine.quantization
     if found.version is None:
         return f"bitsandbytes is not installed; for 8bit and 4bit: {_QUANT}"
-    ways = (f"{name}: {found.problems.get(name, 'works')}" for name in ("8bit", "4bit"))
-    return f"bitsandbytes {found.version} on {machine.automatic}: {'; '.join(ways)}"
+    precisions = (f"{name}: {found.problems.get(name, 'works')}" for name in ("8bit", "4bit"))
+    return f"bitsandbytes {found.version} on {machine.automatic}: {'; '.join(precisions)}"
 
 
 # ---------------------------------------------------------------------- what fits
@@ -186,16 +186,15 @@ def _show_fits(console: Console, diagnosis: Diagnosis) -> None:
         Text.assemble("\n", ("GB to train an adapter", "bold"), f", of {room} on {diagnosis.machine.automatic}")
     )
     table = Table("model", box=None)
-    for way in WAYS:
-        table.add_column(Text(f"{way.name:<{len(way.name) + _MARK}}"), justify="right")
+    for precision in PRECISIONS:
+        table.add_column(Text(f"{precision.name:<{len(precision.name) + _MARK}}"), justify="right")
     rows: dict[str, list[Text]] = {}
     for fit in diagnosis.fits:
         rows.setdefault(fit.model, []).append(_cell(fit))
     for model, cells in rows.items():
         table.add_row(Text(model, style="cyan", no_wrap=True), *cells)
     console.print(table)
-    works = diagnosis.machine.device.dtypes, diagnosis.machine.quantization.problems
-    missing = [way.name for way in WAYS if way.dtype not in works[0] or way.quantization in works[1]]
+    missing = [precision.name for precision in PRECISIONS if not diagnosis.machine.can_train(precision)]
     console.print(Text(_legend(missing), style="dim"))
     if diagnosis.machine.automatic == "cpu" and diagnosis.machine.system.startswith("Linux"):
         console.print(Text(_ON_THE_CPU, style="dim"))

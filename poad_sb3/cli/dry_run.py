@@ -28,7 +28,7 @@ _PASSES = (
 )
 
 
-class Found(NamedTuple):
+class DryRun(NamedTuple):
     """Result of a dry run.
 
     Attributes:
@@ -93,7 +93,7 @@ def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
         fail(str(error))
 
 
-def _find(model: LLMOnPolicyAlgorithm) -> Found:
+def _find(model: LLMOnPolicyAlgorithm) -> DryRun:
     device = str(model.device)
     free = free_memory(device)
     usable = usable_memory(free)
@@ -105,10 +105,10 @@ def _find(model: LLMOnPolicyAlgorithm) -> Found:
     finally:
         model.env.close()
     largest = None if usable is None else largest_pass(expected, usable)
-    return Found(expected, device, free, usable, largest)
+    return DryRun(expected, device, free, usable, largest)
 
 
-def _facts(model: LLMOnPolicyAlgorithm, found: Found) -> dict[str, Any]:
+def _facts(model: LLMOnPolicyAlgorithm, found: DryRun) -> dict[str, Any]:
     """Return the figures for JSON."""
     expected = found.expected
     settings = {**vars(expected.settings), "model": model.policy.lm.source.name}
@@ -129,7 +129,7 @@ def _facts(model: LLMOnPolicyAlgorithm, found: Found) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the table
 
 
-def _show(console: Console, model: LLMOnPolicyAlgorithm, resolved: Resolved, found: Found) -> None:
+def _show(console: Console, model: LLMOnPolicyAlgorithm, resolved: Resolved, found: DryRun) -> None:
     config, expected = resolved.config, found.expected
     title = f"{config.algorithm} on {config.env_id} with {model.policy.lm.source.name}: nothing is trained or written"
     console.print(Text(title, style="bold"), soft_wrap=True)
@@ -176,7 +176,7 @@ def _total(expected: Expected) -> Text:
     return Text(f"the last four take turns: {max(turns, key=lambda name: turns[name])} counts")
 
 
-def _verdict(model: LLMOnPolicyAlgorithm, found: Found) -> Iterable[Text]:
+def _verdict(model: LLMOnPolicyAlgorithm, found: DryRun) -> Iterable[Text]:
     settings = found.expected.settings
     if found.usable is None or found.free is None:
         yield Text(f"How much memory is free on {found.device} is unknown: compare the total with what you have.")
@@ -191,7 +191,7 @@ def _verdict(model: LLMOnPolicyAlgorithm, found: Found) -> Iterable[Text]:
         yield Text("Without double quantisation; with it, a little less.", style="dim")
 
 
-def _largest(model: LLMOnPolicyAlgorithm, found: Found) -> Text:
+def _largest(model: LLMOnPolicyAlgorithm, found: DryRun) -> Text:
     row = found.expected.workload.row_tokens
     if found.largest is None:
         return Text(f"Not even a pass of one row ({row} tokens) fits.")

@@ -84,7 +84,7 @@ def _play(
 ) -> list[_Episode]:
     from poad_sb3.vec_env.text_observations import wrap_language_env
 
-    wrapped: Any = wrap_language_env(envs, model.policy.lm.prompter.template.needs)
+    wrapped: Any = wrap_language_env(envs, model.policy.lm.prompter.template.context_spec)
     played: list[_Episode] = []
     for number in range(n_episodes):
         wrapped.seed(seed + number)

@@ -26,7 +26,7 @@ from poad_sb3.common.policies import TextPolicy
 from poad_sb3.common.schedules import schedule_of
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError
 from poad_sb3.prompts import PromptSpec, prompt_template
-from poad_sb3.prompts.specs import needs_of
+from poad_sb3.prompts.specs import context_spec_of
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
 Self = TypeVar("Self", bound="LanguageModelAlgorithm")
@@ -58,9 +58,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         self.base_fingerprint: str | None = None
         self._resume: dict[str, Any] | None = None
         self._envs_are_sound = True
-        self._needs = needs_of((policy_kwargs or {}).get("prompt", "auto"))
+        self._context_spec = context_spec_of((policy_kwargs or {}).get("prompt", "auto"))
         # An id too is made here: SB3 would insist on render_mode="rgb_array".
-        wrapped = None if env is None else wrap_language_env(env, self._needs)
+        wrapped = None if env is None else wrap_language_env(env, self._context_spec)
         super().__init__(policy, wrapped, policy_kwargs=policy_kwargs, **kwargs)
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
@@ -181,7 +181,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
     def _check_prompt(self, spec: PromptSpec) -> None:
         """Refuse to act by another prompt than the weights were trained with, unless it was asked for."""
         template = self.policy.lm.prompter.template
-        self._needs = template.needs
+        self._context_spec = template.context_spec
         if spec != "auto" and template != prompt_template(spec, self.policy.lm.tokenizer):
             raise CheckpointError(
                 f"Expected the prompt the checkpoint was written with, {spec}; got {template.to_dict()}. "
@@ -203,7 +203,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         Raises:
             ValueError: If their number is another.
         """
-        env = self._wrap_env(wrap_language_env(env, self._needs), self.verbose)
+        env = self._wrap_env(wrap_language_env(env, self._context_spec), self.verbose)
         if env.num_envs != self.n_envs:
             raise ValueError(
                 f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
@@ -335,7 +335,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             prompt = merged.get("prompt", prompt)
             # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
-        wrapped = None if env is None else cls._wrap_env(wrap_language_env(env, needs_of(prompt)))
+        wrapped = None if env is None else cls._wrap_env(wrap_language_env(env, context_spec_of(prompt)))
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
         model._check_settings()
         model._check_prompt(prompt)

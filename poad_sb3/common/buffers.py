@@ -164,14 +164,14 @@ class TokenRolloutBuffer(RolloutBuffer):
         Raises:
             RuntimeError: Before `compute_returns_and_advantage`.
         """
-        flat = self.everything()
+        flat = self.all_samples()
         n_actions = len(flat.paths)
         order = (rng or np.random.default_rng()).permutation(n_actions)
         size = n_actions if batch_size is None else batch_size
         for start in range(0, n_actions, size):
             yield self._minibatch(flat, order[start : start + size])
 
-    def everything(self) -> TokenRolloutSamples:
+    def all_samples(self) -> TokenRolloutSamples:
         """Return the whole rollout in order. Minibatches are cut from these tensors: writing to them changes both.
 
         Raises:
@@ -183,7 +183,7 @@ class TokenRolloutBuffer(RolloutBuffer):
 
     def values_and_returns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Values at sampling and returns of every token, `[N]` each."""
-        flat = self.everything()
+        flat = self.all_samples()
         return flat.old_values.cpu().numpy(), flat.returns.cpu().numpy()
 
     def sampled_actions(self) -> Iterator[RolloutAction]:
@@ -203,7 +203,7 @@ class TokenRolloutBuffer(RolloutBuffer):
 
     def get_state(self) -> dict[str, Any]:
         """Return a full rollout as an update needs it, in plain picklable data."""
-        flat = self.everything()
+        flat = self.all_samples()
         arrays = {name: getattr(flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
         return {"paths": flat.paths, "offsets": self._offsets, "estimator": type(self.estimator).__name__, **arrays}
 

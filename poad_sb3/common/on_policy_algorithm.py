@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.hyperparameters import check_combination, from_preset
-from poad_sb3.common.pipelined_rollout import Turns
+from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import update
 from poad_sb3.common.save_util import Target
@@ -342,23 +342,23 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.policy.clear_caches()
         rollout_buffer.reset()
         callback.on_rollout_start()
-        turns = Turns(env, self.policy, self.stopwatch)
-        n_rounds, playing = 0, turns.playing
+        pipeline = PipelinedRollout(env, self.policy, self.stopwatch)
+        n_rounds, playing = 0, pipeline.playing
         while rollout_buffer.pos < n_rollout_steps if self.n_episodes is None else n_rounds < self.n_episodes:
             if self.n_episodes is not None and (not rollout_buffer.pos or not playing.any()):
                 playing[:] = True
                 self._begin_episodes(env)
-            turns.choose(self._last_obs)
+            pipeline.choose(self._last_obs)
             ahead = self.n_episodes is None and rollout_buffer.pos + 1 < n_rollout_steps
-            step = partial(turns.step, self._last_obs, ahead=ahead)
+            step = partial(pipeline.step, self._last_obs, ahead=ahead)
             new_obs, rewards, dones, infos = self._step_envs(step)
-            actions = np.stack([one.env_action for one in turns.taken])  # read by callbacks
+            actions = np.stack([one.env_action for one in pipeline.taken])  # read by callbacks
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             go_on = callback.on_step()
             self._update_info_buffer([info if plays else {} for info, plays in zip(infos, playing, strict=True)], dones)
             final_prompts = self._final_prompts(dones & playing, infos)
-            rollout_buffer.add(turns.taken, rewards, dones, final_prompts, self._durations(infos), playing)
+            rollout_buffer.add(pipeline.taken, rewards, dones, final_prompts, self._durations(infos), playing)
             if not go_on:
                 return False
             if self.n_episodes is not None:
@@ -447,7 +447,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             assert clip_range is not None
             both = (clip_range, clips["clip_range_vf"])
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, both)
-        _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_exact)
+        _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_full_precision)
         self._n_updates += self.n_epochs
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/critic_learning_rate", critic_rate)
@@ -474,9 +474,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 LLMOnPolicyAlgorithm.__signature__ = _signature(LLMOnPolicyAlgorithm)  # type: ignore[attr-defined]
 
 
-def _warn_if_off_policy(error: float, is_exact: bool) -> None:
+def _warn_if_off_policy(error: float, is_full_precision: bool) -> None:
     """The first ratio of an update is 1 where what was sampled is what is optimised."""
-    tolerance = RATIO_TOLERANCE if is_exact else ROUNDED_TOLERANCE
+    tolerance = RATIO_TOLERANCE if is_full_precision else ROUNDED_TOLERANCE
     if not error < tolerance:
         warnings.warn(
             f"Expected the first ratio of the update to be 1 within {tolerance}; it is off by {error:.2g}: the "

@@ -1,10 +1,10 @@
-"""`Turns`: acting for parts of environments in a fixed order, so that some step while the model acts for others."""
+"""`PipelinedRollout`: the model acts for parts of the environments in a fixed order, while the others step."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.distributions.base import SampledAction
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather
+
+_Chosen = tuple[list[SampledAction], list[np.random.Generator]]
 
 
 class _Parts(Protocol):
@@ -39,14 +41,7 @@ class _OnePart:
         return self._env.step(self._actions)
 
 
-class _Choice(NamedTuple):
-    """Actions of a part that are not taken yet, and what its generators are once they are."""
-
-    steps: list[SampledAction]
-    rngs: list[np.random.Generator]
-
-
-class Turns:
+class PipelinedRollout:
     """Steps of all environments of an algorithm, part by part.
 
     With parts A and B a step is: A's environments begin; the model acts for B; B's begin; A's are waited for; the
@@ -69,7 +64,8 @@ class Turns:
     def __init__(self, env: VecEnv, policy: LLMPolicy, watch: Stopwatch) -> None:
         self._parts: _Parts = env if isinstance(env, PipelinedVecEnv) else _OnePart(env)
         self._policy, self._watch = policy, watch
-        self._chosen: list[_Choice | None] = [None] * len(self._parts.slices)
+        # Of each part, actions that are not taken yet, and the state of its generators once they are.
+        self._chosen: list[_Chosen | None] = [None] * len(self._parts.slices)
         self.taken: list[SampledAction] = []
         self.playing = np.ones(env.num_envs, dtype=bool)
 
@@ -89,10 +85,10 @@ class Turns:
         self._chosen = [None] * len(slices)
         taken: list[SampledAction] = []
         for number, part in enumerate(slices):
-            choice = chosen[number] or self._choose(number, _part(observations, part))
-            self._policy.rollout_rngs[part] = choice.rngs
-            self._parts.begin(number, np.stack([step.env_action for step in choice.steps]))
-            taken += choice.steps
+            steps, rngs = chosen[number] or self._choose(number, _part(observations, part))
+            self._policy.rollout_rngs[part] = rngs
+            self._parts.begin(number, np.stack([step.env_action for step in steps]))
+            taken += steps
         self.taken = taken
         results = []
         for number in range(len(slices)):
@@ -103,19 +99,19 @@ class Turns:
                 self._chosen[number] = self._choose(number, results[-1][0])
         return results[0] if len(results) == 1 else gather(results)
 
-    def _choose(self, number: int, observations: Any) -> _Choice:
+    def _choose(self, number: int, observations: Any) -> _Chosen:
         part = self._parts.slices[number]
         rngs = copy.deepcopy(self._policy.rngs_of(part.stop)[part])
         with self._watch.timing("acting"):
             places = np.flatnonzero(self.playing[part])
             if len(places) == len(rngs):
-                return _Choice(self._policy.act(observations, rngs=rngs), rngs)
+                return self._policy.act(observations, rngs=rngs), rngs
             steps = self.taken[part]
             if len(places):
                 acted = self._policy.act(_part(observations, places), rngs=[rngs[place] for place in places])
                 for place, step in zip(places, acted, strict=True):
                     steps[place] = step
-            return _Choice(steps, rngs)
+            return steps, rngs
 
 
 def _part(observations: Any, part: slice | NDArray[np.int64]) -> Any:

@@ -56,7 +56,7 @@ def update(
     """
     log = _Log()
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}
-    if not policy.lm.is_exact:
+    if not policy.lm.is_full_precision:
         once["sampling_mismatch"] = _score_again(policy, buffer)
     clip_range, clip_range_vf = clips or (settings.clip_range, settings.clip_range_vf)
     if settings.normalize_value:
@@ -123,7 +123,7 @@ def _policy_step(
 @torch.no_grad()
 def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> float:
     """Replace the log-probabilities stored at sampling; return the largest ratio error they would have caused."""
-    rollout = buffer.everything()
+    rollout = buffer.all_samples()
     sampled = rollout.old_log_prob[rollout.is_decision]
     if not len(sampled):
         return 0.0

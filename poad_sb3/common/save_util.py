@@ -10,7 +10,7 @@ import pathlib
 import random
 import zipfile
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from stable_baselines3.common.save_util import json_to_data, open_path
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from lang_envs.files import replacing
+from lang_envs.wrappers.admissible import EpisodeContext
 from poad_sb3.errors import CheckpointError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
@@ -171,32 +172,24 @@ def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
         return None
     kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
-    memories = _memories(env)
     return [
         {
             "env": state,
             "counters": {name: values[index] for name, values in kept.items()},
-            "context": memory and memory.wrapper.contexts[memory.place],
+            "context": None if context is None else context[0][context[1]],
         }
-        for index, (state, memory) in enumerate(zip(env.env_method("get_state"), memories, strict=True))
+        for index, (state, context) in enumerate(zip(env.env_method("get_state"), _contexts(env), strict=True))
     ]
 
 
-class _Memory(NamedTuple):
-    """Where the episode of an environment is remembered."""
-
-    wrapper: VecAdmissibleObservation
-    place: int
-
-
-def _memories(env: VecEnv) -> list[_Memory | None]:
-    """That of each environment; None without the wrapper."""
+def _contexts(env: VecEnv) -> list[tuple[list[EpisodeContext], int] | None]:
+    """Return the list that holds the context of each environment, and its place there; None without the wrapper."""
     if isinstance(env, VecAdmissibleObservation):
-        return [_Memory(env, place) for place in range(env.num_envs)]
+        return [(env.contexts, place) for place in range(env.num_envs)]
     if isinstance(env, VecEnvWrapper):
-        return _memories(env.venv)
+        return _contexts(env.venv)
     if isinstance(env, PipelinedVecEnv):
-        return [memory for part in env.parts for memory in _memories(part)]
+        return [one for part in env.parts for one in _contexts(part)]
     return [None] * env.num_envs
 
 
@@ -212,12 +205,13 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
-    for index, (state, memory) in enumerate(zip(states, _memories(env), strict=True)):
+    for index, (state, context) in enumerate(zip(states, _contexts(env), strict=True)):
         env.env_method("set_state", state["env"], indices=[index])
         for name, value in state["counters"].items():
             env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
-        if memory is not None and state.get("context") is not None:
-            memory.wrapper.contexts[memory.place] = state["context"]
+        if context is not None and state.get("context") is not None:
+            contexts, place = context
+            contexts[place] = state["context"]
     env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
     return True
 

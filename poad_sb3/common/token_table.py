@@ -17,7 +17,7 @@ from lang_envs.files import write_text
 from poad_sb3.common.generations import Generation, TokenEntry, decode, markdown, print_generations, token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.type_aliases import RolloutAction
-from poad_sb3.distributions import member
+from poad_sb3.settings.fields import Choice
 
 __all__ = ["GenerationTableCallback", "Pick"]
 
@@ -72,7 +72,8 @@ class GenerationTableCallback(BaseCallback):
                 raise ValueError(f"Expected {name} >= 1; got {value}. Fix: leave the callback out to see nothing.")
         self.path = Path(folder) / "generations.jsonl"
         self.every, self.n_samples, self.prompt_characters = every, n_samples, prompt_characters
-        self.pick = member(Pick, "pick", pick)
+        Choice(words=tuple(Pick)).check("pick", pick)
+        self.pick = Pick(pick)
 
     def _on_training_start(self) -> None:
         if not isinstance(self.model, LLMOnPolicyAlgorithm):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TypeVar
-
 from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
-from poad_sb3.distributions.free import FreeDistribution, Limits
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import FreeDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
@@ -19,28 +15,13 @@ __all__ = [
     "FreeDistribution",
     "TrieDistribution",
     "make_distribution",
-    "member",
 ]
-
-Kind = TypeVar("Kind", bound=StrEnum)
 
 
 def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDistribution:
     """Make the distribution of `action_sampling`; `"auto"` is the trie."""
     if sampling.action_sampling == ActionSampling.FREE:
-        limits = Limits(sampling.max_new_tokens, tuple(sampling.stop))
-        return FreeDistribution(lm, limits, TokenSampling(sampling.temperature, sampling.top_k, sampling.top_p))
+        return FreeDistribution(lm, sampling)
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         return CandidateDistribution(lm, Normalization(sampling.candidate_normalization), sampling.paper_mode)
     return TrieDistribution(lm)
-
-
-def member(kind: type[Kind], name: str, value: str) -> Kind:
-    """Return the member of an enumeration that a word stands for.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    if value not in [one.value for one in kind]:
-        raise ValueError(f"Expected {name} to be one of {[one.value for one in kind]}; got {value!r}.")
-    return kind(value)

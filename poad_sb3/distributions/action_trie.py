@@ -8,7 +8,7 @@ Everything here is structure and numpy; no model.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ __all__ = [
     "ActionTrie",
     "Decision",
     "Mixture",
-    "TokenTree",
     "build_mixture",
     "build_trie",
     "path_log_probs",
@@ -42,21 +41,6 @@ class Decision(NamedTuple):
     choice: int
 
 
-class TokenTree(NamedTuple):
-    """The tokens that must pass through the model to score every action, each shared prefix once.
-
-    Attributes:
-        tokens: Token of each tree position; the root (the prompt's end) is not among them.
-        parents: Position of each token's parent, -1 for children of the root. Parents come first.
-        queries: For each decision node, the position whose output distribution decides there (-1: the prompt's end),
-            and its children.
-    """
-
-    tokens: TokenIds
-    parents: tuple[int, ...]
-    queries: tuple[tuple[int, TokenIds], ...]
-
-
 class ActionTrie(NamedTuple):
     """Admissible actions as token sequences, and their decisions.
 
@@ -65,14 +49,14 @@ class ActionTrie(NamedTuple):
         decisions: The decisions on each action's path.
         edges: For each decision of each action, its place in the flat vector of all decision nodes' children.
         nodes: For each decision of each action, the number of its node among the decision nodes.
-        tree: Tokens of the forward pass.
+        branches: Children of each decision node, by the tokens that lead there.
     """
 
     sequences: tuple[TokenIds, ...]
     decisions: tuple[tuple[Decision, ...], ...]
     edges: tuple[tuple[int, ...], ...]
     nodes: tuple[tuple[int, ...], ...]
-    tree: TokenTree
+    branches: Mapping[TokenIds, TokenIds]
 
 
 class Mixture(NamedTuple):
@@ -95,7 +79,7 @@ class Mixture(NamedTuple):
 
 
 def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
-    """Trie of a list of actions.
+    """Build the trie of a list of actions.
 
     Args:
         sequences: Token ids of each action with its end token.
@@ -119,21 +103,20 @@ def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
         decisions.append(tuple(Decision(j, nodes[p], c) for (j, p), c in zip(path, choices, strict=True)))
         edges.append(tuple(offsets[p] + c for (_, p), c in zip(path, choices, strict=True)))
         visited.append(tuple(numbers[p] for _, p in path))
-    return ActionTrie(sequences, tuple(decisions), tuple(edges), tuple(visited), _tree(nodes))
+    return ActionTrie(sequences, tuple(decisions), tuple(edges), tuple(visited), nodes)
 
 
-def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[TokenTree, Mixture]:
-    """Return the tree of all tokens of all actions, and how a softmax over whole actions is made of them.
+def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[dict[TokenIds, TokenIds], Mixture]:
+    """Return the children of all nodes of a trie, and how a softmax over whole actions is made of them.
 
     Args:
         trie: Of the actions.
         divisors: N(a) of each action, positive.
 
     Returns:
-        The tree of all tokens but the last of each action, with a query at every node; and the mixture.
+        Children of each node, forced ones too, by the tokens that lead there; and the mixture.
     """
     children = _children_of(trie.sequences)
-    tree = _tree(children)
     offsets: dict[TokenIds, int] = {}
     n_edges = 0
     for prefix, tokens in children.items():
@@ -148,7 +131,7 @@ def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[TokenTre
         for edge in edges:
             below.setdefault(edge, []).append(action)
     counts = tuple(len(tokens) for tokens in children.values() if len(tokens) > 1)
-    return tree, Mixture(token_edges, tuple(divisors), tuple(tuple(below[e]) for e in range(len(below))), counts)
+    return children, Mixture(token_edges, tuple(divisors), tuple(tuple(below[e]) for e in range(len(below))), counts)
 
 
 def path_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating], action: int) -> NDArray[np.float32]:
@@ -201,16 +184,3 @@ def _children_of(sequences: Sequence[TokenIds]) -> dict[TokenIds, TokenIds]:
         for j, token in enumerate(sequence):
             children.setdefault(sequence[:j], set()).add(token)
     return {prefix: tuple(sorted(tokens)) for prefix, tokens in children.items()}
-
-
-def _tree(nodes: dict[TokenIds, TokenIds]) -> TokenTree:
-    """Positions for every prefix that leads to a decision; what lies behind the last decision is never run."""
-    needed = {prefix[:j] for prefix in nodes for j in range(1, len(prefix) + 1)}
-    positions = {prefix: number for number, prefix in enumerate(sorted(needed, key=lambda p: (len(p), p)))}
-    positions[()] = -1
-    ordered = [prefix for prefix in positions if prefix]
-    return TokenTree(
-        tokens=tuple(prefix[-1] for prefix in ordered),
-        parents=tuple(positions[prefix[:-1]] for prefix in ordered),
-        queries=tuple((positions[prefix], tokens) for prefix, tokens in nodes.items()),
-    )

@@ -21,15 +21,15 @@ from torch import Tensor
 
 from poad_sb3.distributions.action_trie import ActionTrie, TokenIds, build_trie, path_log_probs
 from poad_sb3.distributions.base import TokenPath
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
-from poad_sb3.distributions.trie import TrieDistribution, tree_row
+from poad_sb3.distributions.free import generate
+from poad_sb3.distributions.trie import TrieDistribution, branch_row
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
 from poad_sb3.language_model.lora import merged_copy
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import probe_length, refuse
 from poad_sb3.settings.model import Check
+from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = [
     "EXPORT_TOLERANCE",
@@ -67,13 +67,13 @@ class Agreement(NamedTuple):
     ratio: float
     log_prob: float
 
-    def agrees(self, is_exact: bool) -> bool:
+    def agrees(self, is_full_precision: bool) -> bool:
         """Whether both are within what rounding explains.
 
         Args:
-            is_exact: Whether the base is float32 and not quantised.
+            is_full_precision: Whether the base is float32 and not quantised.
         """
-        return max(self) < (RATIO_TOLERANCE if is_exact else ROUNDED_TOLERANCE)
+        return max(self) < (RATIO_TOLERANCE if is_full_precision else ROUNDED_TOLERANCE)
 
 
 def require_agreement(lm: LanguageModel, check: Check) -> None:
@@ -89,8 +89,8 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
         ModelError: If it does not agree, unless `check` is `"warn"`.
     """
     found = _settled(lm)
-    if not found.agrees(lm.is_exact):
-        tolerance = RATIO_TOLERANCE if lm.is_exact else ROUNDED_TOLERANCE
+    if not found.agrees(lm.is_full_precision):
+        tolerance = RATIO_TOLERANCE if lm.is_full_precision else ROUNDED_TOLERANCE
         message = (
             f"Expected an architecture whose update reproduces its own sampling within {tolerance}; {lm.source.name!r} "
             f"({lm.base.config.model_type}) has a ratio error of {found.ratio:.2g} before any step, and its "
@@ -103,9 +103,9 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
 def _settled(lm: LanguageModel) -> Agreement:
     """Figures of a model, by plain passes if it does not agree otherwise."""
     found = measure(lm)
-    if found.agrees(lm.is_exact) or lm.apart:
+    if found.agrees(lm.is_full_precision) or lm.plain_passes:
         return found
-    lm.read_apart()
+    lm.use_plain_passes()
     return measure(lm)
 
 
@@ -178,8 +178,9 @@ def examine_model(model: str | ModelFactory) -> ModelReport:
         log_prob=found.log_prob,
         export=export,
         export_problem=problem,
-        passes=("one by one" if lm.apart else "trees" if lm.packs_trees else "rows") + (", cache" if lm.caches else ""),
-        verdict=verdict if found.agrees(lm.is_exact) else "refused",
+        passes=("one by one" if lm.plain_passes else "trees" if lm.packs_trees else "rows")
+        + (", cache" if lm.caches else ""),
+        verdict=verdict if found.agrees(lm.is_full_precision) else "refused",
     )
 
 
@@ -257,7 +258,7 @@ def _trie(pool: Sequence[int], end: int) -> ActionTrie:
 @torch.no_grad()
 def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie) -> list[Sampled]:
     """Every action of a trie behind each prompt, likewise along its path."""
-    rows = [tree_row(prompt, trie.tree) for prompt in prompts]
+    rows = [branch_row(prompt, trie.branches) for prompt in prompts]
     sampled = []
     for chunk in lm.chunks([row.row for row in rows]):
         edges = TrieDistribution(lm).edges([rows[index] for index in chunk]).log_probs.cpu().numpy()
@@ -272,7 +273,7 @@ def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie
 def _free(lm: LanguageModel, prompts: Sequence[TokenIds]) -> list[Sampled]:
     """A free action behind each prompt, likewise."""
     uniforms = np.random.default_rng(1).random((len(prompts), _WRITTEN))
-    written = generate(lm, prompts, Limits(_WRITTEN), TokenSampling(), uniforms)
+    written = generate(lm, prompts, SamplingSettings(max_new_tokens=_WRITTEN), uniforms)
     return [(one.path, one.log_probs) for one in written]
 
 

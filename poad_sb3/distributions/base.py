@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -147,23 +148,6 @@ class RowScores(NamedTuple):
     tokens: NDArray[np.float32]
 
 
-class _Decisions(NamedTuple):
-    """Decisions of one chunk of rows: row, place among all decisions of the rows, and choice, int64 `[D]` each."""
-
-    row: Tensor
-    place: Tensor
-    choice: Tensor
-
-
-class _Scored(NamedTuple):
-    """Log-probability and entropy of decisions, `[D]` each; entropy of the whole action and KL where known."""
-
-    log_prob: Tensor
-    entropy: Tensor
-    action_entropy: Tensor | None
-    kl_to_base: Tensor | None
-
-
 class ActionDistribution(ABC):
     """A distribution over actions, given a question.
 
@@ -233,10 +217,10 @@ class ActionDistribution(ABC):
         units: list[int] = []
         n_units = 0
         for path in paths:
-            decided = decision_row(path)
-            if decided is None:
+            deciding = decision_row(path)
+            if deciding is None:
                 continue
-            index = rows.setdefault(decided, len(rows))
+            index = rows.setdefault(deciding, len(rows))
             nodes = path.nodes if path.row is not None else range(len(path.decisions))
             found += [(index, node, decision.choice) for node, decision in zip(nodes, path.decisions, strict=True)]
             units += [n_units] * len(path.decisions) if whole_actions else range(n_units, n_units + len(path.decisions))
@@ -251,13 +235,19 @@ class ActionDistribution(ABC):
             row = place[row_of[here]]
             sizes = torch.tensor([len(all_rows[index].decisions) for index in chunk])
             first = sizes.cumsum(0) - sizes
-            asked = _Decisions(*(moved(part, device) for part in (row, first[row] + node_of[here], choice[here])))
+            asked = (moved(part, device) for part in (row, first[row] + node_of[here], choice[here]))
             base = None
             if base_features is not None:
                 base = base_features[moved(here, device)], [children[index] for index in here.tolist()]
-            scored = self._score([all_rows[index] for index in chunk], asked, base)
-            which, of = torch.unique(unit[here], return_inverse=True)  # all decisions of an action are in one row
-            yield _in_units(scored, moved(which, device), moved(of, device), whole_actions)
+            log_prob, entropy, action_entropy, kl = self._score([all_rows[index] for index in chunk], *asked, base=base)
+            # All decisions of an action are in one row: sum them within units.
+            units_here, unit_of = (moved(part, device) for part in torch.unique(unit[here], return_inverse=True))
+            total = partial(_sum_within, unit_of, len(units_here))
+            if whole_actions and action_entropy is not None:
+                of_units = total(action_entropy) / total(torch.ones_like(entropy))
+            else:  # along the sampled path, which estimates the entropy of a whole action (chain rule)
+                of_units = total(entropy)
+            yield ActionEvaluation(units_here, total(log_prob), of_units, None if kl is None else total(kl))
 
     def edges(self, rows: Sequence[DecisionRow]) -> Edges:
         """Return the distributions over the children at every decision of one chunk of rows."""
@@ -266,29 +256,47 @@ class ActionDistribution(ABC):
         return _child_edges(self.lm.child_logits(hidden, children), children, _temperatures(rows, hidden.device))
 
     def _score(
-        self, rows: Sequence[DecisionRow], asked: _Decisions, base: tuple[Tensor, list[TokenIds]] | None
-    ) -> _Scored:
-        temperatures = _temperatures(rows, asked.row.device)[asked.place] if rows[0].mixture is None else None
+        self,
+        rows: Sequence[DecisionRow],
+        row_of: Tensor,
+        place: Tensor,
+        choice: Tensor,
+        *,
+        base: tuple[Tensor, list[TokenIds]] | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Score decisions of one chunk of rows.
+
+        Args:
+            rows: The chunk.
+            row_of: Row of each decision, `[D]`.
+            place: Place of each among all decisions of the rows, `[D]`.
+            choice: Index of each choice among its children, `[D]`.
+            base: Frozen-trunk features before each and its children, if divergences from the base are wanted.
+
+        Returns:
+            Log-probability and entropy of each, `[D]`; entropy of its whole action, and divergence, where known.
+        """
+        temperatures = _temperatures(rows, place.device)[place] if rows[0].mixture is None else None
         if rows[0].is_open:
-            hidden = self.lm.hidden_states([row.row for row in rows])[asked.place]
-            picks = Picks(asked.choice, [1] * len(asked.choice))
-            known = self.lm.statistics(hidden, picks, temperatures, None if base is None else base[0])
-            return _Scored(known.log_probs, known.entropies, None, None if base is None else known.kl)
+            hidden = self.lm.hidden_states([row.row for row in rows])[place]
+            picks = Picks(choice, [1] * len(choice))
+            log_prob, entropy, kl = self.lm.statistics(hidden, picks, temperatures, None if base is None else base[0])
+            return log_prob, entropy, None, None if base is None else kl
         edges = self.edges(rows)
-        log_prob = edges.log_probs[edges.starts[asked.place] + asked.choice]
-        whole = None if edges.row_entropies is None else edges.row_entropies[asked.row]
-        kl = None
+        log_prob = edges.log_probs[edges.starts[place] + choice]
+        whole = None if edges.row_entropies is None else edges.row_entropies[row_of]
+        divergence = None
         if base is not None and temperatures is not None:
             features, children = base
             with torch.no_grad():
-                logits = self.lm.child_logits(features, children, frozen=True)
+                logits = self.lm.child_logits(features, children, reference=True)
                 reference = _child_edges(logits, children, temperatures)
-            counts = torch.tensor([len(tokens) for tokens in children], device=asked.row.device)
+            counts = torch.tensor([len(tokens) for tokens in children], device=place.device)
             of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
             within = torch.arange(len(of), device=counts.device) - reference.starts[of]
-            ours = edges.log_probs[edges.starts[asked.place][of] + within]
-            kl = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
-        return _Scored(log_prob, edges.entropies[asked.place], whole, kl)
+            ours = edges.log_probs[edges.starts[place][of] + within]
+            divergence = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
+        return log_prob, edges.entropies[place], whole, divergence
 
 
 def decision_row(path: TokenPath) -> DecisionRow | None:
@@ -321,19 +329,8 @@ def _temperatures(rows: Sequence[DecisionRow], device: torch.device) -> Tensor:
     return moved(torch.tensor([row.temperature for row in rows for _ in row.children]), device)
 
 
-def _in_units(scored: _Scored, units: Tensor, of: Tensor, whole_actions: bool) -> ActionEvaluation:
-    """Sum decisions within units. The entropy of a whole action is exact where a row knows it, else the sum of those
-    along the sampled path, which estimates it (chain rule).
-    """
-
-    def total(values: Tensor) -> Tensor:
-        return values.new_zeros(len(units)).index_add(0, of, values)
-
-    entropy = total(scored.entropy)
-    if whole_actions and scored.action_entropy is not None:
-        entropy = total(scored.action_entropy) / total(torch.ones_like(scored.entropy))
-    kl = None if scored.kl_to_base is None else total(scored.kl_to_base)
-    return ActionEvaluation(units, total(scored.log_prob), entropy, kl)
+def _sum_within(groups: Tensor, n_groups: int, values: Tensor) -> Tensor:
+    return values.new_zeros(n_groups).index_add(0, groups, values)
 
 
 class ScoreCache:

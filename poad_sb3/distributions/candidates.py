@@ -18,7 +18,7 @@ from poad_sb3.distributions.base import (
     TokenPath,
     edges_of,
 )
-from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, tokenize, tree_row
+from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row, tokenize
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
@@ -55,8 +55,8 @@ class CandidateDistribution(TrieDistribution):
         if len(trie.sequences) == 1:  # nothing to decide
             return TokenizedQuestion(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
         pairs = zip(question.actions or (), trie.sequences, strict=True)
-        tree, mixture = build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs])
-        return TokenizedQuestion(prompt, trie, tree_row(prompt, tree)._replace(mixture=mixture))
+        branches, mixture = build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs])
+        return TokenizedQuestion(prompt, trie, branch_row(prompt, branches)._replace(mixture=mixture))
 
     def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
         chosen = super()._sampled(text, one, scores, pick)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,24 +10,13 @@ from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import Decision, TokenIds
 from poad_sb3.distributions.base import ActionDistribution, SampledAction, ScoreCache, TokenPath
-from poad_sb3.distributions.token_sampling import Support, TokenSampling, draw, next_token_support
+from poad_sb3.distributions.token_sampling import Support, draw, next_token_support
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
+from poad_sb3.settings.sampling import SamplingSettings
 
-__all__ = ["FreeDistribution", "Limits", "generate"]
-
-
-class Limits(NamedTuple):
-    """When a free action ends, beside the model's own end tokens.
-
-    Attributes:
-        max_new_tokens: Bound on its tokens, end token included.
-        stop: Texts that end it; the action is the text before the first of them.
-    """
-
-    max_new_tokens: int
-    stop: tuple[str, ...] = ()
+__all__ = ["FreeDistribution", "generate"]
 
 
 class FreeDistribution(ActionDistribution):
@@ -36,25 +24,24 @@ class FreeDistribution(ActionDistribution):
 
     Args:
         lm: The language model.
-        limits: When an action ends.
-        sampling: Temperature, top-k and top-p.
+        sampling: Temperature, top-k and top-p, and where an action ends.
     """
 
-    def __init__(self, lm: LanguageModel, limits: Limits, sampling: TokenSampling) -> None:
+    def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
         super().__init__(lm)
-        self._limits, self._sampling = limits, sampling
+        self._sampling = sampling
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
     ) -> list[SampledAction]:
         """See `ActionDistribution.sample`."""
         prompts = [self.prompt(question) for question in questions]
-        uniforms = np.stack([rng.random(self._limits.max_new_tokens) for rng in rngs])
-        return generate(self.lm, prompts, self._limits, self._sampling, uniforms)
+        uniforms = np.stack([rng.random(self._sampling.max_new_tokens) for rng in rngs])
+        return generate(self.lm, prompts, self._sampling, uniforms)
 
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """Decode greedily: the most probable token at each place, not the most probable text."""
-        return generate(self.lm, [self.prompt(one) for one in questions], self._limits, self._sampling, None)
+        return generate(self.lm, [self.prompt(one) for one in questions], self._sampling, None)
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Refuse: any text is an action.
@@ -68,15 +55,14 @@ class FreeDistribution(ActionDistribution):
 
     def prompt(self, question: Question) -> TokenIds:
         """See `ActionDistribution.prompt`."""
-        return self.lm.prompt_ids(question, reserve=self._limits.max_new_tokens)
+        return self.lm.prompt_ids(question, reserve=self._sampling.max_new_tokens)
 
 
 @torch.no_grad()
 def generate(
     lm: LanguageModel,
     prompts: Sequence[TokenIds],
-    limits: Limits,
-    sampling: TokenSampling,
+    sampling: SamplingSettings,
     uniforms: NDArray[np.float64] | None,
 ) -> list[SampledAction]:
     """Continue prompts token by token.
@@ -87,8 +73,8 @@ def generate(
     Args:
         lm: The language model.
         prompts: Token ids, at least one each.
-        limits: When a continuation ends.
-        sampling: Temperature, top-k and top-p.
+        sampling: Temperature, top-k and top-p; a continuation ends after `max_new_tokens`, before the first of the
+            texts in `stop`, or with one of the model's own end tokens.
         uniforms: Numbers in [0, 1) to draw with, `[n, max_new_tokens]`; None for the most probable tokens.
 
     Raises:
@@ -97,9 +83,9 @@ def generate(
     """
     written: dict[int, SampledAction] = {}
     with lm.decoding():
-        for chunk in lm.decode_batches(prompts, limits.max_new_tokens):
+        for chunk in lm.decode_batches(prompts, sampling.max_new_tokens):
             mine = None if uniforms is None else uniforms[chunk]
-            batch = _Batch(lm, [prompts[index] for index in chunk], limits, sampling)
+            batch = _Batch(lm, [prompts[index] for index in chunk], sampling)
             written.update(zip(chunk, batch.run(mine), strict=True))
     return [written[index] for index in range(len(prompts))]
 
@@ -107,8 +93,8 @@ def generate(
 class _Batch:
     """Prompts that go through the model together."""
 
-    def __init__(self, lm: LanguageModel, prompts: Sequence[TokenIds], limits: Limits, sampling: TokenSampling) -> None:
-        self._lm, self._limits, self._sampling = lm, limits, sampling
+    def __init__(self, lm: LanguageModel, prompts: Sequence[TokenIds], sampling: SamplingSettings) -> None:
+        self._lm, self._sampling = lm, sampling
         self._prompts = prompts
         self._tokens: list[list[int]] = [[] for _ in prompts]
         self._log_probs: list[list[float]] = [[] for _ in prompts]
@@ -117,13 +103,13 @@ class _Batch:
     def run(self, uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
         waiting = list(range(len(self._prompts)))
         decoding = self._lm.start_decoding(self._prompts)
-        for place in range(self._limits.max_new_tokens):
+        for place in range(self._sampling.max_new_tokens):
             support = next_token_support(self._lm.vocabulary_logits(decoding.hidden), self._sampling)
             numbers = None if uniforms is None else torch.from_numpy(uniforms[waiting, place])
             self._take(waiting, support, numbers)
             keep = [row for row, index in enumerate(waiting) if not self._has_ended(index)]
             waiting = [waiting[row] for row in keep]
-            if not waiting or place + 1 == self._limits.max_new_tokens:
+            if not waiting or place + 1 == self._sampling.max_new_tokens:
                 break
             decoding.advance(keep, [self._tokens[index][-1] for index in waiting])
         return [self._finished(index) for index in range(len(self._prompts))]
@@ -148,11 +134,11 @@ class _Batch:
         full = len(self._prompts[index]) + len(tokens) > self._lm.max_length
         if full or tokens[-1] in self._lm.prompter.end_tokens:
             return True
-        return bool(self._limits.stop) and self._stopped(self._lm.prompter.action_text(tuple(tokens))) is not None
+        return bool(self._sampling.stop) and self._stopped(self._lm.prompter.action_text(tuple(tokens))) is not None
 
     def _stopped(self, text: str) -> int | None:
         """Where the first stop text begins."""
-        places = [place for place in map(text.find, self._limits.stop) if place >= 0]
+        places = [place for place in map(text.find, self._sampling.stop) if place >= 0]
         return min(places, default=None)
 
     def _finished(self, index: int) -> SampledAction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ import torch
 from poad_sb3.distributions.action_trie import (
     ActionTrie,
     TokenIds,
-    TokenTree,
     action_log_probs,
     build_trie,
     path_log_probs,
@@ -25,10 +24,10 @@ from poad_sb3.distributions.base import (
     ScoreCache,
     TokenPath,
 )
-from poad_sb3.distributions.memo import Memo
+from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.language_model.packing import tree_row
 from poad_sb3.prompts import Question
 
 _NOTHING = np.empty(0, dtype=np.float32)
@@ -47,7 +46,7 @@ class TrieDistribution(ActionDistribution):
 
     def __init__(self, lm: LanguageModel) -> None:
         super().__init__(lm)
-        self.tokenized = Memo(self._tokenized, maxsize=512)
+        self.tokenized = LRUCache(self._tokenized, maxsize=512)
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -71,7 +70,7 @@ class TrieDistribution(ActionDistribution):
 
     def _tokenized(self, question: Question) -> TokenizedQuestion:
         prompt, trie = tokenize(self.lm, question)
-        return TokenizedQuestion(prompt, trie, tree_row(prompt, trie.tree))
+        return TokenizedQuestion(prompt, trie, branch_row(prompt, trie.branches))
 
     def _choose(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
@@ -140,10 +139,6 @@ def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTri
         raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
 
 
-def tree_row(prompt: TokenIds, tree: TokenTree) -> DecisionRow:
-    """Return the row of a prompt and a tree of actions after it, which reads every branch point."""
-    start = len(prompt)
-    parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
-    reads = tuple(start + position for position, _ in tree.queries)
-    row = TokenRow((*prompt, *tree.tokens), parents if tree.tokens else None, reads)
-    return DecisionRow(row, tuple(children for _, children in tree.queries))
+def branch_row(prompt: TokenIds, branches: Mapping[TokenIds, TokenIds]) -> DecisionRow:
+    """Return the row of a prompt that reads every branch point of a trie of actions; see `ActionTrie.branches`."""
+    return DecisionRow(tree_row(prompt, [*branches]), (*branches.values(),))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,6 @@ from poad_sb3.errors import ExportError
 MANIFEST = "poad_export.json"
 """File with the facts of the export and the SHA-256 of every other file. It tells an export from any other folder."""
 
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-"""Of Linux's renameat2."""
-
 
 @contextlib.contextmanager
 def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
@@ -31,7 +26,7 @@ def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
 
     Args:
         folder: The folder to make. An empty one may be there.
-        overwrite: Whether an earlier export in its place is replaced, in one step where the system can (Linux).
+        overwrite: Whether an earlier export in its place is replaced.
 
     Raises:
         ExportError: If something else is in its place, or it cannot be written. It is as it was then.
@@ -101,29 +96,18 @@ def _sync(folder: Path) -> None:
 
 
 def _put_in_place(scratch: Path, final: Path) -> None:
-    """Move a folder to its name; a folder of that name is where the other was, or gone."""
+    """Move a folder to its name, in place of a folder of that name."""
     if not final.exists():
         scratch.rename(final)
-    elif not _exchanged(scratch, final):
-        aside = scratch.with_suffix(".old")
-        final.rename(aside)
-        try:
-            scratch.rename(final)
-        except OSError:
-            aside.rename(final)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system or the file system cannot."""
-    if sys.platform != "linux":
-        return False
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    if rename is None:
-        return False
-    done: int = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
-    return done == 0
+        return
+    aside = scratch.with_suffix(".old")
+    final.rename(aside)
+    try:
+        scratch.rename(final)
+    except OSError:
+        aside.rename(final)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------- the manifest

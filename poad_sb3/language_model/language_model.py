@@ -26,7 +26,6 @@ from poad_sb3.language_model.forward import decoder_of, decoder_pass, passes_of
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
 from poad_sb3.language_model.lm_head import (
     Picks,
-    Statistics,
     all_logits,
     can_gather,
     gathered_logits,
@@ -38,9 +37,9 @@ from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of
 from poad_sb3.language_model.self_check import (
     adjust_logits,
     check_checkpointing,
-    check_frozen,
     check_model,
-    is_exact,
+    check_reference,
+    is_full_precision,
     plain_hidden,
     probe_row,
 )
@@ -97,24 +96,24 @@ class LanguageModel(nn.Module):
         self.max_length = context_length(base.config.get_text_config(), self.source.name)
         template = prompt_template(chosen.prompt, self.tokenizer)
         self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
-        keeps_copy = is_trained and lora is None and self.critic_trunk == CriticTrunk.FROZEN
-        self.kept = copy.deepcopy(base).requires_grad_(False).eval() if keeps_copy else None
+        needs_copy = is_trained and lora is None and self.critic_trunk == CriticTrunk.FROZEN
+        self.ref_model = copy.deepcopy(base).requires_grad_(False).eval() if needs_copy else None
         spare_linear4bit(base.eval())
         compares = is_trained and lora is not None and self.critic_trunk == CriticTrunk.FROZEN
-        as_it_was = plain_hidden(base) if compares else None
+        before = plain_hidden(base) if compares else None
         self.network = adapt(base, lora) if is_trained else base.requires_grad_(False)
         self.eval()
-        self.is_exact = is_exact(base)
+        self.is_full_precision = is_full_precision(base)
         # Assumed until check_model has run: tree masks work, and rows are not merged.
-        self.apart, self.packs_trees, self.hidden_size, self._decodes_fast = False, True, 0, False
+        self.plain_passes, self.packs_trees, self.hidden_size, self._decodes_fast = False, True, 0, False
         self._recomputes: list[nn.Module] = []
         found = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
-        self.hidden_size, self.apart, self.packs_trees, self.caches, is_fast = found
+        self.hidden_size, self.plain_passes, self.packs_trees, self.caches, is_fast = found
         self.cpu_fast_path = chosen.cpu_fast_path and is_fast
-        if as_it_was is not None:
-            frozen = partial(self.hidden_states, frozen=True)
+        if before is not None:
+            reference = partial(self.hidden_states, reference=True)
             trained = [one for one in self.network.parameters() if one.requires_grad]
-            check_frozen(frozen, as_it_was, trained, self.source.name, self.base)
+            check_reference(reference, before, trained, self.source.name, self.base)
         if chosen.gradient_checkpointing:
             self._enable_checkpointing()
 
@@ -123,9 +122,9 @@ class LanguageModel(nn.Module):
         """The transformers model; an adapter is inside its layers."""
         return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network
 
-    def read_apart(self) -> None:
+    def use_plain_passes(self) -> None:
         """Give up merged rows, batches and caches: every position that is read gets a plain pass of its own."""
-        self.apart = True
+        self.plain_passes = True
         self.packs_trees = self.caches = self.cpu_fast_path = False
 
     # ------------------------------------------------------------------ text and tokens
@@ -156,30 +155,32 @@ class LanguageModel(nn.Module):
 
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
         """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
-        for groups in passes_of(self._groups(rows), 1 if self.apart else self.max_tokens_per_forward):
+        for groups in passes_of(self._groups(rows), 1 if self.plain_passes else self.max_tokens_per_forward):
             yield [index for group in groups for index in group.rows]
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
 
-    def hidden_states(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> Tensor:
+    def hidden_states(self, rows: Sequence[TokenRow], *, reference: bool = False) -> Tensor:
         """Last hidden states at the positions that the rows read. What rows begin with alike is run once.
 
         Args:
             rows: One chunk; `chunks` makes them.
-            frozen: Those of the model as it was before training, instead of as it is.
+            reference: Those of the reference model, which is the model before training.
 
         Returns:
             `[total reads, hidden_size]` in the order of the rows and their reads.
         """
-        if (self.apart and not _is_one_read(rows)) or (not self.packs_trees and any(row.parents for row in rows)):
-            return self._hidden_states_unpacked(rows, frozen=frozen)
+        if (self.plain_passes and not _is_one_read(rows)) or (
+            not self.packs_trees and any(row.parents for row in rows)
+        ):
+            return self._hidden_states_unpacked(rows, reference=reference)
         parts: list[Tensor] = [torch.empty(0)] * len(rows)
         # A chunk is one pass, but where its rows could be merged further than among all rows, and padding grew.
         for groups in passes_of(self._groups(rows), self.max_tokens_per_forward):
             packed, here = pack(rows, groups), sorted(index for group in groups for index in group.rows)
             self._require_room(packed.deepest)
-            with self._as_it_was(frozen) as model, self._recomputing(frozen):
+            with self._model(reference) as model, self._recomputing(reference):
                 hidden: Tensor = self(decoder_pass, model, packed)
             if len(here) == len(rows):
                 return hidden
@@ -187,42 +188,42 @@ class LanguageModel(nn.Module):
                 parts[index] = part
         return torch.cat(parts)
 
-    def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, frozen: bool) -> Tensor:
+    def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, reference: bool) -> Tensor:
         """Hidden states with every read as an ordinary sequence: for models that see more than the mask."""
         plain = [path_to(row, read) for row in rows for read in row.reads]
         parts: list[Tensor] = [torch.empty(0)] * len(plain)
         for chunk in self.chunks(plain):
-            hidden = self.hidden_states([plain[index] for index in chunk], frozen=frozen)
+            hidden = self.hidden_states([plain[index] for index in chunk], reference=reference)
             for index, part in zip(chunk, hidden, strict=True):
                 parts[index] = part
         return torch.stack(parts)
 
-    def vocabulary_logits(self, hidden: Tensor, *, frozen: bool = False) -> Tensor:
+    def vocabulary_logits(self, hidden: Tensor, *, reference: bool = False) -> Tensor:
         """Logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
-        with self._as_it_was(frozen) as model:
+        with self._model(reference) as model:
             head, config = model.get_output_embeddings(), model.config.get_text_config()
             if self._decodes_fast and type(head) is nn.Linear:
                 return adjust_logits(self(few_rows_logits, head, hidden), config)
             return adjust_logits(self(all_logits, head, hidden), config)
 
-    def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, frozen: bool = False) -> Tensor:
+    def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, reference: bool = False) -> Tensor:
         """Logits of the child tokens of each hidden state, up to a constant of each.
 
         Args:
             hidden: `[n, hidden_size]`.
             children: Token ids wanted of each of the n.
-            frozen: See `hidden_states`.
+            reference: See `hidden_states`.
 
         Returns:
             Float32, flat, `[sum of the numbers of children]`.
         """
         picks = Picks.of(children, hidden.device)
-        with self._as_it_was(frozen) as model:
+        with self._model(reference) as model:
             config, head = model.config.get_text_config(), model.get_output_embeddings()
             if can_gather(head):
                 return adjust_logits(self(gathered_logits, head, hidden, picks), config)
-        asked = partial(self.vocabulary_logits, frozen=frozen)
-        return vocabulary_statistics(asked, config.vocab_size, hidden, picks).log_probs
+        asked = partial(self.vocabulary_logits, reference=reference)
+        return vocabulary_statistics(asked, config.vocab_size, hidden, picks)[0]
 
     def statistics(
         self,
@@ -230,7 +231,7 @@ class LanguageModel(nn.Module):
         picks: Picks,
         temperatures: Tensor | None = None,
         base_features: Tensor | None = None,
-    ) -> Statistics:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of tokens under the whole vocabulary, entropies, and divergences from the base model.
 
         Args:
@@ -238,12 +239,15 @@ class LanguageModel(nn.Module):
             picks: The tokens.
             temperatures: Divide the logits, `[n]`; 1 by default.
             base_features: Frozen hidden states at the same places, `[n, hidden_size]`, if divergences are wanted.
+
+        Returns:
+            See `vocabulary_statistics`.
         """
 
         @torch.no_grad()
         def base(rows: slice) -> Tensor:
             assert base_features is not None
-            logits = self.vocabulary_logits(base_features[rows], frozen=True)
+            logits = self.vocabulary_logits(base_features[rows], reference=True)
             return (logits if temperatures is None else logits / temperatures[rows, None]).log_softmax(-1)
 
         vocabulary = self.base.config.get_text_config().vocab_size
@@ -252,15 +256,15 @@ class LanguageModel(nn.Module):
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """As `child_logits`, normalised over the whole vocabulary."""
-        return self.statistics(hidden, Picks.of(children, hidden.device)).log_probs
+        return self.statistics(hidden, Picks.of(children, hidden.device))[0]
 
     @torch.no_grad()
     def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
         """Hidden states for the critic, float32, `[reads, hidden_size]` for each row; see `CriticTrunk`."""
-        frozen = self.critic_trunk == CriticTrunk.FROZEN
+        reference = self.critic_trunk == CriticTrunk.FROZEN
         features: list[Tensor] = [torch.empty(0)] * len(rows)
         for chunk in self.chunks(rows):
-            hidden = self.hidden_states([rows[index] for index in chunk], frozen=frozen).float()
+            hidden = self.hidden_states([rows[index] for index in chunk], reference=reference).float()
             parts = torch.split(hidden, [len(rows[index].reads) for index in chunk])
             for index, part in zip(chunk, parts, strict=True):
                 features[index] = part
@@ -285,7 +289,7 @@ class LanguageModel(nn.Module):
     def decoding(self) -> Iterator[None]:
         """Where prompts are continued; nothing else may use the model meanwhile."""
         is_sharded = any(hasattr(one, "device_mesh") for one in self.base.parameters())  # sums would be no DTensors
-        with merged(self.base) if self.is_exact and not is_sharded else nullcontext():
+        with merged(self.base) if self.is_full_precision and not is_sharded else nullcontext():
             self._decodes_fast = self._may_be_fast()
             try:
                 yield
@@ -313,18 +317,18 @@ class LanguageModel(nn.Module):
         return self
 
     @contextmanager
-    def _as_it_was(self, frozen: bool) -> Iterator[Any]:
-        """The transformers model as it is, or as it was before training."""
-        if not frozen or not self.is_trained:
+    def _model(self, reference: bool) -> Iterator[Any]:
+        """Return the transformers model, or the reference model: the one before training."""
+        if not reference or not self.is_trained:
             yield self.base
-        elif self.kept is not None:
-            yield self.kept
+        elif self.ref_model is not None:
+            yield self.ref_model
         elif isinstance(self.network, PeftModel):
             with self.network.disable_adapter():
                 yield self.base
         else:
             raise ModelError(
-                "Expected a model of which a frozen copy is kept; got lora=None with critic_trunk='live'. "
+                "Expected a model with a reference copy; got lora=None with critic_trunk='live'. "
                 "Fix: critic_trunk='frozen'."
             )
 
@@ -341,8 +345,8 @@ class LanguageModel(nn.Module):
         without = hidden()
         check_checkpointing(with_it, lambda: without, self.source.name)
 
-    def _recomputing(self, frozen: bool) -> AbstractContextManager[None]:
-        return recomputing(self._recomputes if torch.is_grad_enabled() and not frozen else [])
+    def _recomputing(self, reference: bool) -> AbstractContextManager[None]:
+        return recomputing(self._recomputes if torch.is_grad_enabled() and not reference else [])
 
     def _require_room(self, n_tokens: int) -> None:
         if n_tokens > self.max_length:

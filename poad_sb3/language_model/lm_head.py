@@ -51,20 +51,6 @@ class Picks(NamedTuple):
         return moved(rows, self.tokens.device)
 
 
-class Statistics(NamedTuple):
-    """Of next-token distributions.
-
-    Attributes:
-        log_probs: Of the picks, flat `[m]`.
-        entropies: Of each distribution in nats, `[n]`.
-        kl: Divergence from a reference distribution, `[n]`; 0 without one.
-    """
-
-    log_probs: Tensor
-    entropies: Tensor
-    kl: Tensor
-
-
 def can_gather(head: Any) -> bool:
     """Whether a head is a plain product with a matrix of numbers."""
     return type(head) is nn.Linear and head.weight.is_floating_point()
@@ -103,8 +89,8 @@ def vocabulary_statistics(
     picks: Picks,
     temperatures: Tensor | None = None,
     reference: Callable[[slice], Tensor] | None = None,
-) -> Statistics:
-    """Log-probabilities of some tokens under the whole vocabulary, and entropies.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute log-probabilities of some tokens under the whole vocabulary, entropies and divergences.
 
     With logits z, log Z = log sum exp z and p = exp(z - log Z), the gradients are those of
     d log p_k / dz = e_k - p, dH / dz = -p (log p + H), dKL(p, q) / dz = p (log p - log q - KL).
@@ -116,14 +102,19 @@ def vocabulary_statistics(
         picks: Tokens at each row.
         temperatures: Divide the logits, `[n]`; 1 by default.
         reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
+
+    Returns:
+        Log-probabilities of the picks, `[m]`; entropy of each distribution in nats, `[n]`; and its divergence from the
+        reference, `[n]`, 0 without one.
     """
     if torch.is_grad_enabled() and not hidden.requires_grad:
         hidden = hidden.detach().requires_grad_()  # the head alone may be trained
-    ask = _Asked(head, vocabulary, picks, temperatures, reference)
-    return Statistics(*_Statistics.apply(hidden, ask))  # type: ignore[no-untyped-call]
+    query = _Query(head, vocabulary, picks, temperatures, reference)
+    log_probs, entropies, kl = _Statistics.apply(hidden, query)  # type: ignore[no-untyped-call]
+    return log_probs, entropies, kl
 
 
-class _Asked(NamedTuple):
+class _Query(NamedTuple):
     """Arguments of `vocabulary_statistics`."""
 
     head: Head
@@ -150,18 +141,18 @@ class _Statistics(torch.autograd.Function):
     """See `vocabulary_statistics`. What is as large as a slice is made in functions of its own, and ends there."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, asked: _Asked) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, hidden: Tensor, query: _Query) -> tuple[Tensor, Tensor, Tensor]:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         known = hidden.new_zeros(3, len(hidden), dtype=dtype)  # log Z, entropies, divergences
-        picked = hidden.new_zeros(len(asked.picks.tokens), dtype=dtype)
+        picked = hidden.new_zeros(len(query.picks.tokens), dtype=dtype)
         ctx.kept, room = {}, MAX_LOGITS if ctx.needs_input_grad[0] else 0
-        for rows, picks, where in asked.slices():
-            room -= (rows.stop - rows.start) * asked.vocabulary
+        for rows, picks, where in query.slices():
+            room -= (rows.stop - rows.start) * query.vocabulary
             kept = ctx.kept if room >= 0 else None
-            picked[where] = _describe(asked, hidden, rows, picks, known[:, rows], kept)
+            picked[where] = _describe(query, hidden, rows, picks, known[:, rows], kept)
         norms, entropies, kls = known.unbind()
         ctx.save_for_backward(hidden, norms, entropies, kls)
-        ctx.asked = asked
+        ctx.query = query
         return picked, entropies, kls
 
     @staticmethod
@@ -169,26 +160,31 @@ class _Statistics(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         of_picks, *others = gradients
         hidden, *known = ctx.saved_tensors
-        asked: _Asked = ctx.asked
+        query: _Query = ctx.query
         result = torch.empty_like(hidden)
-        for rows, picks, where in asked.slices():
-            graph = ctx.kept.pop(rows.start, None) or _through(asked.head, hidden[rows], with_gradient=True)
+        for rows, picks, where in query.slices():
+            leaf, logits = ctx.kept.pop(rows.start, None) or _through(query.head, hidden[rows], with_gradient=True)
             given = [of_picks[where], *(one[rows, None] for one in others)]
-            _go_back(asked, graph, rows, picks, [one[rows, None] for one in known], given)
-            assert graph.hidden.grad is not None
-            result[rows] = graph.hidden.grad
-            del graph  # before the next is made
+            _go_back(query, logits, rows, picks, [one[rows, None] for one in known], given)
+            assert leaf.grad is not None
+            result[rows] = leaf.grad
+            del leaf, logits  # before the next are made
         return result, None
 
 
 def _describe(
-    asked: _Asked, hidden: Tensor, rows: slice, picks: Picks, known: Tensor, kept: dict[int, _Graph] | None
+    query: _Query,
+    hidden: Tensor,
+    rows: slice,
+    picks: Picks,
+    known: Tensor,
+    kept: dict[int, tuple[Tensor, Tensor]] | None,
 ) -> Tensor:
     """Log-probabilities of the picks of a slice; log Z, entropies and divergences go to `known`, `[3, n]`."""
-    graph = _through(asked.head, hidden[rows], with_gradient=kept is not None)
+    leaf, raw = _through(query.head, hidden[rows], with_gradient=kept is not None)
     if kept is not None:
-        kept[rows.start] = graph
-    logits = asked.tempered(graph.logits.detach(), rows)
+        kept[rows.start] = leaf, raw
+    logits = query.tempered(raw.detach(), rows)
     log_probs = logits.log_softmax(-1)
     place = logits.argmax(-1, keepdim=True)  # where z - log p loses no digits
     known[0] = (logits.gather(-1, place) - log_probs.gather(-1, place)).squeeze(-1)
@@ -196,30 +192,30 @@ def _describe(
     picked = log_probs[picks.rows(), picks.tokens]
     probs = log_probs.exp()
     log_probs.clamp_(min=_LEAST)  # 0 times -inf is 0 here
-    if asked.reference is not None:
-        known[2] = _gain(log_probs, probs, asked.reference(rows)).mul_(probs).sum(-1)
+    if query.reference is not None:
+        known[2] = _gain(log_probs, probs, query.reference(rows)).mul_(probs).sum(-1)
     known[1] = -log_probs.mul_(probs).sum(-1)
     return picked
 
 
 def _go_back(
-    asked: _Asked, graph: _Graph, rows: slice, picks: Picks, known: Sequence[Tensor], gradients: Sequence[Tensor]
+    query: _Query, logits: Tensor, rows: slice, picks: Picks, known: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:
     """Send the gradients of a slice through the head: of the picks, of entropies and divergences `[n, 1]`."""
     norms, entropies, kls = known
     given, of_entropies, of_kls = gradients
-    log_probs = asked.tempered(graph.logits.detach(), rows) - norms
+    log_probs = query.tempered(logits.detach(), rows) - norms
     probs = log_probs.exp()
     log_probs.clamp_(min=_LEAST)
     local = picks.rows()
     taken = torch.zeros_like(norms[:, 0]).index_add_(0, local, given)
-    gain = None if asked.reference is None else _gain(log_probs, probs, asked.reference(rows)).sub_(kls)
+    gain = None if query.reference is None else _gain(log_probs, probs, query.reference(rows)).sub_(kls)
     slope = log_probs.add_(entropies).mul_(-of_entropies).sub_(taken[:, None])
     if gain is not None:
         slope.addcmul_(gain, of_kls)
     slope.mul_(probs).index_put_((local, picks.tokens), given, accumulate=True)
     del probs, gain
-    torch.autograd.backward(graph.logits, asked.tempered(slope, rows))
+    torch.autograd.backward(logits, query.tempered(slope, rows))
 
 
 def _gain(log_probs: Tensor, probs: Tensor, reference: Tensor) -> Tensor:
@@ -227,14 +223,8 @@ def _gain(log_probs: Tensor, probs: Tensor, reference: Tensor) -> Tensor:
     return torch.sub(log_probs, reference, out=reference).masked_fill_(probs == 0, 0)
 
 
-class _Graph(NamedTuple):
-    """Logits of some rows, and what they come from."""
-
-    hidden: Tensor
-    logits: Tensor
-
-
-def _through(head: Head, hidden: Tensor, *, with_gradient: bool) -> _Graph:
+def _through(head: Head, hidden: Tensor, *, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Return hidden states as a leaf of a graph of their own, and their logits."""
     with torch.set_grad_enabled(with_gradient):
         start = hidden.detach().requires_grad_(with_gradient)
-        return _Graph(start, head(start))
+        return start, head(start)

@@ -135,23 +135,25 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
         groups: Rows to merge; none by default.
     """
     groups = groups_of(rows, 0, 0) if groups is None else groups
-    trees = [_merge(rows, group) for group in groups]
     longest = max(group.size for group in groups)
     ids = np.zeros((len(groups), longest), dtype=np.int64)
     batch, place = [np.empty(0, np.int64)] * len(rows), [np.empty(0, np.int64)] * len(rows)
-    for number, (group, tree) in enumerate(zip(groups, trees, strict=True)):
-        ids[number, : group.size] = tree.tokens
-        for index, at in zip(group.rows, tree.places, strict=True):
+    parents_of: list[Ints] = []
+    for number, group in enumerate(groups):
+        tokens, parents, places = _merge(rows, group)
+        ids[number, : group.size] = tokens
+        parents_of.append(parents)
+        for index, at in zip(group.rows, places, strict=True):
             place[index] = at[list(rows[index].reads)]
             batch[index] = np.full(len(rows[index].reads), number)
     reads = (torch.from_numpy(np.concatenate(part)) for part in (batch, place))
-    if all(tree.is_plain for tree in trees):
+    if all((parents == np.arange(-1, len(parents) - 1)).all() for parents in parents_of):  # ordinary sequences
         positions = torch.arange(longest).expand(len(groups), -1)
         return Packed(torch.from_numpy(ids), positions, None, longest, *reads)
     depths = np.zeros((len(groups), longest), dtype=np.int64)
     seen = np.broadcast_to(np.eye(longest, dtype=bool), (len(groups), longest, longest)).copy()
-    for number, (group, tree) in enumerate(zip(groups, trees, strict=True)):
-        depths[number, : group.size] = _mark_ancestors(tree.parents, seen[number])
+    for number, (group, parents) in enumerate(zip(groups, parents_of, strict=True)):
+        depths[number, : group.size] = _mark_ancestors(parents, seen[number])
     deepest = int(depths.max()) + 1
     return Packed(torch.from_numpy(ids), torch.from_numpy(depths), torch.from_numpy(seen), deepest, *reads)
 
@@ -163,20 +165,8 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=device.type == "cuda")
 
 
-class _Tree(NamedTuple):
-    """Merged rows: tokens and parents of the tree, and where in it each row's tokens are."""
-
-    tokens: Ints
-    parents: Ints
-    places: list[Ints]
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is an ordinary sequence."""
-        return bool((self.parents == np.arange(-1, len(self.parents) - 1)).all())
-
-
-def _merge(rows: Sequence[TokenRow], group: Group) -> _Tree:
+def _merge(rows: Sequence[TokenRow], group: Group) -> tuple[Ints, Ints, list[Ints]]:
+    """Return tokens and parents of the tree of a group, and the places of each row's tokens in it."""
     tokens, parents = np.empty(group.size, np.int64), np.empty(group.size, np.int64)
     places: list[Ints] = []
     size = 0
@@ -193,7 +183,7 @@ def _merge(rows: Sequence[TokenRow], group: Group) -> _Tree:
         parents[size : size + added] = np.where(follows < 0, -1, at[follows])
         places.append(at)
         size += added
-    return _Tree(tokens, parents, places)
+    return tokens, parents, places
 
 
 def _mark_ancestors(parents: Ints, seen: NDArray[np.bool_]) -> Ints:
@@ -208,6 +198,16 @@ def _mark_ancestors(parents: Ints, seen: NDArray[np.bool_]) -> Ints:
         seen[start:end, start:end] |= np.tri(end - start, dtype=bool)
         depths[start:end] = np.arange(end - start) + (depths[parent] + 1 if parent >= 0 else 0)
     return depths
+
+
+def tree_row(prompt: TokenIds, prefixes: Sequence[TokenIds]) -> TokenRow:
+    """Return the row that reads the end of each of some prefixes after a prompt; shared beginnings occur in it once."""
+    needed = {prefix[:n] for prefix in prefixes for n in range(1, len(prefix) + 1)}
+    ordered = sorted(needed, key=lambda prefix: (len(prefix), prefix))
+    place = {prefix: len(prompt) + number for number, prefix in enumerate(((), *ordered), start=-1)}
+    parents = (*range(-1, len(prompt) - 1), *(place[prefix[:-1]] for prefix in ordered))
+    tokens = (*prompt, *(prefix[-1] for prefix in ordered))
+    return TokenRow(tokens, parents if ordered else None, tuple(place[prefix] for prefix in prefixes))
 
 
 def path_to(row: TokenRow, read: int) -> TokenRow:

@@ -43,7 +43,7 @@ class Abilities(NamedTuple):
 
     Attributes:
         hidden_size: Width of its hidden states.
-        apart: Whether every position that is read needs a pass of its own over the tokens up to it, since a text
+        plain_passes: Whether every position that is read needs a pass of its own over the tokens up to it, since a text
             depends on what else is in its batch or on what follows.
         packs_trees: Whether several continuations of a prompt may share a row.
         caches: Whether its key-value cache continues prompts of different lengths.
@@ -51,13 +51,13 @@ class Abilities(NamedTuple):
     """
 
     hidden_size: int
-    apart: bool
+    plain_passes: bool
     packs_trees: bool
     caches: bool
     is_fast: bool
 
 
-def is_exact(base: Any) -> bool:
+def is_full_precision(base: Any) -> bool:
     """Whether passes of another shape give the same numbers to about 1e-6: float32, not quantised."""
     return bool(base.dtype == torch.float32) and not is_quantized(base)
 
@@ -102,7 +102,7 @@ def check_model(
     """
     row = probe_row(base)
     tokens = row.tokens
-    tolerance = _EXACT if is_exact(base) else _ROUNDED
+    tolerance = _EXACT if is_full_precision(base) else _ROUNDED
     try:
         hidden = hidden_states([row])
         ours = vocabulary_logits(hidden)[0]
@@ -117,17 +117,17 @@ def check_model(
     if not difference < tolerance:
         reason = f"hidden states of a text differ by {difference:.2g} from one pass to the next"
         refuse(check, f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
-    apart = not _agrees(_context_error, tokens, hidden_states, tolerance)
-    packs = not apart and _sees_whole_sequences(base.config.get_text_config())
+    plain = not _agrees(_context_error, tokens, hidden_states, tolerance)
+    packs = not plain and _sees_whole_sequences(base.config.get_text_config())
     packs = packs and _agrees(_pack_error, tokens, hidden_states, tolerance)
     cached, written_out = partial(CachedDecoding, base, takes_bias=packs), partial(FastDecoding, base)
-    one_by_one = partial(_one_by_one, hidden_states) if apart else hidden_states
+    one_by_one = partial(_one_by_one, hidden_states) if plain else hidden_states
     caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
-    is_fast = packs and caches and is_exact(base)  # in 16 bits a pass of another shape rounds in its own way
+    is_fast = packs and caches and is_full_precision(base)  # in 16 bits a pass of another shape rounds in its own way
     with merged(base) if is_fast else nullcontext():  # as where it is used
         is_fast = is_fast and applies_to(decoder_of(base))
         is_fast = is_fast and _agrees(partial(_cache_error, written_out), tokens, hidden_states, tolerance)
-    return Abilities(hidden.shape[-1], apart, packs, caches, is_fast)
+    return Abilities(hidden.shape[-1], plain, packs, caches, is_fast)
 
 
 def probe_length(base: Any) -> int:
@@ -158,18 +158,18 @@ def plain_hidden(base: Any) -> Tensor:
 
 
 @torch.no_grad()
-def check_frozen(
-    frozen: HiddenStates,
-    as_it_was: Tensor,
+def check_reference(
+    reference: HiddenStates,
+    before: Tensor,
     trained: Sequence[Tensor],
     name: str,
     base: Any,
 ) -> None:
-    """Compare the model with its adapter taken off, whatever was trained, with the model as it was.
+    """Compare the model without its adapter with the model before the adapter was added.
 
     Args:
-        frozen: From rows to hidden states without the adapter.
-        as_it_was: `plain_hidden` of the base.
+        reference: From rows to hidden states without the adapter.
+        before: `plain_hidden` of the base.
         trained: Parameters that training will change; changed here, and restored.
         name: The model's name, for the message.
         base: The transformers model. What rounds, as 8 bits do, is compared roughly: passes differ in shape.
@@ -183,11 +183,11 @@ def check_frozen(
             one.add_(0.5 * one.abs().mean() + 0.01)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # what is asked here
-            difference = _relative(frozen([probe_row(base)]), as_it_was)
+            difference = _relative(reference([probe_row(base)]), before)
     finally:
-        for one, before in zip(trained, kept, strict=True):
-            one.copy_(before)
-    if not difference < (_EXACT if is_exact(base) else _ROUNDED):
+        for one, saved in zip(trained, kept, strict=True):
+            one.copy_(saved)
+    if not difference < (_EXACT if is_full_precision(base) else _ROUNDED):
         raise ModelError(
             f"Expected an adapter that can be taken off, so that the critic reads {name} as it was; without it hidden "
             f"states differ by {difference:.2g}. Fix: lora with bias='none' and the usual init_lora_weights, or "

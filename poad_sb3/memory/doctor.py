@@ -24,9 +24,6 @@ from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
 
-__all__ = ["MARGIN", "TOKENS", "WAYS", "Choice", "Device", "Diagnosis", "Fit", "HostMemory", "Machine", "Way",
-           "diagnose", "examine", "fits", "free_memory", "host_memory", "largest_choice", "usable_memory"]  # fmt: skip
-
 MARGIN = 0.1
 """Share of the free memory that is left alone: for the allocator's gaps, and for what is not counted."""
 TOKENS = (1024, 512, 256)
@@ -36,6 +33,14 @@ _DTYPES = ("float32", "bfloat16", "float16")
 _NATIVE_BFLOAT16 = 8
 """First compute capability (Ampere) with bfloat16 in hardware; before it, torch emulates, slowly."""
 _MACHINE = Path("/")
+
+
+class Precision(NamedTuple):
+    """Number format of the weights."""
+
+    name: str
+    dtype: str
+    quantization: str | None = None
 
 
 class HostMemory(NamedTuple):
@@ -128,20 +133,16 @@ class Machine(NamedTuple):
         """The device that `auto` takes."""
         return next(device for device in self.devices if device.name == self.automatic)
 
-
-class Way(NamedTuple):
-    """How weights are held."""
-
-    name: str
-    dtype: str
-    quantization: str | None = None
+    def can_train(self, precision: Precision) -> bool:
+        """Whether that device computes in a number format, and quantises to it if asked."""
+        return precision.dtype in self.device.dtypes and precision.quantization not in self.quantization.problems
 
 
-WAYS = (
-    Way("float32", "float32"),
-    Way("bfloat16", "bfloat16"),
-    Way("8-bit", "bfloat16", "8bit"),
-    Way("4-bit", "bfloat16", "4bit"),
+PRECISIONS = (
+    Precision("float32", "float32"),
+    Precision("bfloat16", "bfloat16"),
+    Precision("8-bit", "bfloat16", "8bit"),
+    Precision("4-bit", "bfloat16", "4bit"),
 )
 """With an adapter each, the most exact first."""
 
@@ -165,14 +166,14 @@ class Fit(NamedTuple):
 
     Attributes:
         model: Name of a common model.
-        way: How its weights are held.
+        precision: How its weights are held.
         bytes: Needed without gradient checkpointing.
         bytes_with_checkpointing: Needed with it.
         verdict: `"yes"`, `"checkpointing"` (only with it), `"no"`, or `""` if nobody knows what is free.
     """
 
     model: str
-    way: Way
+    precision: Precision
     bytes: int
     bytes_with_checkpointing: int
     verdict: str
@@ -202,9 +203,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
     """
     machine = examine() if machine is None else machine
     usable = usable_memory(machine.device.free)
-    ways = [way for way in WAYS if way.dtype in machine.device.dtypes]
-    ways = [way for way in ways if way.quantization not in machine.quantization.problems]
-    best = None if usable is None else largest_choice(usable, ways)
+    best = None if usable is None else largest_choice(usable, [one for one in PRECISIONS if machine.can_train(one)])
     return Diagnosis(machine, usable, fits(usable), best)
 
 
@@ -215,18 +214,18 @@ def fits(usable: int | None) -> tuple[Fit, ...]:
         usable: Bytes that a training may take; None if that is unknown.
     """
     found = []
-    for model, way in itertools.product(COMMON_MODELS, WAYS):
-        settings = ModelSettings(dtype=way.dtype, quantization=way.quantization)
+    for model, precision in itertools.product(COMMON_MODELS, PRECISIONS):
+        settings = ModelSettings(dtype=precision.dtype, quantization=precision.quantization)
         size = common_size(model, settings)
         needed = estimate(size, settings).total
         least = estimate(size, replace(settings, gradient_checkpointing=True)).total
         verdict = "" if usable is None else "yes" if needed <= usable else "checkpointing" if least <= usable else "no"
-        found.append(Fit(model, way, needed, least, verdict))
+        found.append(Fit(model, precision, needed, least, verdict))
     return tuple(found)
 
 
 def largest_choice(
-    usable: int, ways: Sequence[Way] = WAYS, models: Iterable[str] = tuple(COMMON_MODELS)
+    usable: int, precisions: Sequence[Precision] = PRECISIONS, models: Iterable[str] = tuple(COMMON_MODELS)
 ) -> Choice | None:
     """The largest model that can be trained; of the settings that do, those that cost the least.
 
@@ -235,12 +234,13 @@ def largest_choice(
 
     Args:
         usable: Bytes that a training may take.
-        ways: Those that work.
+        precisions: Those that work.
         models: Names of candidates, from small to large.
     """
-    for model, tokens, way, again in itertools.product(reversed(tuple(models)), TOKENS, ways, (False, True)):
-        kwargs: dict[str, Any] = {"dtype": way.dtype, "quantization": way.quantization, "gradient_checkpointing": again,
-                  "max_tokens_per_forward": tokens}  # fmt: skip
+    tried = itertools.product(reversed(tuple(models)), TOKENS, precisions, (False, True))
+    for model, tokens, (_, dtype, quantization), again in tried:
+        kwargs: dict[str, Any] = {"dtype": dtype, "quantization": quantization}
+        kwargs |= {"gradient_checkpointing": again, "max_tokens_per_forward": tokens}
         settings = ModelSettings(**kwargs)
         needed = estimate(common_size(model, settings), settings)
         if needed.total <= usable:

@@ -13,7 +13,7 @@ from lang_envs import TRAINING_IDS
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.pocket.coding.corpus import bare_lines, coding_lines
 from poad_sb3.pocket.coding.grammar import WORD
-from poad_sb3.pocket.corpus import Line, household_sentences, random_play
+from poad_sb3.pocket.corpus import Example, household_sentences, random_play
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TrainingConfig:
         """Where the model ships."""
         return SHIPPED_MODELS[self.name]
 
-    def corpus(self) -> list[Line]:
+    def corpus(self) -> list[Example]:
         """All lines, in the order they were generated."""
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ class PocketConfig(TrainingConfig):
     n_play: int = 24_000
     n_sentences: int = 6_000
 
-    def corpus(self) -> list[Line]:
+    def corpus(self) -> list[Example]:
         """See `TrainingConfig.corpus`."""
         rng = np.random.default_rng(self.seed)
         return [*random_play(self.n_play, rng), *household_sentences(self.n_sentences, rng)]
@@ -117,7 +117,7 @@ class CoderConfig(TrainingConfig):
     vocab_size: int = 2560
     n_batches: int = 2_600
 
-    def corpus(self) -> list[Line]:
+    def corpus(self) -> list[Example]:
         """See `TrainingConfig.corpus`."""
         rng = np.random.default_rng(self.seed)
         return [*coding_lines(self.n_lines, rng), *bare_lines(self.n_bare, rng)]

@@ -49,14 +49,14 @@ _REASONS = (
 )
 
 
-class Line(NamedTuple):
+class Example(NamedTuple):
     """A training text: a prompt, and the action that completes it (empty for a plain sentence)."""
 
     prompt: str
     action: str
 
 
-def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...] = TRAINING_IDS) -> Iterator[Line]:
+def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...] = TRAINING_IDS) -> Iterator[Example]:
     """Situations of the environments, drawn uniformly, each with a uniformly random admissible action.
 
     Args:
@@ -68,7 +68,7 @@ def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...]
         found = _situations(env_id, rng)
         for _ in range(n_lines // len(env_ids) + (index < n_lines % len(env_ids))):
             prompt, actions = found[int(rng.integers(len(found)))]
-            yield Line(prompt, actions[int(rng.integers(len(actions)))])
+            yield Example(prompt, actions[int(rng.integers(len(actions)))])
 
 
 def _situations(env_id: str, rng: np.random.Generator, n_steps: int = 40_000) -> list[tuple[str, tuple[str, ...]]]:
@@ -90,10 +90,10 @@ def _situations(env_id: str, rng: np.random.Generator, n_steps: int = 40_000) ->
     return list(met)
 
 
-def household_sentences(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
+def household_sentences(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
     """Statements in the past tense about people, things and rooms; no commands and no goals."""
     for _ in range(n_lines):
-        yield Line(" ".join(_sentence(rng) for _ in range(int(rng.integers(1, 4)))), "")
+        yield Example(" ".join(_sentence(rng) for _ in range(int(rng.integers(1, 4)))), "")
 
 
 def _sentence(rng: np.random.Generator) -> str:

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from poad_sb3.pocket.configs import CONFIGS, PocketConfig, TrainingConfig
-from poad_sb3.pocket.corpus import Line
+from poad_sb3.pocket.corpus import Example
 
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 
@@ -34,7 +34,7 @@ class _Row(NamedTuple):
     unlearned: int
 
 
-def make_tokenizer(lines: list[Line], vocab_size: int, word: str | None = None) -> PreTrainedTokenizerFast:
+def make_tokenizer(lines: list[Example], vocab_size: int, word: str | None = None) -> PreTrainedTokenizerFast:
     """Byte-level BPE over the corpus: every text has tokens, and tokens give back the text.
 
     Args:
@@ -85,18 +85,18 @@ def make_model(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast) -> Ll
     )
 
 
-def encode_line(tokenizer: PreTrainedTokenizerFast, line: Line) -> list[int]:
+def encode_line(tokenizer: PreTrainedTokenizerFast, line: Example) -> list[int]:
     """Ids as at play: start token, prompt, then the action with its leading space, end token."""
     ids = [tokenizer.bos_token_id, *tokenizer.encode(line.prompt, add_special_tokens=False)]
     return [*ids, *encode_action(tokenizer, line), tokenizer.eos_token_id]
 
 
-def encode_action(tokenizer: PreTrainedTokenizerFast, line: Line) -> list[int]:
+def encode_action(tokenizer: PreTrainedTokenizerFast, line: Example) -> list[int]:
     """Ids of the action with its leading space; none of a plain sentence."""
     return list(tokenizer.encode(f" {line.action}", add_special_tokens=False)) if line.action else []
 
 
-def _rows(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast, lines: list[Line]) -> list[_Row]:
+def _rows(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast, lines: list[Example]) -> list[_Row]:
     rows = []
     for line in lines:
         ids, n_action = encode_line(tokenizer, line), len(encode_action(tokenizer, line)) + 1

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from poad_sb3.errors import ModelError, ObservationError
-from poad_sb3.prompts.layouts import Part
+from poad_sb3.prompts.layouts import Segment
 from poad_sb3.prompts.question import PastStep, Question
 from poad_sb3.prompts.templates import PromptTemplate
 
@@ -102,7 +102,7 @@ class Prompter:
         return kept, best
 
     def _history(self, question: Question) -> tuple[PastStep, ...]:
-        wanted = self.template.needs.history
+        wanted = self.template.context_spec.history
         if not wanted:
             return ()
         if question.context is None:
@@ -115,8 +115,8 @@ class Prompter:
     def _joined(self, question: Question, past: tuple[PastStep, ...], kept: int) -> TokenIds:
         n_heads = kept // 2
         heads, tails = past[:n_heads], past[len(past) - (kept - n_heads) :]
-        parts = self.layout.parts(question, heads, tails, len(past) - kept)
-        ids = (*self.layout.start, *self._encode_parts(parts))
+        segments = self.layout.segments(question, heads, tails, len(past) - kept)
+        ids = (*self.layout.start, *self._encode_segments(segments))
         if not ids:
             raise ObservationError(
                 f"Expected an observation of at least one token; got {question.text!r}, and this tokenizer has no "
@@ -138,18 +138,22 @@ class Prompter:
                 stacklevel=2,
             )
 
-    def _encode_parts(self, parts: list[Part]) -> TokenIds:
+    def _encode_segments(self, segments: list[Segment]) -> TokenIds:
         """Ids of a prompt's pieces.
 
         As one text, which is what models are trained on, unless a content spells a special token: then piece by piece.
         """
-        if all(part.is_content for part in parts) or self._spell_specials(parts):
-            return tuple(token for part in parts for token in self._encode(part.text, is_content=part.is_content))
-        return self._encode("".join(part.text for part in parts), is_content=False)
+        if all(segment.is_content for segment in segments) or self._spell_specials(segments):
+            return tuple(
+                token for segment in segments for token in self._encode(segment.text, is_content=segment.is_content)
+            )
+        return self._encode("".join(segment.text for segment in segments), is_content=False)
 
-    def _spell_specials(self, parts: list[Part]) -> bool:
+    def _spell_specials(self, segments: list[Segment]) -> bool:
         """Whether a content would not be read as text."""
-        return self._names is not None and any(self._names.search(part.text) for part in parts if part.is_content)
+        return self._names is not None and any(
+            self._names.search(segment.text) for segment in segments if segment.is_content
+        )
 
     def _encode(self, text: str, *, is_content: bool) -> TokenIds:
         encode = partial(self._tokenizer.encode, add_special_tokens=False, split_special_tokens=is_content)

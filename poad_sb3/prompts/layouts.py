@@ -20,7 +20,7 @@ _MARK = "\ue000{}\ue001"
 """Stands for a content while a chat template is rendered; of the private use area, which no template looks for."""
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     """A piece of a prompt.
 
     Attributes:
@@ -49,9 +49,9 @@ class Layout(ABC):
     end_token: int
 
     @abstractmethod
-    def parts(
+    def segments(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
-    ) -> list[Part]:
+    ) -> list[Segment]:
         """Pieces of the prompt.
 
         Args:
@@ -74,12 +74,12 @@ class CompletionLayout(Layout):
         self.start, self.end_token = _start_of(tokenizer), int(tokenizer.eos_token_id)
         self.separator, self.anchor = separator, "a"
 
-    def parts(
+    def segments(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
-    ) -> list[Part]:
-        """See `Layout.parts`."""
+    ) -> list[Segment]:
+        """See `Layout.segments`."""
         before, after = ("".join(map(self._line, steps)) for steps in (heads, tails))
-        return [Part(before + omission(omitted) + after + question.text, True)]
+        return [Segment(before + omission(omitted) + after + question.text, True)]
 
     def _line(self, step: PastStep) -> str:
         return f"{step.observation}{self.separator}{step.action}\n"
@@ -119,10 +119,10 @@ class ChatLayout(Layout):
         self.anchor = self._plain_tail(asked + self._opening)
         self._check_contents()
 
-    def parts(
+    def segments(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
-    ) -> list[Part]:
-        """See `Layout.parts`."""
+    ) -> list[Segment]:
+        """See `Layout.segments`."""
         contents: list[str] = [self._system] if self._has_system else []
         for number, step in enumerate((*heads, *tails)):
             gap = omission(omitted) if number == len(heads) else ""
@@ -134,10 +134,10 @@ class ChatLayout(Layout):
         if self._trims:
             contents = [content.strip() for content in contents]
         pieces = self._skeleton(len(heads) + len(tails))
-        parts = [Part(pieces[0], False)]
+        segments = [Segment(pieces[0], False)]
         for content, piece in zip(contents, pieces[1:], strict=True):
-            parts += [Part(content, True), Part(piece, False)]
-        return [*parts, Part(self._opening, False)] if self._opening else parts
+            segments += [Segment(content, True), Segment(piece, False)]
+        return [*segments, Segment(self._opening, False)] if self._opening else segments
 
     def _render_skeleton(self, n_past: int) -> tuple[str, ...]:
         """Return the texts of the template before, between and behind the contents."""
@@ -162,11 +162,11 @@ class ChatLayout(Layout):
     def _check_contents(self) -> None:
         """Refuse a template that changes what it is given, beyond the spaces around it."""
         words = 'Pick up "it" & wait.'
-        parts = self.parts(Question(words, None), (), (), 0)
+        segments = self.segments(Question(words, None), (), (), 0)
         roles = ["system"] * self._has_system + ["user"]
-        contents = [part.text for part in parts if part.is_content]
+        contents = [segment.text for segment in segments if segment.is_content]
         talk = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
-        if "".join(part.text for part in parts) != self._render(talk, generate=True) + self._opening:
+        if "".join(segment.text for segment in segments) != self._render(talk, generate=True) + self._opening:
             raise ModelError(
                 "Expected a chat template that shows messages as they are; that of this tokenizer changes "
                 f"{words!r}. Fix: prompt='completion'."
@@ -211,7 +211,7 @@ def _message(role: str, number: int, around: str = "") -> dict[str, str]:
     return {"role": role, "content": f"{around}{_MARK.format(number)}{around}"}
 
 
-class _Holes(NamedTuple):
+class _FillInMiddleTokens(NamedTuple):
     """How a family of models marks a hole: before each of prefix, suffix and middle, and what ends the middle."""
 
     prefix: str
@@ -220,12 +220,12 @@ class _Holes(NamedTuple):
     end: str | None = None
 
 
-_HOLES = (
-    _Holes("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"),  # CodeLlama
-    _Holes("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, SantaCoder
-    _Holes("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    _Holes("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
-    _Holes("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001 - DeepSeek-Coder's own bars
+_FILL_IN_MIDDLE_TOKENS = (
+    _FillInMiddleTokens("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"),  # CodeLlama
+    _FillInMiddleTokens("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, SantaCoder
+    _FillInMiddleTokens("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    _FillInMiddleTokens("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
+    _FillInMiddleTokens("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001 - DeepSeek-Coder's own bars
 )
 """In DeepSeek-Coder the second marks the hole and the third the end of the suffix: the same order of tokens."""
 
@@ -235,8 +235,8 @@ class FillInMiddleLayout(Layout):
 
     def __init__(self, tokenizer: Any, tokens: tuple[str, str, str] | None) -> None:
         vocabulary = tokenizer.get_vocab()
-        wanted = _HOLES if tokens is None else (_Holes(*tokens),)
-        found = next((holes for holes in wanted if vocabulary.keys() >= set(holes[:3])), None)
+        wanted = _FILL_IN_MIDDLE_TOKENS if tokens is None else (_FillInMiddleTokens(*tokens),)
+        found = next((marks for marks in wanted if vocabulary.keys() >= set(marks[:3])), None)
         if found is None:
             missing = [token for token in wanted[0][:3] if token not in vocabulary]
             raise ModelError(
@@ -244,13 +244,13 @@ class FillInMiddleLayout(Layout):
                 f"has no {missing[0]!r}. Fix: prompt='completion', or name tokens that it has: "
                 "prompt={'kind': 'fim', 'tokens': [...]}."
             )
-        self.start, self._holes = _start_of(tokenizer), found
+        self.start, self._marks = _start_of(tokenizer), found
         self.end_token = int(vocabulary.get(found.end, tokenizer.eos_token_id))
 
-    def parts(
+    def segments(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
-    ) -> list[Part]:
-        """See `Layout.parts`."""
+    ) -> list[Segment]:
+        """See `Layout.segments`."""
         fields = dict(question.context.fields) if question.context is not None else {}
         if not {"prefix", "suffix"} <= fields.keys():
             raise ObservationError(
@@ -258,9 +258,9 @@ class FillInMiddleLayout(Layout):
                 f"{sorted(fields)}. Fix: AdmissibleObservation(env, fields=('prefix', 'suffix')), or another prompt."
             )
         return [
-            Part(self._holes.prefix, False),
-            Part(fields["prefix"], True),
-            Part(self._holes.suffix, False),
-            Part(fields["suffix"], True),
-            Part(self._holes.middle, False),
+            Segment(self._marks.prefix, False),
+            Segment(fields["prefix"], True),
+            Segment(self._marks.suffix, False),
+            Segment(fields["suffix"], True),
+            Segment(self._marks.middle, False),
         ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from lang_envs.text import nearest
 from poad_sb3.errors import ModelError
-from poad_sb3.prompts.templates import ChatPrompt, CompletionPrompt, FillInMiddlePrompt, Needs, PromptTemplate
+from poad_sb3.prompts.templates import ChatPrompt, CompletionPrompt, ContextSpec, FillInMiddlePrompt, PromptTemplate
 
 PromptSpec = str | Mapping[str, Any] | PromptTemplate
 """`"auto"`, a kind, a mapping with a kind and settings, or a template."""
@@ -60,8 +60,8 @@ def template_of(spec: PromptSpec) -> PromptTemplate:
     return template
 
 
-def needs_of(spec: PromptSpec) -> Needs:
+def context_spec_of(spec: PromptSpec) -> ContextSpec:
     """Return the fields that the template needs beside the observation; no tokenizer is loaded."""
     if isinstance(spec, Mapping) and spec.get("kind", "auto") == "auto":
-        return Needs(history=spec.get("history", 0))
-    return Needs() if spec == "auto" else template_of(spec).needs
+        return ContextSpec(history=spec.get("history", 0))
+    return ContextSpec() if spec == "auto" else template_of(spec).context_spec

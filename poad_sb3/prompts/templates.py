@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from poad_sb3.errors import ModelError
 from poad_sb3.prompts.layouts import ChatLayout, CompletionLayout, FillInMiddleLayout, Layout
 
-__all__ = ["ChatPrompt", "CompletionPrompt", "FillInMiddlePrompt", "Needs", "PromptTemplate"]
+__all__ = ["ChatPrompt", "CompletionPrompt", "ContextSpec", "FillInMiddlePrompt", "PromptTemplate"]
 
 DEFAULT_SYSTEM = (
     "You act in a world that is described in words. Each message tells what you see. Answer with your next action and "
@@ -20,7 +20,7 @@ _FIXED_DATE = "26 Jul 2024"
 """Some chat templates print today's date, which would make a run another one tomorrow."""
 
 
-class Needs(NamedTuple):
+class ContextSpec(NamedTuple):
     """Fields that a template needs beside the observation.
 
     Attributes:
@@ -53,9 +53,9 @@ class PromptTemplate(ABC):
             )
 
     @property
-    def needs(self) -> Needs:
+    def context_spec(self) -> ContextSpec:
         """Fields that it needs beside the observation."""
-        return Needs()
+        return ContextSpec()
 
     @property
     def history_tokens(self) -> int | None:
@@ -94,8 +94,8 @@ class _WithHistory(PromptTemplate):
                 raise ModelError(f"Expected {name} of a prompt to be an integer of at least {least}; got {value!r}.")
 
     @property
-    def needs(self) -> Needs:
-        return Needs(history=self.history)
+    def context_spec(self) -> ContextSpec:
+        return ContextSpec(history=self.history)
 
     @property
     def history_tokens(self) -> int | None:
@@ -159,9 +159,9 @@ class FillInMiddlePrompt(PromptTemplate):
     tokens: tuple[str, str, str] | None = None
 
     @property
-    def needs(self) -> Needs:
+    def context_spec(self) -> ContextSpec:
         """The two sides of the hole."""
-        return Needs(fields=("prefix", "suffix"))
+        return ContextSpec(fields=("prefix", "suffix"))
 
     def bind(self, tokenizer: Any) -> Layout:
         """See `PromptTemplate.bind`."""

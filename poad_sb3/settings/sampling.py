@@ -73,6 +73,11 @@ class SamplingSettings(Settings):
     )
     stop: Sequence[str] = setting((), Texts(), "texts that end a free action, beside the model's end tokens")
 
+    @property
+    def restricts_tokens(self) -> bool:
+        """Whether `top_k` or `top_p` excludes tokens."""
+        return self.top_k > 0 or self.top_p < 1.0
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.paper_mode and self.action_sampling not in (AUTO, ActionSampling.CANDIDATES):

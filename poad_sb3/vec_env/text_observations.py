@@ -25,7 +25,7 @@ from lang_envs.wrappers.admissible import (
 )
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
-from poad_sb3.prompts.templates import Needs
+from poad_sb3.prompts.templates import ContextSpec
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.workers import guard_workers
 
@@ -210,17 +210,17 @@ class VecAdmissibleObservation(VecEnvWrapper):
 
     Args:
         venv: The environments.
-        needs: Fields that the prompt shows beside the observation.
+        context_spec: Fields that the prompt shows beside the observation.
 
     Attributes:
         contexts: Of the episode in each environment.
     """
 
-    def __init__(self, venv: VecEnv, needs: Needs = Needs()) -> None:  # noqa: B008 - immutable
+    def __init__(self, venv: VecEnv, context_spec: ContextSpec = ContextSpec()) -> None:  # noqa: B008 - immutable
         if not isinstance(venv.observation_space, TextSpace):
             raise UnsupportedEnvError(f"Expected TextSpace observations; got {venv.observation_space}.")
         self._said: list[str] = []
-        self.contexts = [EpisodeContext(needs.history, needs.fields)] * venv.num_envs
+        self.contexts = [EpisodeContext(context_spec.history, context_spec.fields)] * venv.num_envs
         longest = getattr(venv.action_space, "max_length", 0)
         space = admissible_space(venv.observation_space, context=self.contexts[0], max_action_length=longest)
         super().__init__(venv, observation_space=space)
@@ -277,13 +277,14 @@ class VecAdmissibleObservation(VecEnvWrapper):
 
 def wrap_language_env(
     env: gym.Env[Any, Any] | VecEnv | str,
-    needs: Needs = Needs(),  # noqa: B008 - immutable
+    context_spec: ContextSpec = ContextSpec(),  # noqa: B008 - immutable
 ) -> gym.Env[Any, Any] | VecEnv:
     """Give an environment (or the id of one, or a vector of them) the observations a policy needs.
 
     Args:
         env: The environment.
-        needs: Fields that the policy's prompt shows beside the observation: `model.policy.lm.prompter.template.needs`.
+        context_spec: Fields that the policy's prompt shows beside the observation:
+            `model.policy.lm.prompter.template.context_spec`.
 
     Raises:
         UnsupportedEnvError: If its observations are not text or its actions not token sequences.
@@ -303,10 +304,11 @@ def wrap_language_env(
             "TokenSequence."
         )
     if isinstance(space, gym.spaces.Dict) and set(space.spaces) - {_CONTEXT} == _KEYS:
-        if any(needs) and _CONTEXT not in space.spaces:
+        if any(context_spec) and _CONTEXT not in space.spaces:
             raise UnsupportedEnvError(
                 f"Expected an environment that brings what the prompt shows; got {space}. Fix: leave the wrapper to "
-                f"the algorithm, or AdmissibleObservation(env, history={needs.history}, fields={needs.fields})."
+                f"the algorithm, or AdmissibleObservation(env, history={context_spec.history}, "
+                f"fields={context_spec.fields})."
             )
         return made
     if not isinstance(space, TextSpace):
@@ -316,7 +318,7 @@ def wrap_language_env(
         )
     if isinstance(made, PipelinedVecEnv):
         # Each part by itself: it steps without the others. (A wrapped vector is a vector.)
-        return made.wrapped(lambda part: wrap_language_env(part, needs))  # type: ignore[arg-type, return-value]
+        return made.wrapped(lambda part: wrap_language_env(part, context_spec))  # type: ignore[arg-type, return-value]
     if isinstance(made, VecEnv):
-        return VecAdmissibleObservation(made, needs)
-    return AdmissibleObservation(made, history=needs.history, fields=needs.fields)
+        return VecAdmissibleObservation(made, context_spec)
+    return AdmissibleObservation(made, history=context_spec.history, fields=context_spec.fields)

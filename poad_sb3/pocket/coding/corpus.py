@@ -23,7 +23,7 @@ from lang_envs.sandbox.worker import Task, run_task
 from poad_sb3.pocket.coding.grammar import random_code
 from poad_sb3.pocket.coding.mistakes import spoilt
 from poad_sb3.pocket.coding.tables import invented_table, known_tables
-from poad_sb3.pocket.corpus import Line
+from poad_sb3.pocket.corpus import Example
 
 _N_INVENTED, _KNOWN = 400, 0.4
 """Invented tables, and the share of prompts about registered ones."""
@@ -57,7 +57,7 @@ def _evaluator(table: Dataset) -> Evaluator:
     return Evaluator(table, (0,), banned=BANNED, sandbox=_InProcess())
 
 
-def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
+def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
     """Prompts with bodies: a third of them first attempts, the others after remarks.
 
     Args:
@@ -70,13 +70,13 @@ def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
         yield _line(table, rng)
 
 
-def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Line]:
+def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
     """Bodies without prompts: what a body is, is learned from them in a fraction of the tokens."""
     for _ in range(n_lines):
-        yield Line("", _body(rng))
+        yield Example("", _body(rng))
 
 
-def _line(table: Dataset, rng: np.random.Generator) -> Line:
+def _line(table: Dataset, rng: np.random.Generator) -> Example:
     attempts = 5 if rng.random() < 0.8 else int(rng.integers(2, 11))
     kind, share = _first, rng.random()
     for one, part in ((_after_failure, 0.54), (_after_success, 0.06), (_after_loss, 0.06)):
@@ -85,7 +85,7 @@ def _line(table: Dataset, rng: np.random.Generator) -> Line:
             break
         share -= part
     remarks, body = kind(table, attempts, rng)
-    return Line(prompts.observation(table, pick(_SCORINGS, rng), attempts, remarks), body)
+    return Example(prompts.observation(table, pick(_SCORINGS, rng), attempts, remarks), body)
 
 
 _Kind = Callable[[Dataset, int, np.random.Generator], tuple[list[Remark], str]]

@@ -238,9 +238,9 @@ def test_logits_that_are_no_number_when_learning(
     before = adapter(model)
     hidden_states = model.policy.lm.hidden_states
 
-    def poisoned(rows: Any, *, frozen: bool = False) -> torch.Tensor:
-        hidden = hidden_states(rows, frozen=frozen)
-        return hidden * float("nan") if not frozen and torch.is_grad_enabled() else hidden
+    def poisoned(rows: Any, *, reference: bool = False) -> torch.Tensor:
+        hidden = hidden_states(rows, reference=reference)
+        return hidden * float("nan") if not reference and torch.is_grad_enabled() else hidden
 
     monkeypatch.setattr(model.policy.lm, "hidden_states", poisoned)
     warns = pytest.warns(RuntimeWarning, match="first ratio of the update")

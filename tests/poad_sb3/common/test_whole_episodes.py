@@ -45,7 +45,7 @@ def test_every_environment_gives_its_whole_episodes_and_nothing_else() -> None:
     assert agent.num_timesteps == counted.size == buffer.size() * 3
     assert buffer.full
     actions = list(buffer.sampled_actions())
-    assert len(actions) == counted.sum() == len(buffer.everything().paths)
+    assert len(actions) == counted.sum() == len(buffer.all_samples().paths)
     for env in range(3):
         last = np.flatnonzero(buffer.episode_ends[:, env] & counted[:, env])
         lengths = [counted[start : end + 1, env].sum() for start, end in zip([0, *last[:-1] + 1], last, strict=True)]

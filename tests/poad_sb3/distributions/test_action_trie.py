@@ -8,6 +8,7 @@ from scipy import stats
 from toy import properties
 
 from poad_sb3.distributions.action_trie import ActionTrie, action_log_probs, build_trie, path_log_probs, sample_index
+from poad_sb3.language_model.packing import path_to, tree_row
 
 END, VOCABULARY = 4, 18
 TOKENS = (0, 8, 1, 17)  # a Python set of these does not iterate in their order
@@ -39,22 +40,10 @@ def brute_force(sequences: Sequences, seed: int) -> list[float]:
     return probabilities
 
 
-def query_prefixes(trie: ActionTrie) -> list[tuple[int, ...]]:
-    """Tokens on the way to each query, read off the tree alone."""
-    prefixes = []
-    for position, _ in trie.tree.queries:
-        prefix: list[int] = []
-        while position >= 0:
-            prefix.insert(0, trie.tree.tokens[position])
-            position = trie.tree.parents[position]
-        prefixes.append(tuple(prefix))
-    return prefixes
-
-
 def edge_log_probs(trie: ActionTrie, seed: int) -> np.ndarray:
     """What a model run over the tree would answer: the restricted distribution of every query, end to end."""
     edges: list[float] = []
-    for prefix, (_, children) in zip(query_prefixes(trie), trie.tree.queries, strict=True):
+    for prefix, children in trie.branches.items():
         p = next_token_probabilities(prefix, seed)[list(children)]
         edges += np.log(p / p.sum()).tolist()
     return np.array(edges)
@@ -89,8 +78,7 @@ def test_log_probs_of_tokens(sequences: Sequences, seed: int) -> None:
 def test_decisions_are_the_tokens_with_a_choice(sequences: Sequences) -> None:
     trie = build_trie(sequences)
     assert trie.sequences == sequences
-    all_edges = [(prefix, child) for prefix, (_, some) in zip(query_prefixes(trie), trie.tree.queries, strict=True)
-                 for child in some]  # fmt: skip
+    all_edges = [(prefix, child) for prefix, children in trie.branches.items() for child in children]
     assert len(all_edges) == len(set(all_edges))
     for sequence, decisions, edges in zip(sequences, trie.decisions, trie.edges, strict=True):
         branching = [j for j in range(len(sequence)) if len(children_after(sequence[:j], sequences)) > 1]
@@ -108,16 +96,19 @@ def test_the_tree_holds_each_prefix_of_a_decision_once(sequences: Sequences) -> 
     trie = build_trie(sequences)
     prefixes = {sequence[:j] for sequence in sequences for j in range(len(sequence))}
     branching = {prefix for prefix in prefixes if len(children_after(prefix, sequences)) > 1}
-    assert sorted(query_prefixes(trie)) == sorted(branching)
+    assert sorted(trie.branches) == sorted(branching)
     needed = {prefix[:j] for prefix in branching for j in range(1, len(prefix) + 1)}
-    assert len(trie.tree.tokens) == len(trie.tree.parents) == len(needed), "nothing else is run through the model"
-    assert all(parent < position for position, parent in enumerate(trie.tree.parents))
+    row = tree_row((7, 9), [*trie.branches])
+    assert len(row.tokens) == 2 + len(needed), "nothing else is run through the model"
+    parents = row.parents or (-1, 0)
+    assert all(parent < position for position, parent in enumerate(parents))
+    assert [path_to(row, read).tokens for read in row.reads] == [(7, 9, *prefix) for prefix in trie.branches]
 
 
 def test_a_single_action_is_certain() -> None:
     trie = build_trie(((3, 1, END),))
     assert trie.decisions == trie.edges == ((),)
-    assert trie.tree == ((), (), ())
+    assert trie.branches == {}
     assert action_log_probs(trie, np.empty(0)).tolist() == [0.0]
     assert path_log_probs(trie, np.empty(0), 0).tolist() == [0.0, 0.0, 0.0]
 

@@ -64,12 +64,12 @@ def unsteady() -> tuple[Any, Any]:
 @pytest.mark.matrix
 @pytest.mark.parametrize("sampling", ["trie", "free"])
 @pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
-def test_sparse_attention_is_read_apart(tiny: Callable[[str], str], kind: str, sampling: str) -> None:
+def test_sparse_attention_needs_plain_passes(tiny: Callable[[str], str], kind: str, sampling: str) -> None:
     """Of equally ranked tokens, the number beside them decides which are attended to."""
     kwargs = {**SMALL, "model": tiny(kind)}
     acting = {"action_sampling": sampling, "max_new_tokens": 4}
     model = make_agent(n_envs=2, n_steps=8, n_epochs=2, target_kl=None, policy_kwargs=kwargs, **acting)
-    assert model.policy.lm.apart
+    assert model.policy.lm.plain_passes
     randomise(model.policy)
     model.learn(16)
     assert model.logger.name_to_value["train/first_ratio_error"] < RATIO_TOLERANCE
@@ -157,7 +157,7 @@ def test_measuring_leaves_model_and_random_numbers_as_they_were() -> None:
     lm = LanguageModel()
     before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
     state = torch.get_rng_state()
-    assert measure(lm).agrees(is_exact=True)
+    assert measure(lm).agrees(is_full_precision=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in lm.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
 

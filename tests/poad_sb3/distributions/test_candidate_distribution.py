@@ -27,7 +27,7 @@ from toy import (
 )
 
 from poad_sb3 import GLAM, POAD, TWOSOME, LLMPolicy
-from poad_sb3.distributions.action_trie import ActionTrie, Mixture, build_mixture, build_trie
+from poad_sb3.distributions.action_trie import Mixture, build_mixture, build_trie
 from poad_sb3.distributions.base import Edges
 from poad_sb3.distributions.candidates import CandidateDistribution, Normalization, mixture_edges
 from poad_sb3.distributions.trie import TrieDistribution
@@ -51,18 +51,6 @@ QUESTIONS = (
 # ------------------------------------------------------------------ the arithmetic, on any trie
 
 
-def tree_prefixes(trie: ActionTrie, divisors: Sequence[float]) -> list[tuple[int, ...]]:
-    """Tokens on the way to each query of the mixture's tree."""
-    tree, _ = build_mixture(trie, divisors)
-    prefixes = []
-    for position, _ in tree.queries:
-        prefix: tuple[int, ...] = ()
-        while position >= 0:
-            prefix, position = (tree.tokens[position], *prefix), tree.parents[position]
-        prefixes.append(prefix)
-    return prefixes
-
-
 class Problem:
     """One question for a toy model: some distribution over the vocabulary after every prefix, as a leaf of autograd."""
 
@@ -70,12 +58,12 @@ class Problem:
         rng = np.random.default_rng(seed)
         self.sequences, self.trie = sequences, build_trie(sequences)
         self.divisors = [float(n) for n in rng.integers(1, 5, len(sequences))]
-        tree, self.mixture = build_mixture(self.trie, self.divisors)
-        self.prefixes = tree_prefixes(self.trie, self.divisors)
+        branches, self.mixture = build_mixture(self.trie, self.divisors)
+        self.prefixes = [*branches]
         self.logits = torch.tensor(rng.normal(scale=2, size=(len(self.prefixes), VOCABULARY)), requires_grad=True)
         table = torch.log_softmax(self.logits, -1)
         self.edges = torch.cat(
-            [table[row, list(children)] for row, (_, children) in enumerate(tree.queries)]
+            [table[row, list(children)] for row, children in enumerate(branches.values())]
         )  # what the model is asked for
         rows = {prefix: row for row, prefix in enumerate(self.prefixes)}
         scores = [
@@ -174,9 +162,9 @@ def test_gradients_are_those_of_brute_force(drawn: list[tuple[Sequences, int]], 
 
 def test_one_action_has_probability_one_and_no_decision() -> None:
     trie = build_trie(((3, END),))
-    tree, mixture = build_mixture(trie, [2.0])
+    branches, mixture = build_mixture(trie, [2.0])
     assert mixture == Mixture(((0, 1),), (2.0,), (), ())
-    assert tree.tokens == (3,)
+    assert branches == {(): (3,), (3,): (END,)}
     # Beside a question that has decisions, it adds none.
     other = Problem(((0, END), (1, END)), seed=0)
     edges = mixture_edges([mixture, other.mixture], torch.cat([torch.tensor([-1.0, -2.0]), other.edges]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,21 @@ from toy import assert_same_frequencies, make_agent, properties, randomise, save
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from poad_sb3 import POAD, ModelError
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import MAX_SUPPORT, Support, TokenSampling, draw, next_token_support
+from poad_sb3.distributions.free import generate
+from poad_sb3.distributions.token_sampling import MAX_SUPPORT, Support, draw, next_token_support
 from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.settings.sampling import SamplingSettings
 
-WAYS = (TokenSampling(), TokenSampling(0.7, 5, 0.9), TokenSampling(2.0, 3), TokenSampling(1.0, 0, 0.6))
+SHARP = SamplingSettings(temperature=0.7, top_k=5, top_p=0.9)
+SAMPLINGS = (
+    SamplingSettings(),
+    SHARP,
+    SamplingSettings(temperature=2.0, top_k=3),
+    SamplingSettings(top_p=0.6),
+)
 
 
-def dense(logits: torch.Tensor, sampling: TokenSampling) -> torch.Tensor:
+def dense(logits: torch.Tensor, sampling: SamplingSettings) -> torch.Tensor:
     """The distribution over the whole vocabulary, `[n, vocabulary]`."""
     log_probs, ids, _ = next_token_support(logits, sampling)
     if ids is None:
@@ -43,7 +51,7 @@ def test_the_distribution_is_that_of_transformers(
     seed: int, vocabulary: int, temperature: float, top_k: int, top_p: float
 ) -> None:
     logits = 3 * torch.randn(4, vocabulary, generator=torch.Generator().manual_seed(seed))
-    sampling = TokenSampling(temperature, top_k, top_p)
+    sampling = SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p)
     theirs = TemperatureLogitsWarper(temperature)(None, logits)
     if top_k:
         theirs = TopKLogitsWarper(top_k)(None, theirs)
@@ -61,34 +69,34 @@ def test_the_distribution_is_that_of_transformers(
 
 def test_the_most_probable_token_is_always_in_the_nucleus() -> None:
     logits = torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    assert next_token_support(logits, TokenSampling(1.0, 0, 1e-6)).sizes.tolist() == [1, 1]
-    assert next_token_support(logits, TokenSampling(1.0, 0, 0.99)).sizes.tolist() == [1, 3]
+    assert next_token_support(logits, SamplingSettings(top_p=1e-6)).sizes.tolist() == [1, 1]
+    assert next_token_support(logits, SamplingSettings(top_p=0.99)).sizes.tolist() == [1, 3]
 
 
 def test_a_nucleus_without_top_k_is_bounded() -> None:
-    support = next_token_support(torch.zeros(1, 3 * MAX_SUPPORT), TokenSampling(1.0, 0, 0.999))
+    support = next_token_support(torch.zeros(1, 3 * MAX_SUPPORT), SamplingSettings(top_p=0.999))
     assert support.sizes.item() <= MAX_SUPPORT
 
 
-@pytest.mark.parametrize("sampling", WAYS)
-def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: TokenSampling) -> None:
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: SamplingSettings) -> None:
     logits = 2 * torch.randn(1, 12, generator=torch.Generator().manual_seed(3))
     n = 20_000
     support = next_token_support(logits.expand(n, -1), sampling)
-    drawn = draw(support, torch.from_numpy(np.random.default_rng(0).random(n)))
+    tokens, log_probs = draw(support, torch.from_numpy(np.random.default_rng(0).random(n)))
     probs = dense(logits, sampling)[0]
-    assert_same_frequencies(np.bincount(drawn.tokens.numpy(), minlength=12), probs.numpy())
-    torch.testing.assert_close(drawn.log_probs.exp(), probs[drawn.tokens], rtol=1e-4, atol=1e-6)
+    assert_same_frequencies(np.bincount(tokens.numpy(), minlength=12), probs.numpy())
+    torch.testing.assert_close(log_probs.exp(), probs[tokens], rtol=1e-4, atol=1e-6)
 
 
 def test_the_ends_of_the_unit_interval_are_tokens_that_can_be_drawn() -> None:
     logits = torch.tensor([[-200.0, 5.0, 4.0, -200.0]])
-    for sampling in (*WAYS, TokenSampling(0.1)):
+    for sampling in (*SAMPLINGS, SamplingSettings(temperature=0.1)):
         support = next_token_support(logits.expand(2, -1), sampling)
-        drawn = draw(support, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
-        assert drawn.log_probs.isfinite().all()
-    greedy = draw(next_token_support(logits, TokenSampling(0.7, 2)), None)
-    assert greedy.tokens.tolist() == [1]
+        _, log_probs = draw(support, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
+        assert log_probs.isfinite().all()
+    greedy, _ = draw(next_token_support(logits, SamplingSettings(temperature=0.7, top_k=2)), None)
+    assert greedy.tolist() == [1]
 
 
 @pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 2000])
@@ -104,7 +112,7 @@ def test_draws_invert_the_cumulative_distribution(vocabulary: int) -> None:
     support = Support(logits.log_softmax(-1), None, torch.full((4,), vocabulary))
     numbers = [0.0, math.nextafter(1.0, 0.0), *torch.rand(200, generator=generator, dtype=torch.float64).tolist()]
     for number in numbers:
-        tokens = draw(support, torch.full((4,), number, dtype=torch.float64)).tokens[:, None]
+        tokens = draw(support, torch.full((4,), number, dtype=torch.float64))[0][:, None]
         assert (probs.gather(-1, tokens) > 0).all()
         up_to = probs.cumsum(-1).gather(-1, tokens)
         assert (up_to > number - 1e-6).all()
@@ -145,15 +153,15 @@ def small(tmp_path: Path) -> LanguageModel:
     return model
 
 
-def write(lm: LanguageModel, n: int, limits: Limits, sampling: TokenSampling, seed: int = 0) -> Sequence[Any]:
-    uniforms = np.random.default_rng(seed).random((n, limits.max_new_tokens))
-    return generate(lm, [lm.prompt_ids("press wait")] * n, limits, sampling, uniforms)
+def write(lm: LanguageModel, n: int, sampling: SamplingSettings, seed: int = 0) -> Sequence[Any]:
+    uniforms = np.random.default_rng(seed).random((n, sampling.max_new_tokens))
+    return generate(lm, [lm.prompt_ids("press wait")] * n, sampling, uniforms)
 
 
-@pytest.mark.parametrize("sampling", WAYS)
-def test_whole_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, sampling: TokenSampling) -> None:
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, sampling: SamplingSettings) -> None:
     """Rows end at different times and leave the batch; the frequencies of whole texts tell if that goes wrong."""
-    written = write(small, 4000, Limits(3), sampling)
+    written = write(small, 4000, replace(sampling, max_new_tokens=3))
     frequencies: dict[tuple[int, ...], int] = {}
     probabilities: dict[tuple[int, ...], float] = {}
     for one in written:
@@ -165,8 +173,8 @@ def test_whole_texts_are_written_as_often_as_they_are_probable(small: LanguageMo
 
 
 def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
-    free = write(small, 50, Limits(8), TokenSampling())
-    stopped = write(small, 50, Limits(8, stop=("red it", "wait")), TokenSampling())
+    free = write(small, 50, SamplingSettings(max_new_tokens=8))
+    stopped = write(small, 50, SamplingSettings(max_new_tokens=8, stop=("red it", "wait")))
     assert any("wait" in one.text for one in free)
     for long, short in zip(free, stopped, strict=True):
         assert long.path.action[: len(short.path.action)] == short.path.action
@@ -177,16 +185,16 @@ def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
 
 def test_the_model_s_context_ends_an_action(small: LanguageModel) -> None:
     prompt = (2,) * (small.max_length - 2)
-    (one,) = generate(small, [prompt], Limits(30), TokenSampling(), np.full((1, 30), 0.3))
+    (one,) = generate(small, [prompt], SamplingSettings(max_new_tokens=30), np.full((1, 30), 0.3))
     assert len(one.path.action) <= 3
     with pytest.raises(ModelError, match=r"Expected at most 48 tokens of prompt and action.*got 49"):
-        generate(small, [(2,) * 49], Limits(30), TokenSampling(), None)
+        generate(small, [(2,) * 49], SamplingSettings(max_new_tokens=30), None)
 
 
 def test_without_numbers_the_most_probable_tokens_are_taken(small: LanguageModel) -> None:
     prompt = small.prompt_ids("press wait")
-    for sampling in WAYS:
-        (one,) = generate(small, [prompt], Limits(6), sampling, None)
+    for sampling in SAMPLINGS:
+        (one,) = generate(small, [prompt], replace(sampling, max_new_tokens=6), None)
         ids = torch.tensor([[*prompt, *one.path.action]])
         with torch.no_grad():
             best = small.network(input_ids=ids).logits[0, len(prompt) - 1 : -1].argmax(-1)
@@ -198,7 +206,7 @@ def test_logits_that_are_no_number_are_refused(small: LanguageModel, monkeypatch
     with pytest.raises(
         FloatingPointError, match=r"Expected finite log-probabilities of tokens.*Fix: the model diverged"
     ):
-        write(small, 2, Limits(3), TokenSampling())
+        write(small, 2, SamplingSettings(max_new_tokens=3))
 
 
 # ------------------------------------------------------------------ training
@@ -238,7 +246,7 @@ def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
     assert all(torch.isfinite(one).all() for one in model.policy.parameters())
     lost = [
         decision
-        for path in model.rollout_buffer.everything().paths
+        for path in model.rollout_buffer.all_samples().paths
         for decision in path.decisions
         if len(decision.children) not in range(1, 6)
     ]
@@ -249,7 +257,7 @@ def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
 def test_after_training_frequencies_still_match_what_is_stored(tmp_path: Path) -> None:
     model = sharpened(tmp_path / "small").learn(160)
     lm = model.policy.lm
-    written = write(lm, 4000, Limits(1), TokenSampling(0.7, 5, 0.9), seed=1)
+    written = write(lm, 4000, replace(SHARP, max_new_tokens=1), seed=1)
     first = {one.path.action: float(np.exp(one.log_probs[0])) for one in written}
     counts = {tokens: sum(one.path.action == tokens for one in written) for tokens in first}
     assert sum(first.values()) == pytest.approx(1, abs=1e-4)

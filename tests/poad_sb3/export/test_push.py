@@ -124,13 +124,14 @@ def test_what_a_hub_refuses(folder: Path, tmp_path: Path) -> None:
     assert nobody == "Expected credentials of the hub; there are none. Fix: run `hf auth login`, or set HF_TOKEN."
     assert "HfHubHTTPError" in wrong_one
     assert "Invalid username or password" in wrong_one
-    assert wrong_one.endswith("Fix: log in again (hf auth login), or set HF_TOKEN to a token that is valid.")
-    for line in (read_only, others):
-        assert line.endswith("Fix: use a token with the right to write there, or a repository of your own.")
+    fix = (
+        "Fix: check the repository, the token (hf auth login) and the network, and push the folder again; it is whole."
+    )
+    assert all(line.endswith(fix) for line in (wrong_one, read_only, others))
     assert "you must use a write token" in read_only
     assert 'under the namespace "somebody"' in others
     assert f"Expected the hub to take {folder} as a-tester/broken; got HfHubHTTPError: Server error '500" in broken
-    assert broken.endswith("Fix: check HF_ENDPOINT and the network, and push the folder again; it is whole.")
+    assert broken.endswith(fix)
     assert is_public.startswith("Expected a private repository; a-tester/open is there and public. Fix: another name")
     assert "HFValidationError" in no_name
     assert "503" in closed
@@ -144,7 +145,7 @@ def test_an_endpoint_that_is_not_there(folder: Path, tmp_path: Path) -> None:
         environment = server.environment(tmp_path)
     (said,) = pushed(environment, (folder, REPOSITORY, {}))
     assert "ConnectError" in said
-    assert said.endswith("Fix: check HF_ENDPOINT and the network, and push the folder again; it is whole.")
+    assert said.endswith("and push the folder again; it is whole.")
 
 
 @pytest.mark.process

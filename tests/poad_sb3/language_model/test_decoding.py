@@ -19,8 +19,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from zoo import ZOO
 
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.language_model import decoding
 from poad_sb3.language_model.cpu_fast_path import FastDecoding, TokenPass, applies_to
 from poad_sb3.language_model.decoding import CachedDecoding, _GrowingLayer
@@ -28,6 +27,7 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelSource, load
 from poad_sb3.language_model.lora import merged
 from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.settings.sampling import SamplingSettings
 
 HEADS, SIZE = 2, 3
 
@@ -147,12 +147,13 @@ def test_what_is_written_does_not_depend_on_batches(lm: LanguageModel, monkeypat
     uniforms = np.random.default_rng(0).random((5, 9))
     for place in (2, 4):
         uniforms[place] = uniforms[0]
-    together = generate(lm, prompts, Limits(9), TokenSampling(), uniforms)
+    sampling = SamplingSettings(max_new_tokens=9)
+    together = generate(lm, prompts, sampling, uniforms)
     assert together[0].path.action == together[2].path.action == together[4].path.action
     for bound in (1, 4):
         monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
         assert len(list(lm.decode_batches(prompts, 9))) > 1
-        for one, other in zip(generate(lm, prompts, Limits(9), TokenSampling(), uniforms), together, strict=True):
+        for one, other in zip(generate(lm, prompts, sampling, uniforms), together, strict=True):
             assert one.path.action == other.path.action
             np.testing.assert_allclose(one.log_probs, other.log_probs, rtol=0, atol=1e-5)
 
@@ -324,7 +325,7 @@ def same(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> bool:
 def test_an_adapter_that_is_added_up_says_the_same(changes: str) -> None:
     lm = adapted(PLAIN[changes])
     before, weights = layers(lm), {name: one.clone() for name, one in lm.state_dict().items()}
-    expected, off = lm.hidden_states(ROWS), lm.hidden_states(ROWS, frozen=True)
+    expected, off = lm.hidden_states(ROWS), lm.hidden_states(ROWS, reference=True)
     assert (expected - off).abs().max() > 0.1
     with merged(lm.base):
         assert not any(isinstance(module, lora.LoraLayer) for module in lm.base.modules())
@@ -359,7 +360,7 @@ def test_adapters_that_are_no_sum_stay(changes: str) -> None:
 
 
 def test_adapters_that_are_off_stay_off(lm: LanguageModel) -> None:
-    before, expected = layers(lm), lm.hidden_states(ROWS, frozen=True)
+    before, expected = layers(lm), lm.hidden_states(ROWS, reference=True)
     with lm.network.disable_adapter(), merged(lm.base):
         assert same(before, layers(lm))
         assert torch.equal(lm.hidden_states(ROWS), expected)
@@ -392,7 +393,7 @@ def test_quantised_layers_stay(place: str, kind: type[nn.Module]) -> None:
         now = lm.base.get_decoder().layers
         assert now[2].self_attn.q_proj is projection
         assert type(now[2].self_attn.v_proj) is type(now[1].self_attn.q_proj) is nn.Linear
-    lm.is_exact = False  # as it is found to be when such a model is loaded
+    lm.is_full_precision = False  # as it is found to be when such a model is loaded
     before = layers(lm)
     with lm.decoding():
         assert same(before, layers(lm))
@@ -408,7 +409,7 @@ def test_it_is_used_where_actions_are_written(lm: LanguageModel, monkeypatch: py
 
     monkeypatch.setattr(lm, "vocabulary_logits", fails)
     with pytest.raises(KeyboardInterrupt):
-        generate(lm, [lm.prompt_ids("The lamp is red.")], Limits(3), TokenSampling(), None)
+        generate(lm, [lm.prompt_ids("The lamp is red.")], SamplingSettings(max_new_tokens=3), None)
     assert seen == [False]
     assert same(before, layers(lm))
 

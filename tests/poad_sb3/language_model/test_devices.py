@@ -12,10 +12,10 @@ import torch
 from toy import make_agent, randomise
 
 from poad_sb3 import POAD
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.settings.sampling import SamplingSettings
 
 DEVICES = [
     "cpu",
@@ -44,12 +44,13 @@ def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], d
     uniforms = np.random.default_rng(0).random((3, 5))
     with torch.no_grad():
         here = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
-    written = generate(lm, prompts, Limits(5), TokenSampling(0.7, 5, 0.9), uniforms)
+    sampling = SamplingSettings(max_new_tokens=5, temperature=0.7, top_k=5, top_p=0.9)
+    written = generate(lm, prompts, sampling, uniforms)
     lm.to(device)
     with torch.no_grad():
         there = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-5 if device == "cpu" else 1e-4)
-    again = generate(lm, prompts, Limits(5), TokenSampling(0.7, 5, 0.9), uniforms)
+    again = generate(lm, prompts, sampling, uniforms)
     differ = [one.path.action != other.path.action for one, other in zip(again, written, strict=True)]
     assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 from poad_sb3 import ModelError, PoadError
 from poad_sb3.distributions.action_trie import build_trie
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.pocket import POCKET_FOLDER
 
 PROMPT = "The lamp is red. The tomato is on the table."
@@ -47,20 +47,14 @@ def chain(tokens: Sequence[int], reads: Sequence[int] | None = None) -> TokenRow
     return TokenRow(tuple(tokens), None, tuple(range(len(tokens))) if reads is None else tuple(reads))
 
 
-def tree_row(lm: LanguageModel, text: str = PROMPT) -> tuple[TokenRow, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+def row_of_actions(
+    lm: LanguageModel, text: str = PROMPT
+) -> tuple[TokenRow, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
     """The packed row of the candidates, and for each of its reads the prefix it stands for and its children."""
     prompt = lm.prompt_ids(text)
     trie = build_trie(tuple(lm.action_ids(action) for action in ACTIONS))
-    start, tree = len(prompt), trie.tree
-    parents = (*range(-1, start - 1), *(start + parent for parent in tree.parents))
-    row = TokenRow((*prompt, *tree.tokens), parents, tuple(start + position for position, _ in tree.queries))
-    queries = []
-    for position, children in tree.queries:
-        prefix: tuple[int, ...] = ()
-        while position >= 0:
-            prefix, position = (tree.tokens[position], *prefix), tree.parents[position]
-        queries.append(((*prompt, *prefix), children))
-    return row, queries
+    queries = [((*prompt, *prefix), children) for prefix, children in trie.branches.items()]
+    return tree_row(prompt, [*trie.branches]), queries
 
 
 # ------------------------------------------------------------------ one pass, many candidates
@@ -68,11 +62,11 @@ def tree_row(lm: LanguageModel, text: str = PROMPT) -> tuple[TokenRow, list[tupl
 
 @pytest.mark.parametrize("adapter", [True, False])
 def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, base: Any, adapter: bool) -> None:
-    row, queries = tree_row(lm)
+    row, queries = row_of_actions(lm)
     children = [some for _, some in queries]
-    packed = lm.child_logits(lm.hidden_states([row], frozen=not adapter), children)
+    packed = lm.child_logits(lm.hidden_states([row], reference=not adapter), children)
     rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
-    apart = torch.cat([lm.hidden_states([one], frozen=not adapter) for one in rows])
+    apart = torch.cat([lm.hidden_states([one], reference=not adapter) for one in rows])
     torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
     plain = lm.network if adapter else base
     full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
@@ -82,10 +76,10 @@ def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, bas
 
 @pytest.mark.parametrize("kind", ["chain", "tree"])
 def test_neighbours_and_padding_change_nothing(lm: LanguageModel, kind: str) -> None:
-    row = chain(lm.prompt_ids("The lamp is green.")) if kind == "chain" else tree_row(lm, "The lamp is green.")[0]
+    row = chain(lm.prompt_ids("The lamp is green.")) if kind == "chain" else row_of_actions(lm, "The lamp is green.")[0]
     chains = [chain(lm.prompt_ids(text)) for text in TEXTS]
     alone = lm.hidden_states([row])
-    for neighbours in (chains, [tree_row(lm, PROMPT * 3)[0]], [*chains, tree_row(lm)[0]]):
+    for neighbours in (chains, [row_of_actions(lm, PROMPT * 3)[0]], [*chains, row_of_actions(lm)[0]]):
         together = lm.hidden_states([row, *neighbours])[: len(row.reads)]
         torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
         last = lm.hidden_states([*neighbours, row])[-len(row.reads) :]
@@ -94,7 +88,7 @@ def test_neighbours_and_padding_change_nothing(lm: LanguageModel, kind: str) -> 
 
 def test_siblings_do_not_see_each_other(lm: LanguageModel) -> None:
     """Other candidates may come and go; the logits of one branch stay."""
-    row, queries = tree_row(lm)
+    row, queries = row_of_actions(lm)
     number = max(range(len(queries)), key=lambda index: len(queries[index][0]))
     (prefix, _), start = queries[number], len(lm.prompt_ids(PROMPT))
     expected = lm.hidden_states([row])[number]
@@ -197,7 +191,7 @@ def test_without_the_adapter_it_is_the_base_model(lm: LanguageModel, base: Any) 
     tokens = lm.prompt_ids(PROMPT)
     every = [tuple(range(len(lm.tokenizer)))] * len(tokens)
     expected = base(input_ids=torch.tensor([tokens])).logits[0].flatten()
-    off = lm.child_logits(lm.hidden_states([chain(tokens)], frozen=True), every)
+    off = lm.child_logits(lm.hidden_states([chain(tokens)], reference=True), every)
     torch.testing.assert_close(off, expected, rtol=0, atol=1e-5)
     on = lm.child_logits(lm.hidden_states([chain(tokens)]), every)
     assert (on - expected).abs().max() > 0.1, "the adapter of this fixture is not the identity"

@@ -19,13 +19,13 @@ from zoo import ZOO
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
 from poad_sb3.common.ppo_update import _score_again
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.language_model.self_check import check_frozen, plain_hidden
+from poad_sb3.language_model.self_check import check_reference, plain_hidden
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.settings.sampling import SamplingSettings
 
 TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}}
 every_model = pytest.mark.parametrize("name", ZOO)
@@ -178,7 +178,7 @@ def test_accumulation_changes_no_gradient(sampling: str, lora: dict[str, Any] | 
     model = make_agent(Collector, policy_kwargs=kwargs, action_sampling=sampling, **more)
     randomise(model.policy)
     model.learn(16)
-    assert len(model.rollout_buffer.everything().paths) == 16
+    assert len(model.rollout_buffer.all_samples().paths) == 16
     whole = first_gradient(model, 100_000, 16)
     assert len(whole) > 5
     scale = max(float(gradient.abs().max()) for gradient in whole.values())
@@ -272,7 +272,7 @@ def test_bfloat16_is_scored_again_by_the_update(folder_of: Callable[[str], str],
     lm = model.policy.lm
     assert {value.dtype for value in lm.parameters() if value.requires_grad} == {torch.float32}
     assert lm.base.dtype == torch.bfloat16
-    assert not lm.is_exact
+    assert not lm.is_full_precision
     model.learn(48)
     logged = model.logger.name_to_value
     assert 0 <= logged["train/sampling_mismatch"] < 3
@@ -285,8 +285,8 @@ def test_what_was_stored_is_replaced_by_what_the_update_sees(level: str) -> None
     model = make_agent(Collector, policy_kwargs={"critic_arch": (8,)}, credit_level=level)
     randomise(model.policy)
     model.learn(16)
-    stored = model.rollout_buffer.everything().old_log_prob
-    right, chosen = stored.clone(), model.rollout_buffer.everything().is_decision
+    stored = model.rollout_buffer.all_samples().old_log_prob
+    right, chosen = stored.clone(), model.rollout_buffer.all_samples().is_decision
     stored[chosen] += 0.5 * torch.rand(int(chosen.sum()), generator=torch.Generator().manual_seed(0))
     wrong = float((right - stored).exp().sub(1).abs().max())
     mismatch = _score_again(model.policy, model.rollout_buffer)
@@ -334,7 +334,7 @@ def test_a_quantised_base_trains(tmp_path: Path, quantization: str) -> None:
     tokenizer.save_pretrained(folder)
     kwargs = {"model": folder, "critic_arch": (8,), "quantization": quantization, "dtype": "bfloat16"}
     model = make_agent(policy_kwargs=kwargs, learning_rate=1e-3).learn(32)
-    assert not model.policy.lm.is_exact
+    assert not model.policy.lm.is_full_precision
     assert model.logger.name_to_value["train/first_ratio_error"] < 0.3
     model.save(tmp_path / "saved.zip")
     POAD.load(tmp_path / "saved.zip")
@@ -454,7 +454,7 @@ def test_a_cache_that_ignores_padding_is_not_used(folder_of: Callable[[str], str
     assert not lm.caches
     prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You look.", "Go.")]
     uniforms = np.random.default_rng(0).random((2, 6))
-    for prompt, one in zip(prompts, generate(lm, prompts, Limits(6), TokenSampling(), uniforms), strict=True):
+    for prompt, one in zip(prompts, generate(lm, prompts, SamplingSettings(max_new_tokens=6), uniforms), strict=True):
         with torch.no_grad():
             logits = lm.base(input_ids=torch.tensor([[*prompt, *one.path.action]]), use_cache=False).logits[0]
         known = logits[len(prompt) - 1 : -1].log_softmax(-1)[range(len(one.path.action)), one.path.action]
@@ -480,15 +480,15 @@ def test_what_rounds_is_compared_roughly_with_what_it_was(
     was = plain_hidden(base)
     now = was * 1.0004
     with pytest.raises(ModelError, match=r"states differ by 0\.0004"):
-        check_frozen(lambda _: now, was, [], "qwen", base)
+        check_reference(lambda _: now, was, [], "qwen", base)
     monkeypatch.setattr(base, "hf_quantizer", object(), raising=False)
-    check_frozen(lambda _: now, was, [], "qwen", base)
+    check_reference(lambda _: now, was, [], "qwen", base)
     with pytest.raises(ModelError, match=r"states differ by 0\.1"):
-        check_frozen(lambda _: was * 1.1, was, [], "qwen", base)
+        check_reference(lambda _: was * 1.1, was, [], "qwen", base)
 
 
 def test_a_larger_top_k_than_the_vocabulary_restricts_nothing(folder_of: Callable[[str], str]) -> None:
     lm = LanguageModel(folder_of("gpt2"))
     prompts = [lm.prompt_ids("The lamp is red.")]
-    (one,) = generate(lm, prompts, Limits(3), TokenSampling(1.0, 10**6), np.full((1, 3), 0.4))
+    (one,) = generate(lm, prompts, SamplingSettings(max_new_tokens=3, top_k=10**6), np.full((1, 3), 0.4))
     assert {decision.children for decision in one.path.decisions} == {()}

@@ -13,15 +13,15 @@ SHARDED = """
 import numpy as np, torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.settings.sampling import SamplingSettings
 
 row, uniforms = TokenRow((1, 2, 3), None, (1, 2)), np.full((1, 4), 0.5)
 
 def results(lm):
-    written = generate(lm, [(1, 2, 3)], Limits(4), TokenSampling(), uniforms)[0].path.action
+    written = generate(lm, [(1, 2, 3)], SamplingSettings(max_new_tokens=4), uniforms)[0].path.action
     logits = lm.child_logits(lm.hidden_states([row]), [(1, 2), (3,)])
     logits.sum().backward()
     return written, logits.detach()

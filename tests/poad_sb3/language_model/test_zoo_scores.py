@@ -18,8 +18,7 @@ from zoo import ZOO
 
 from poad_sb3.distributions import make_distribution
 from poad_sb3.distributions.base import SampledAction, ScoreCache
-from poad_sb3.distributions.free import Limits, generate
-from poad_sb3.distributions.token_sampling import TokenSampling
+from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
@@ -92,7 +91,7 @@ def test_tokens_are_scored_as_the_plain_model_scores_them(
     expected = [log_probs_of(reference, *pair)[range(len(pair[1])), pair[1]] for pair in pairs]
     rows, children = [row_of(*pair) for pair in pairs], [[(token,) for token in pair[1]] for pair in pairs]
     for order in (range(len(rows)), range(len(rows) - 1, -1, -1), [0], [len(rows) - 1, 0]):
-        hidden = lm.hidden_states([rows[k] for k in order], frozen=not adapter)
+        hidden = lm.hidden_states([rows[k] for k in order], reference=not adapter)
         ours = lm.child_log_probs(hidden, [token for k in order for token in children[k]])
         close(ours, torch.cat([expected[k] for k in order]))
 
@@ -160,20 +159,20 @@ def test_sampled_tokens_have_the_plain_model_s_log_probabilities(
     monkeypatch.setattr(lm, "caches", caches)
     prompts = [lm.prompt_ids(text) for text in (PROMPT, *OTHERS)]
     uniforms = np.random.default_rng(0).random((len(prompts), 12))
-    limits = Limits(12, stop=("e", "o"))
-    for sampling in (TokenSampling(), TokenSampling(0.7, 5, 0.9), TokenSampling(1.5, 0, 0.8)):
-        written = generate(lm, prompts, limits, sampling, uniforms)
+    for drawn in ({}, {"temperature": 0.7, "top_k": 5, "top_p": 0.9}, {"temperature": 1.5, "top_p": 0.8}):
+        sampling = SamplingSettings(max_new_tokens=12, stop=("e", "o"), **drawn)
+        written = generate(lm, prompts, sampling, uniforms)
         assert len({len(one.path.action) for one in written}) > 1, "rows leave the batch at different times"
         assert not any(letter in one.text for one in written for letter in "eo")
         for prompt, one in zip(prompts, written, strict=True):
             close(torch.from_numpy(one.log_probs), _drawn_from(adapted, prompt, one, sampling))
-        alone = [generate(lm, [prompt], limits, sampling, uniforms[[k]])[0] for k, prompt in enumerate(prompts)]
+        alone = [generate(lm, [prompt], sampling, uniforms[[k]])[0] for k, prompt in enumerate(prompts)]
         differ = [one.path.action != other.path.action for one, other in zip(alone, written, strict=True)]
         # A number that falls within rounding of the edge between two tokens may fall on either side.
         assert sum(differ) <= 1, "neighbours change nothing"
 
 
-def _drawn_from(plain: Any, prompt: tuple[int, ...], one: SampledAction, sampling: TokenSampling) -> torch.Tensor:
+def _drawn_from(plain: Any, prompt: tuple[int, ...], one: SampledAction, sampling: SamplingSettings) -> torch.Tensor:
     """Log-probabilities of a continuation by the plain model and its own idea of a nucleus."""
     known = []
     for place, row in enumerate(log_probs_of(plain, prompt, one.path.action)):
@@ -181,7 +180,7 @@ def _drawn_from(plain: Any, prompt: tuple[int, ...], one: SampledAction, samplin
         probs = (row[ranked] / sampling.temperature).softmax(0)
         n = next(n for n in range(1, len(ranked) + 1) if n == len(ranked) or probs[:n].sum() >= sampling.top_p)
         listed = sorted(ranked[:n])
-        assert one.path.decisions[place].children == (tuple(listed) if sampling.restricts else ())
+        assert one.path.decisions[place].children == (tuple(listed) if sampling.restricts_tokens else ())
         drawn = (row[listed] / sampling.temperature).log_softmax(0)
         known.append(drawn[listed.index(one.path.action[place])])
     return torch.stack(known)

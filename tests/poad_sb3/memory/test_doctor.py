@@ -18,8 +18,8 @@ from poad_sb3.cli.memory import plain
 from poad_sb3.memory import doctor
 from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.doctor import (
+    PRECISIONS,
     TOKENS,
-    WAYS,
     Device,
     HostMemory,
     Machine,
@@ -245,8 +245,8 @@ def test_the_first_version_of_control_groups(tmp_path: Path) -> None:
 def test_verdicts_follow_from_the_estimates() -> None:
     settings = ModelSettings(dtype="bfloat16")
     room = estimate(common_size("Llama-3.2-1B", settings), settings).total
-    found = {(fit.model, fit.way.name): fit for fit in fits(room)}
-    assert len(found) == len(COMMON_MODELS) * len(WAYS)
+    found = {(fit.model, fit.precision.name): fit for fit in fits(room)}
+    assert len(found) == len(COMMON_MODELS) * len(PRECISIONS)
     assert found["Llama-3.2-1B", "bfloat16"].verdict == "yes"
     assert found["Qwen2.5-1.5B", "bfloat16"].verdict == "checkpointing"
     assert found["Llama-3-70B", "4-bit"].verdict == "no"
@@ -314,7 +314,7 @@ def test_facts_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(said(examine(fake_torch(cuda=fake_cuda())), monkeypatch, "--json"))
     assert found["machine"]["devices"][0]["capability"] == "9.0"
     assert found["usable"] == int(0.9 * 130 * GIB)
-    assert len(found["fits"]) == len(COMMON_MODELS) * len(WAYS)
+    assert len(found["fits"]) == len(COMMON_MODELS) * len(PRECISIONS)
     assert set(found["best"]["policy_kwargs"]) == {
         "dtype", "quantization", "gradient_checkpointing", "max_tokens_per_forward",
     }  # fmt: skip

@@ -173,7 +173,7 @@ def test_what_is_held_between_passes(way: dict[str, Any]) -> None:
     critic = [*policy.critic.mlp.parameters(), *(one.grad for one in policy.critic.mlp.parameters())]
     critic += [*moments(policy.critic_optimizer), *policy.critic.whitening.buffers()]
     assert needed.critic == bytes_of(critic) - 8, "without two counters"
-    flat = model.rollout_buffer.everything()
+    flat = model.rollout_buffer.all_samples()
     n_features, n_tokens = len(flat.features), len(flat.returns)
     exact = expected._replace(workload=workload._replace(rollout_tokens=n_features)).needed
     assert exact.features == bytes_of([flat.features])
@@ -186,7 +186,7 @@ def test_what_is_held_between_passes(way: dict[str, Any]) -> None:
 def test_an_action_that_cannot_be_shorter_is_counted_exactly() -> None:
     model = TWOSOME("LLMPolicy", LampEnv(moves=30), seed=0, n_steps=8, batch_size=8)
     model.learn(8)
-    assert expect(model, model._last_obs).workload.rollout_tokens == len(model.rollout_buffer.everything().returns) + 1
+    assert expect(model, model._last_obs).workload.rollout_tokens == len(model.rollout_buffer.all_samples().returns) + 1
 
 
 def deep_size(value: Any, seen: set[int]) -> int:

@@ -22,7 +22,7 @@ from lang_envs.wrappers import AdmissibleObservation, TextAction
 from poad_sb3 import ARCHER, BADQ, NTPO, POAD, ObservationError, UnsupportedEnvError
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import PastStep, Question
-from poad_sb3.prompts.templates import Needs
+from poad_sb3.prompts.templates import ContextSpec
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation, parse_observation, wrap_language_env
 
 SMALL = {"critic_arch": (8,)}
@@ -81,7 +81,7 @@ def test_a_vector_packs_what_each_of_its_environments_would(make: Any) -> None:
 
     inner = [partial(AdmissibleObservation, LampEnv(moves=n), history=2) for n in (2, 4)]
     outer = [partial(LampEnv, moves=n) for n in (2, 4)]
-    wrapped = wrap_language_env(make(outer), Needs(history=2))
+    wrapped = wrap_language_env(make(outer), ContextSpec(history=2))
     assert isinstance(wrapped, VecAdmissibleObservation)
     ours, theirs = rolled(wrapped), rolled(make(inner))
     assert ours == theirs

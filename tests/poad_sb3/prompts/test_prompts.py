@@ -26,8 +26,8 @@ from poad_sb3.prompts import (
     prompt_template,
     template_of,
 )
-from poad_sb3.prompts.specs import needs_of
-from poad_sb3.prompts.templates import DEFAULT_SYSTEM, Needs
+from poad_sb3.prompts.specs import context_spec_of
+from poad_sb3.prompts.templates import DEFAULT_SYSTEM, ContextSpec
 
 CHATS = [name for name, facts in ZOO.items() if facts.has_chat_template]
 ACTIONS = ("press the red button", "x = 1\n    return  x\n", "wait, é", "two  spaces")
@@ -63,7 +63,7 @@ def test_the_default_is_a_chat_where_the_tokenizer_has_a_template(
     chosen = prompt_template("auto", tokenizer_of(name))
     assert chosen == (ChatPrompt() if ZOO[name].has_chat_template else CompletionPrompt())
     settings = prompt_template({"history": 3}, tokenizer_of(name))
-    assert (settings.kind, settings.needs) == (chosen.kind, Needs(history=3))
+    assert (settings.kind, settings.context_spec) == (chosen.kind, ContextSpec(history=3))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_template_survives_json(template: PromptTemplate) -> None:
     assert template_of(written) == template
     assert hash(template_of(written)) == hash(template)
     assert (written["kind"], written["version"]) == (template.kind, 1)
-    assert needs_of(written) == template.needs
+    assert context_spec_of(written) == template.context_spec
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`Memo`: a function that remembers its latest results, and can be pickled."""
+"""`LRUCache`: a function with a cache of its latest results, which can be pickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Memo(Generic[Key, Value]):
+class LRUCache(Generic[Key, Value]):
     """A function that remembers its results and evicts the least recently used.
 
     `functools.lru_cache` does the same and cannot be pickled.

@@ -1,0 +1,162 @@
+"""The wheel in empty environments, with each extra alone.
+
+Both archives are built as they are published. For each extra, a new virtual environment gets the wheel with that extra
+and the versions of `constraints.txt`; `pip check` looks at it, and a line of Python uses it in an empty folder. It
+needs pip's network and 2 GB of disk.
+
+Writes installing.json; with `--extra`, only those rows of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.reports.tables import show_records
+from benchmarks.runner.errors import BenchmarkError
+from benchmarks.runner.files import write_json
+from benchmarks.runner.machine import RESULTS, describe_machine
+
+ROOT = Path(__file__).parents[2]
+_PLAY = (
+    "import gymnasium, lang_envs as le; e = gymnasium.make({!r}); e.reset(seed=0); "
+    "print(e.step(e.action_space.encode(le.oracle(e))))"
+)
+_TRAIN = "from poad_sb3 import POAD; POAD('LLMPolicy', 'KeyToken-v0', n_steps=32, {}).learn(32)"
+_VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+USES = {
+    "nothing": _PLAY.format("Overcooked-TomatoSalad-v0"),
+    "llm": _TRAIN.format("seed=0"),
+    "datasci": _PLAY.format("DataSciCoding-iris-v0"),
+    "data": "import arff, pandas, pyarrow, lang_envs.datasets.fetching",
+    "bench": "import matplotlib, scipy, lang_envs.cli.app",
+    "cli": "import lang_envs.cli.app",
+    "openai": "import openai; openai.OpenAI(api_key='none')",
+    "lm-eval": "import lm_eval, poad_sb3.export.export",
+    "wandb": "import wandb; from poad_sb3.common.callbacks import WandbCallback; WandbCallback('x', mode='offline')",
+    "quant": _TRAIN.format("policy_kwargs={'quantization': '8bit'}"),
+    "video": "import moviepy; from gymnasium.wrappers import RecordVideo",
+    "docs": "import mkdocs, material, mkdocstrings",
+    "test": "import hypothesis, kaggle, mypy.api, openml, pytest, ruff, scipy, six, xdist",
+}
+"""A line of Python for each extra; `nothing` is the wheel alone."""
+
+
+def listed_files() -> list[str]:
+    """Files of the checkout, relative to it: those git knows, and new ones that it does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(name for name in listed.split("\0") if name and (ROOT / name).is_file())
+
+
+def extras() -> list[str]:
+    """Names of the extras, as in `pyproject.toml`."""
+    return list(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build the source archive, and the wheel from it, without a network.
+
+    In a copy: setuptools puts into a wheel all that an earlier build left in `build/`.
+
+    Args:
+        folder: An empty one.
+
+    Raises:
+        BenchmarkError: If setuptools refuses; its output is in the message.
+    """
+    for name in listed_files():
+        (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / "tree" / name)
+    source = _built("build_sdist", folder / "tree", folder / "source")
+    with tarfile.open(source) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    return source, _built("build_wheel", next((folder / "unpacked").iterdir()), folder / "wheel")
+
+
+def _built(hook: str, tree: Path, out: Path) -> Path:
+    out.mkdir()
+    _run([sys.executable, "-c", f"from setuptools import build_meta; build_meta.{hook}({str(out)!r})"], tree)
+    return next(out.iterdir())
+
+
+def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
+    """Install the wheel with one extra, use it, and delete the environment.
+
+    Args:
+        wheel: The archive.
+        extra: Its name, or "nothing".
+        folder: An empty one.
+
+    Returns:
+        Seconds of installing and using, megabytes and versions of all that was installed.
+
+    Raises:
+        BenchmarkError: If something does not work; its output is in the message.
+    """
+    place, work = folder / "environment", folder / "work"
+    work.mkdir()
+    python = str(place / "bin/python")
+    try:
+        _run([sys.executable, "-m", "venv", str(place)], folder)
+        times = [time.perf_counter()]
+        target = str(wheel) if extra == "nothing" else f"{wheel}[{extra}]"
+        _run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), target], folder)
+        times.append(time.perf_counter())
+        _run([python, "-m", "pip", "check"], folder)
+        size = sum(path.lstat().st_size for path in place.rglob("*") if path.is_file() and not path.is_symlink())
+        times.append(time.perf_counter())
+        _run([python, "-I", "-c", USES[extra]], work, HOME=str(work), LANG_ENVS_CACHE=str(work / "cache"))
+        times.append(time.perf_counter())
+        versions = json.loads(_run([python, "-I", "-c", _VERSIONS], work))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return {
+        "install_seconds": round(times[1] - times[0], 1),
+        "use_seconds": round(times[3] - times[2], 1),
+        "megabytes": round(size / 1e6),
+        "versions": dict(sorted(versions.items(), key=lambda pair: pair[0].lower())),
+    }
+
+
+def _run(command: list[str], folder: Path, **variables: str) -> str:
+    """Return the output of a command, which gets no variable that leads to this checkout."""
+    hidden = ("PYTHON", "LANG_ENVS", "VIRTUAL_ENV")
+    others = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    done = subprocess.run(command, cwd=folder, env={**others, **variables}, capture_output=True, text=True)
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr).strip()[-3000:]
+        raise BenchmarkError(f"Expected {' '.join(command)} to succeed; got {output}. Fix: see its output.")
+    return done.stdout
+
+
+def installing(
+    extra: Annotated[list[str] | None, typer.Option(help="Only this one, or `nothing`; repeatable.")] = None,
+    out: Path = RESULTS / "installing.json",
+) -> None:
+    """Try the wheel in empty environments, with each extra alone."""
+    if unknown := [one for one in extra or () if one not in USES]:
+        raise BenchmarkError(
+            f"Expected extras among {', '.join(USES)}; got {', '.join(unknown)}. Fix: name some of them."
+        )
+    rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["extras"] if out.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="lang-envs-installing-") as name:
+        source, wheel = build(Path(name))
+        for one in extra or USES:
+            folder = Path(name) / f"extra-{one}"
+            folder.mkdir()
+            rows[one] = try_extra(wheel, one, folder)
+        sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
+    show_records("extra", rows, ("install_seconds", "use_seconds", "megabytes"))
+    write_json(out, {**describe_machine(), **sizes, "extras": {one: rows[one] for one in USES if one in rows}})

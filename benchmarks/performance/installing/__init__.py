@@ -1,1 +1,0 @@
-"""Does the wheel work where nothing else of ours is? `python -m benchmarks measure installing`."""
