@@ -84,7 +84,7 @@ def _credit(problem: TokenMDP, name: str, remark: str, level: str, gamma_token: 
 
 # ---------------------------------------------------------------------- drawing
 
-_THEMES = {
+THEMES = {
     "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#1a7f37", "bad": "#cf222e"},
     "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2ea043", "bad": "#da3633"},
 }
@@ -140,5 +140,5 @@ def _text(axes: Any, x: float, y: float, text: str, color: str, **options: Any) 
 
 
 if __name__ == "__main__":
-    for name, theme in _THEMES.items():
+    for name, theme in THEMES.items():
         draw(ROOT / f"docs/assets/credit_{name}.svg", theme)
