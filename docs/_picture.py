@@ -54,7 +54,7 @@ def credits() -> list[Credit]:
     admissible, rewards = np.array([[True] * n, [False] * n]), np.array([REWARDS, [0.0] * n])
     problem = TokenMDP(tuple(map(tokens, ACTIONS)), admissible, rewards, transitions, GAMMA)
     return [
-        _credit(problem, "Action level", "TWOSOME: one number for all tokens", "action", 1.0),
+        _credit(problem, "Action level", "TWOSOME: one number for all", "action", 1.0),
         _credit(problem, "Naive token level", f"NTPO: \u03b3 = {GAMMA:g} at every token", "token", GAMMA),
         _credit(problem, "BAD", "POAD: \u03b3 between actions only", "token", 1.0),
     ]
@@ -88,7 +88,7 @@ THEMES = {
     "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#1a7f37", "bad": "#cf222e"},
     "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2ea043", "bad": "#da3633"},
 }
-_LEFT, _CELL, _ROW, _GAP = 2.9, 0.92, 0.62, 0.16  # inches
+_LEFT, _CELL, _ROW, _GAP = 2.75, 0.8, 0.62, 0.14  # inches
 
 
 def draw(path: Path, theme: dict[str, str]) -> None:
@@ -111,8 +111,8 @@ def draw(path: Path, theme: dict[str, str]) -> None:
         scale = max(abs(one) for rule in rules for one in rule.advantages)
         for row, rule in enumerate(rules):
             top = 0.7 + row * (_ROW + _GAP)
-            _text(axes, 0.1, top + 0.22, rule.name, theme["ink"], ha="left", weight="bold", size=12)
-            _text(axes, 0.1, top + 0.46, rule.remark, theme["dim"], ha="left", size=8.5)
+            _text(axes, 0.1, top + 0.22, rule.name, theme["ink"], ha="left", weight="bold", size=12.5)
+            _text(axes, 0.1, top + 0.46, rule.remark, theme["dim"], ha="left", size=9.5)
             for j, advantage in enumerate(rule.advantages):
                 _cell(axes, _LEFT + _CELL * j, top, advantage, scale, theme)
             of_action = f"{rule.total:+.2f}"

@@ -225,7 +225,7 @@ def _learning() -> list[tuple[str, ...]]:
         for env_id in dict.fromkeys(one["env"] for one in content["comparisons"] if one["methods"]):
             panels = [one for one in content["comparisons"] if one["env"] == env_id]
             numbers = [_areas(one, "POAD", other) for one in panels]
-            claim = f"POAD learns faster than {other} (area)"
+            claim = f"POAD learns faster than {other}"
             rows.append((claim, "yes", _task(env_id), *numbers, _seeds(panels[_SAME], "POAD", other)))
     return rows
 
@@ -238,7 +238,7 @@ def _discounting() -> list[tuple[str, ...]]:
     )
     _, second, third, *_ = inside["methods"]
     poad, without = (name for name in between["methods"] if name.startswith("POAD"))
-    smaller, none = "A smaller γ inside actions is worse (area)", "No γ between actions is worse (area)"  # noqa: RUF001
+    smaller, none = "A smaller γ inside actions is worse", "No γ between actions is worse"  # noqa: RUF001
     return [
         (claim, "yes", f"{_task(_FOOD)}, {names}", _areas(panel, *pair), "", _seeds(panel, *pair))
         for claim, names, panel, pair in (
@@ -265,8 +265,8 @@ def _transfer() -> tuple[str, ...]:
     here = _numbers(*ours, chance[1] if chance else "")
     n_seeds = len(content["seeds"])
     return (
-        "POAD transfers better than NTPO (return)",
-        f"{published[0]:.3f}, {published[1]:.3f}",
+        "POAD transfers better than NTPO",
+        f"{published[0]:.2f}, {published[1]:.2f}",
         f"{len(content['published']['POAD'])} unseen tasks of VirtualHome",
         "",
         here,
@@ -280,18 +280,12 @@ def _coding() -> list[tuple[str, ...]]:
     for name, one in result("studies/datasci")["tables"].items():
         poad, ntpo = (one["methods"].get(method) for method in ("POAD", "NTPO"))
         if poad and ntpo:
-            ends = [found["end"]["reward"]["value"] for found in (poad, ntpo)]
+            ends = [found["end"]["reward"] for found in (poad, ntpo)]
+            pair = _numbers(*(end["value"] for end in ends))
+            intervals = ", ".join(f"[{end['low']:.2f}, {end['high']:.2f}]" for end in ends).replace(" ", "&nbsp;")
             seeds = f"{len(poad['seeds'])}, {len(ntpo['seeds'])}"
-            rows.append(
-                (
-                    "POAD writes better code than NTPO (reward)",
-                    "yes",
-                    f"{name}, DataSciCoding",
-                    "",
-                    _numbers(*ends),
-                    seeds,
-                )
-            )
+            claim = "POAD writes better code than NTPO"
+            rows.append((claim, "yes", f"{name}, DataSciCoding", "", f"{pair}<br>{intervals}", seeds))
     return rows
 
 
@@ -309,8 +303,8 @@ def _areas(panel: Content, first: str, second: str) -> str:
 
 def _numbers(ours: float, other: float, chance: str = "") -> str:
     """Two numbers, bold where they are in another order than in the paper, and the probability with its interval."""
-    pair = f"{ours:.3f}, {other:.3f}"
-    return (pair if ours > other else f"**{pair}**") + (f"; P {chance}" if chance else "")
+    pair = f"{ours:.2f}, {other:.2f}"
+    return (pair if ours > other else f"**{pair}**") + (f"<br>P {chance}".replace(" ", "&nbsp;") if chance else "")
 
 
 def _seeds(panel: Content, *names: str) -> str:
