@@ -1,4 +1,4 @@
-"""Log to the terminal, CSV, TensorBoard and (offline) Weights & Biases. About 5 seconds.
+"""Log to the terminal, CSV, TensorBoard and (offline) Weights & Biases. About 10 seconds.
 
 python examples/log_training.py [STEPS]
 tensorboard --logdir runs/logged

@@ -13,7 +13,7 @@ from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD
 from poad_sb3.vec_env.text_observations import parse_observation
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 256
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 128
 ENV_ID = "Overcooked-TomatoSalad-v0"
 
 # For an instruct model: {"kind": "chat", "system": "You are a cook. ...", "history": 2}. The tokenizer's own chat
@@ -24,7 +24,7 @@ model = POAD("LLMPolicy", ENV_ID, policy_kwargs=dict(prompt=PROMPT), seed=0, ver
 
 # A wrapper records the history of an environment for evaluation.
 env = Monitor(AdmissibleObservation(gym.make(ENV_ID), history=PROMPT["history"]))
-mean, _ = evaluate_policy(model, env, n_eval_episodes=5, deterministic=False)
+mean, _ = evaluate_policy(model, env, n_eval_episodes=2, deterministic=False)
 print(f"mean return {mean:.2f}")
 
 observation, _ = env.reset(seed=0)
