@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from statistics import mean
 from typing import Any
 
 from _tables import ROOT, bullets, code, percent, result, table
@@ -199,3 +201,111 @@ def _coded(content: Content) -> str:
         bullets(content["remarks"]),
     ]
     return "\n\n".join(parts)
+
+
+# ---------------------------------------------------------------------- claims of the paper
+
+_FOOD = "VirtualHome-FoodPreparation-v0"
+
+
+def claims() -> str:
+    """Table of the paper's claims: its answer, ours with the probability of improvement, and seeds."""
+    head = ("claim of the paper", "paper", "measured on", "here, one policy for all", "here, own policies", "seeds")
+    rows = [*_learning(), *_discounting(), _transfer(), *_coding()]
+    said = ["", *(claim for claim, *_ in rows)]
+    return table(
+        head, [("", "", *row[2:]) if row[0] == before else row for row, before in zip(rows, said, strict=False)]
+    )
+
+
+def _learning() -> list[tuple[str, ...]]:
+    """POAD's learning curves against two methods, on each task."""
+    content, rows = result("studies/curves"), []
+    for other in ("NTPO", "TWOSOME"):
+        for env_id in dict.fromkeys(one["env"] for one in content["comparisons"] if one["methods"]):
+            panels = [one for one in content["comparisons"] if one["env"] == env_id]
+            numbers = [_areas(one, "POAD", other) for one in panels]
+            claim = f"POAD learns faster than {other}"
+            rows.append((claim, "yes", _task(env_id), *numbers, _seeds(panels[_SAME], "POAD", other)))
+    return rows
+
+
+def _discounting() -> list[tuple[str, ...]]:
+    """Areas under learning curves by the discount inside actions, and by the one between actions."""
+    inside, between = (
+        next(one for one in result(f"studies/{name}")["comparisons"] if one["env"] == _FOOD)
+        for name in ("gamma-token", "gamma")
+    )
+    _, second, third, *_ = inside["methods"]
+    poad, without = (name for name in between["methods"] if name.startswith("POAD"))
+    smaller, none = "A smaller γ inside actions is worse", "No γ between actions is worse"  # noqa: RUF001
+    return [
+        (claim, "yes", f"{_task(_FOOD)}, {names}", _areas(panel, *pair), "", _seeds(panel, *pair))
+        for claim, names, panel, pair in (
+            (smaller, f"{second} over {third}", inside, (second, third)),
+            (none, "POAD, 0.95 over 1", between, (poad, without)),
+        )
+    ]
+
+
+def _transfer() -> tuple[str, ...]:
+    """Mean return on the unseen tasks of the paper, of POAD and of NTPO."""
+    content = result("studies/generalisation")
+    means = {
+        agent: (
+            mean(one[0] for one in scores.values()),
+            mean(content["discounted_return"][agent][env_id][0] for env_id in scores),
+        )
+        for agent, scores in content["published"].items()
+        if agent in ("POAD", "NTPO")
+    }
+    published, ours = ((means["POAD"][place], means["NTPO"][place]) for place in (0, 1))
+    sentence = next(one for one in [*content["differs"], *content["agrees"]] if "NTPO" in one)
+    chance = re.search(r"better (\S+ \[.*?\])", sentence)
+    here = _numbers(*ours, chance[1] if chance else "")
+    n_seeds = len(content["seeds"])
+    return (
+        "POAD transfers better than NTPO",
+        f"{published[0]:.2f}, {published[1]:.2f}",
+        f"{len(content['published']['POAD'])} unseen tasks of VirtualHome",
+        "",
+        here,
+        f"{n_seeds}, {n_seeds}",
+    )
+
+
+def _coding() -> list[tuple[str, ...]]:
+    """Mean reward at the end of training of POAD and of NTPO, on the tables that both were trained on."""
+    rows = []
+    for name, one in result("studies/datasci")["tables"].items():
+        poad, ntpo = (one["methods"].get(method) for method in ("POAD", "NTPO"))
+        if poad and ntpo:
+            ends = [found["end"]["reward"] for found in (poad, ntpo)]
+            pair = _numbers(*(end["value"] for end in ends))
+            intervals = ", ".join(f"[{end['low']:.2f}, {end['high']:.2f}]" for end in ends).replace(" ", "&nbsp;")
+            seeds = f"{len(poad['seeds'])}, {len(ntpo['seeds'])}"
+            claim = "POAD writes better code than NTPO"
+            rows.append((claim, "yes", f"{name}, DataSciCoding", "", f"{pair}<br>{intervals}", seeds))
+    return rows
+
+
+def _task(env_id: str) -> str:
+    return env_id.partition("-")[2].removesuffix("-v0")
+
+
+def _areas(panel: Content, first: str, second: str) -> str:
+    """Areas under two learning curves, with the probability that a seed of the first has the larger one."""
+    ours, other = (panel["methods"][name]["area"]["value"] for name in (first, second))
+    pair = next(p["area"] for p in panel["improvement"] if (p["first"], p["second"]) == (first, second))
+    chance = "" if pair["low"] is None else f"{pair['value']:.2f} [{pair['low']:.2f}, {pair['high']:.2f}]"
+    return _numbers(ours, other, chance)
+
+
+def _numbers(ours: float, other: float, chance: str = "") -> str:
+    """Two numbers, bold where they are in another order than in the paper, and the probability with its interval."""
+    pair = f"{ours:.2f}, {other:.2f}"
+    return (pair if ours > other else f"**{pair}**") + (f"<br>P {chance}".replace(" ", "&nbsp;") if chance else "")
+
+
+def _seeds(panel: Content, *names: str) -> str:
+    return ", ".join(str(len(panel["methods"][name]["seeds"])) for name in names)

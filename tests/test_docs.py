@@ -286,3 +286,41 @@ def test_the_command_lines_shown_are_understood(page: str) -> None:
         n = 2 if " ".join(words[:2]) in commands else 1  # a group may be a command of its own
         name = " ".join(words[:n])
         commands[name].make_context(name, words[n:])  # parses, and raises a usage error where it cannot
+
+
+# ---------------------------------------------------------------------- the README
+
+
+@pytest.mark.usefixtures("pages")
+def test_the_readme_shows_the_recorded_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import _studies
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert _studies.claims() in readme, f"results have changed; put this table into README.md:\n{_studies.claims()}"
+    assert len(readme.splitlines()) < 120
+
+
+def test_the_numbers_of_the_picture_are_computed_credits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra bench is not installed")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import _picture
+
+    action, naive, bad = _picture.credits()
+    assert action.advantages == pytest.approx([-0.25] * 8)  # reward 0, and a value of (1/2) (1/2) 1
+    assert bad.advantages == pytest.approx([0, 0, 0.25, 0, 0, 0, -0.5, 0])  # 0.5 - 0.25 and 0 - 0.5
+    assert naive.advantages == pytest.approx([0, 0, 0.25 * 0.95**5, 0, 0, 0, -0.5 * 0.95, 0])
+    assert bad.total == pytest.approx(action.total)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    knife, onion = (f"{naive.advantages[place]:+.2f}" for place in (2, 6))
+    assert f"Naive token level: knife {knife}, onion {onion}, others 0, sum {naive.total:+.2f}." in readme
+    _picture.draw(tmp_path / "credit.svg", _picture.THEMES["light"])
+    assert (tmp_path / "credit.svg").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["README.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_the_links_to_files_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    links = re.findall(r"(?:\]\(|srcset=\"|src=\")(?!https?:|#)([^)\"#]+)", page.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,144 @@
+"""Picture of the README: one action, its tokens, and the credit of each token by three rules.
+
+`python docs/_picture.py` writes docs/assets/credit_light.svg and docs/assets/credit_dark.svg.
+
+The example is a problem of one decision, given in full by `ACTIONS` and `REWARDS`. The policy is uniform at every
+branch of the trie of the actions. Values are exact (`poad_sb3.tabular`), and credits are advantages by the functions
+that train (`poad_sb3.credit.estimators`), with both lambdas 0.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poad_sb3.credit.estimators import make_estimator
+from poad_sb3.tabular import TokenMDP, evaluate_tokens, uniform_over_children
+
+ROOT = Path(__file__).parent.parent
+END = "<end>"
+ACTIONS = ("use the knife to chop the onion", "use the knife to chop the tomato", "use the plate to serve")
+REWARDS = (0.0, 1.0, 0.0)
+"""The order is a tomato salad."""
+GAMMA = 0.95
+
+
+class Credit(NamedTuple):
+    """Credit of an action by one rule.
+
+    Attributes:
+        name: The rule.
+        remark: How it discounts.
+        advantages: Of every token, end token included.
+        total: Advantage of the whole action: the sum of its tokens where they have credits of their own.
+    """
+
+    name: str
+    remark: str
+    advantages: tuple[float, ...]
+    total: float
+
+
+def tokens(action: str) -> tuple[str, ...]:
+    """Return the tokens of an action: words, and an end token."""
+    return (*action.split(), END)
+
+
+def credits() -> list[Credit]:
+    """Compute the credit of the first action by action-level GAE, by NTPO and by BAD."""
+    n = len(ACTIONS)
+    transitions = np.zeros((2, n, 2))
+    transitions[..., 1] = 1.0  # the second state is the end
+    admissible, rewards = np.array([[True] * n, [False] * n]), np.array([REWARDS, [0.0] * n])
+    problem = TokenMDP(tuple(map(tokens, ACTIONS)), admissible, rewards, transitions, GAMMA)
+    return [
+        _credit(problem, "Action level", "TWOSOME: one number for all", "action", 1.0),
+        _credit(problem, "Naive token level", f"NTPO: \u03b3 = {GAMMA:g} at every token", "token", GAMMA),
+        _credit(problem, "BAD", "POAD: \u03b3 between actions only", "token", 1.0),
+    ]
+
+
+def _credit(problem: TokenMDP, name: str, remark: str, level: str, gamma_token: float) -> Credit:
+    """Credit by one estimator, whose critic knows the exact values of the uniform policy under its own backup."""
+    solution = evaluate_tokens(problem, uniform_over_children(problem), gamma_token)
+    action = problem.actions[0]
+    values = [solution.values[0, problem.trie.prefixes.index(action[:j])] for j in range(len(action))]
+    estimator = make_estimator(
+        level, "state", gamma=GAMMA, gae_lambda=0.0, gamma_token=gamma_token, gae_lambda_token=0.0
+    )
+    units = estimator.n_units(len(action))
+    advantages = estimator.advantages(
+        np.array([[REWARDS[0]]]),
+        np.array(values[:units]).reshape(1, 1, units),
+        np.array([[units]]),
+        np.array([[True]]),
+        np.zeros(1),
+        np.zeros((1, 1)),
+        np.ones((1, 1)),
+    )[0, 0]
+    spread = advantages if units > 1 else np.repeat(advantages, len(action))
+    return Credit(name, remark, tuple(map(float, spread)), float(advantages.sum()))
+
+
+# ---------------------------------------------------------------------- drawing
+
+THEMES = {
+    "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#1a7f37", "bad": "#cf222e"},
+    "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2ea043", "bad": "#da3633"},
+}
+_LEFT, _CELL, _ROW, _GAP = 2.75, 0.8, 0.62, 0.14  # inches
+
+
+def draw(path: Path, theme: dict[str, str]) -> None:
+    """Draw the three rules below each other: a column for each token, green for praise and red for blame."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    rules, words = credits(), tokens(ACTIONS[0])
+    width, height = _LEFT + _CELL * (len(words) + 1) + 0.1, (_ROW + _GAP) * len(rules) + 0.75
+    with mpl.rc_context({"svg.hashsalt": "credit", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
+        figure = Figure((width, height))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, width), ylim=(height, 0))
+        axes.axis("off")
+        for j, word in enumerate(words):
+            _text(axes, _LEFT + _CELL * (j + 0.5), 0.42, word, theme["ink"], weight="bold", family="DejaVu Sans Mono")
+        _text(axes, _LEFT + _CELL * (len(words) + 0.5), 0.42, "action", theme["dim"])
+        _text(axes, 0.1, 0.32, "Reward 0: the order is", theme["dim"], ha="left", size=9.5)
+        _text(axes, 0.1, 0.52, "a tomato, not an onion", theme["dim"], ha="left", size=9.5)
+        scale = max(abs(one) for rule in rules for one in rule.advantages)
+        for row, rule in enumerate(rules):
+            top = 0.7 + row * (_ROW + _GAP)
+            _text(axes, 0.1, top + 0.22, rule.name, theme["ink"], ha="left", weight="bold", size=12.5)
+            _text(axes, 0.1, top + 0.46, rule.remark, theme["dim"], ha="left", size=9.5)
+            for j, advantage in enumerate(rule.advantages):
+                _cell(axes, _LEFT + _CELL * j, top, advantage, scale, theme)
+            of_action = f"{rule.total:+.2f}"
+            _text(axes, _LEFT + _CELL * (len(words) + 0.5), top + _ROW / 2, of_action, theme["ink"], size=11)
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+
+
+def _cell(axes: Any, left: float, top: float, advantage: float, scale: float, theme: dict[str, str]) -> None:
+    from matplotlib.colors import to_hex, to_rgb
+    from matplotlib.patches import FancyBboxPatch
+
+    share = abs(advantage) / scale
+    end = np.array(to_rgb(theme["good" if advantage > 0 else "bad"]))
+    strength = 0.0 if share < 1e-9 else 0.6 + 0.4 * share
+    color = to_hex((1 - strength) * np.array(to_rgb(theme["none"])) + strength * end)
+    size, style = (_CELL - 0.14, _ROW - 0.06), "round,pad=0.02,rounding_size=0.08"
+    box = FancyBboxPatch((left + 0.07, top + 0.03), *size, boxstyle=style, color=color, lw=0)
+    axes.add_patch(box)
+    shown, ink = (f"{advantage:+.2f}", "#ffffff") if strength else ("0", theme["dim"])
+    _text(axes, left + _CELL / 2, top + _ROW / 2, shown, ink, size=11, weight="bold" if strength else "normal")
+
+
+def _text(axes: Any, x: float, y: float, text: str, color: str, **options: Any) -> None:
+    axes.text(x, y, text, **{"ha": "center", "va": "center", "color": color, "size": 10, **options})
+
+
+if __name__ == "__main__":
+    for name, theme in THEMES.items():
+        draw(ROOT / f"docs/assets/credit_{name}.svg", theme)

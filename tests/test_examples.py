@@ -1,0 +1,157 @@
+"""Every file of `examples/` runs, in process, with a small budget."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from standins import ChatStandIn
+
+from lang_envs.core import LangEnv
+from poad_sb3 import POAD
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+class Example:
+    """Runs examples in one temporary folder."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, name: str, *arguments: str | int) -> str:
+        """Run an example and return its output."""
+        path = EXAMPLES / f"{name}.py"
+        with self._patch.context() as patch:
+            patch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+            patch.setattr(sys, "path", [*sys.path])
+            runpy.run_path(str(path), run_name="__main__")
+        return self._capsys.readouterr().out
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Example:
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(1)
+    return Example(monkeypatch, capsys)
+
+
+def test_the_table_of_the_readme_names_every_file() -> None:
+    files = {path.name for path in EXAMPLES.glob("*.py")}
+    table = re.findall(r"^\| \[([\w.]+)\]\(\1\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(table) == sorted(files)
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in files if f'example("{Path(name).stem}"' not in source] == []
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short_and_names_its_command(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 60
+    assert f"python examples/{path.name}" in text.split('"""')[1]
+
+
+def test_train_and_evaluate(example: Example) -> None:
+    out = example("train_and_evaluate", 128)
+    assert re.search(r"mean return -?\d\.\d\d before, -?\d\.\d\d \+- \d\.\d\d after 128 steps", out)
+    assert re.search(r"-> (pick|take|chop|put|serve)", out)
+
+
+def test_own_environment(example: Example) -> None:
+    out = example("own_environment", 128)
+    assert "contract:" not in out, "a check of the contract failed"
+    assert re.search(r"total_timesteps +\| 128", out)
+
+
+def test_own_model(example: Example) -> None:
+    assert "base model: runs/tiny-llama" in example("own_model", 128)
+
+
+def test_own_prompt(example: Example) -> None:
+    prompt = example("own_prompt", 128).split("mean return")[1]
+    assert prompt.count("The kitchen has one cutting board.") == 3, "two earlier steps, and the present observation"
+
+
+def test_own_callback(example: Example) -> None:
+    assert "stopped after 128 steps" in example("own_callback", 128)
+
+
+def test_log_training(example: Example) -> None:
+    out = example("log_training", 128)
+    names = {path.name.split(".")[0] for path in Path("runs/logged").iterdir()}
+    assert {"progress", "events", "generations"} <= names
+    assert Path("runs/wandb").exists() or "the extra 'wandb'" in out
+
+
+def test_resume_after_a_kill(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "done: 384 steps" in example("resume_after_a_kill", 384)
+    latest = Path("runs/resumable/latest.zip")
+    straight = POAD.load(latest).policy.state_dict()
+    shutil.rmtree(latest.parent)
+
+    n_steps = 0
+
+    def step_and_be_killed(env: LangEnv, text: str | None, step=LangEnv.step_text):
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps == 300:
+            raise KeyboardInterrupt
+        return step(env, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LangEnv, "step_text", step_and_be_killed)
+        with pytest.raises(KeyboardInterrupt):
+            example("resume_after_a_kill", 384)
+    out = example("resume_after_a_kill", 384)
+    assert "resuming at step 256" in out
+    resumed = POAD.load(latest).policy.state_dict()
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+
+
+def test_measure_an_agent(example: Example) -> None:
+    pytest.importorskip("scipy", reason="the extra bench is not installed")
+    out = example("measure_an_agent", 2)
+    success = dict(re.findall(r"(\w+): discounted return .* success (\d+)%", out))
+    assert (success["careful"], success["oracle"]) == ("100", "100")
+
+
+def test_measure_a_served_model(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openai", reason="the extra openai is not installed")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+    def first_action(message: str) -> str:
+        return next(line[2:] for line in message.splitlines() if line.startswith("- "))
+
+    with ChatStandIn(say=first_action) as server:
+        out = example("measure_a_served_model", server.url, "a-model", 1)
+        assert {body["model"] for body in server.bodies} == {"a-model"}
+    assert re.search(r"Overcooked-TomatoSalad-v0 .*'invalid_rate': 0\.0", out)
+    assert re.search(r"VirtualHome-FoodPreparation-v0 .*'prompt_tokens': \d", out)
+
+
+def test_own_table(example: Example) -> None:
+    pytest.importorskip("pandas", reason="the extra data is not installed")
+    out = example("own_table", 16)
+    assert re.search(r"by hand: ok, AUC 0\.9\d\d", out)
+    assert Path("patients.csv").exists()
+
+
+def test_export_to_transformers(example: Example) -> None:
+    out = example("export_to_transformers", 128)
+    assert "AutoModelForCausalLM.from_pretrained" in out
+    assert re.search(r"To get it served, you \w+", out)
+
+
+def test_read_results(example: Example) -> None:
+    pytest.importorskip("pandas", reason="the extra data is not installed")
+    out = example("read_results")
+    assert re.search(r"Overcooked-TomatoSalad-v0 +each method's own policy +ARCHER +3", out)
+    assert re.search(r"^POAD +\d+ +\d+$", out, re.MULTILINE)
