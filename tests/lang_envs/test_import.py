@@ -51,10 +51,12 @@ def test_nothing_heavy_is_imported() -> None:
     assert modules & (HEAVY | {"poad_sb3", "benchmarks"}) == set()
 
 
+@pytest.mark.slow
 def test_import_time() -> None:
     assert seconds_of() < SECONDS
 
 
+@pytest.mark.slow
 def test_import_time_of_our_own() -> None:
     """Beside the packages it cannot do without."""
     assert seconds_of("import numpy, gymnasium, multiprocessing.sharedctypes") < SECONDS / 4

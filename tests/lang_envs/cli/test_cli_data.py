@@ -589,8 +589,7 @@ def assert_helpful(said: str, data: Path, why: str) -> None:
 def test_nobody_answers(black_hole: str, data: Path, record_property: Callable[[str, object], None]) -> None:
     seconds, whole, said = make_airlines()
     assert_helpful(said, data, "OpenML cannot be reached from here")
-    assert seconds < 2
-    assert whole < 5, "with the start of Python and all imports"
+    assert seconds < fetching.DEFAULT_TIMEOUT, "it waited for an answer"
     assert not data.exists()
     record_property("seconds", (round(seconds, 2), round(whole, 2)))
 
@@ -600,19 +599,16 @@ def test_no_network_at_all(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")
-    seconds, _, said = make_airlines()
+    _, _, said = make_airlines()
     assert_helpful(said, data, "OpenML cannot be reached from here")
-    assert seconds < 2
     assert not data.exists()
 
 
 def test_offline(black_hole: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANG_ENVS_OFFLINE", "1")
     monkeypatch.setattr(fetching, "is_reachable", None)
-    started = time.monotonic()
     with pytest.raises(FileNotFoundError, match="the airlines table") as caught:
         gym.make("DataSciCoding-airlines-v0", data="real")
-    assert time.monotonic() - started < 1
     assert_helpful(str(caught.value), data, "LANG_ENVS_OFFLINE is set")
 
 

@@ -748,7 +748,7 @@ def test_a_name_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> No
     for service in Service:
         started = time.monotonic()
         assert not fetching.is_reachable(service)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10, "it waited for the name server"
 
 
 def test_who_is_reachable(openml: OpenmlStandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -530,6 +530,7 @@ print(json.dumps([medians, shape, imported, sorted({path for path in opened if "
 """
 
 
+@pytest.mark.slow
 def test_a_cached_table_loads_at_once(data: Path, tmp_path: Path) -> None:
     install_flights(tmp_path)
     assert DATASETS["airlines"].shape == (2000, 7)

@@ -129,6 +129,7 @@ def test_a_table_without_any_signal() -> None:
     assert sorted(dataset.y) == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.slow
 def test_building_is_quick() -> None:
     seconds = []
     for _ in range(9):

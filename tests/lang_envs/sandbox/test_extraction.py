@@ -314,19 +314,27 @@ print(len(times), len(programs), times[-5])
 """
 
 
-def test_no_text_crashes_or_holds_up_the_parent():
+def hostile_programs() -> tuple[int, int, float]:
+    """Numbers of parsed and of all programs, and nearly the longest time of one, in a thread with a small stack."""
     done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    tried, programs, slow = done.stdout.split()
-    assert tried == programs
-    assert float(slow) < 0.25  # measured 0.02: shared machines
+    parsed, programs, seconds = done.stdout.split()
+    return int(parsed), int(programs), float(seconds)
+
+
+def test_no_text_crashes_the_parent():
+    parsed, programs, _ = hostile_programs()
+    assert parsed == programs
+
+
+@pytest.mark.slow
+def test_no_text_holds_up_the_parent():
+    assert hostile_programs()[2] < 0.25  # measured 0.02
 
 
 def test_extraction_does_not_change_warning_filters():
     filters = list(warnings.filters)
-    start = time.thread_time()
     extract("x = '\\d'\nif x is 'a': pass")
-    assert time.thread_time() - start < 1
     assert warnings.filters == filters
 
 
@@ -369,6 +377,7 @@ def test_banned_names_are_found_by_meaning(text, name):
     assert banned_use(extract(text), ()) is None
 
 
+@pytest.mark.slow
 def test_looking_for_names_is_fast_on_deep_sums():
     code = extract("x = " + "\n".join("'S' +" * 290 + "'C'" if i == 0 else f"x = {'a + ' * 290}b" for i in range(5)))
     start = time.thread_time()
@@ -376,6 +385,7 @@ def test_looking_for_names_is_fast_on_deep_sums():
     assert time.thread_time() - start < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", ["```" + "a" * 8170 + "`", "~" * 4000 + "a" * 4000 + "`", " " * 8000 + "`", "~" * 8190]
 )

@@ -556,10 +556,8 @@ def test_a_client_that_leaves_frees_the_cores(sandbox: Sandbox, expected: bytes)
     connection._channel.socket.shutdown(socket.SHUT_RDWR)
     thread.join()
     connection.close()
-    started = time.monotonic()
     (answer,) = sandbox.run([task_of(HONEST)], Limits())
     assert answer.probabilities.tobytes() == expected
-    assert time.monotonic() - started < 30
 
 
 # ---------------------------------------------------------------------- sharing

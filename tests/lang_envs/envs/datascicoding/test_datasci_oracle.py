@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import textwrap
-import time
 from typing import Any
 
 import numpy as np
@@ -62,10 +61,8 @@ def test_the_oracle_is_strong_on_fetched_tables(
 
 def check(code: str, dataset: Dataset, bound: float) -> None:
     first = scores(code, dataset, range(5))
-    before = time.process_time()
     np.random.seed(1)  # nothing of it hangs on the global generator
     assert scores(code, dataset, range(5)) == first
-    assert time.process_time() - before < 10  # about 0.8 s at most on one idle core
     assert np.mean(first) >= bound
 
 

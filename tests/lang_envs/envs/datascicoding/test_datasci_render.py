@@ -421,6 +421,7 @@ def test_the_tables_of_this_package_are_told_in_full(name: str) -> None:
 # ---------------------------------------------------------------------- time, and the environment itself
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [WORKS, "x = 'abc' + 1  # d\n" * 431, "W" * 8192, "漢" * 2730], ids=range(4))
 def test_frames_are_quick(code: str) -> None:
     episode, seconds = Episode((failure(code=code, error="ValueError: " + "x " * 200),)), []

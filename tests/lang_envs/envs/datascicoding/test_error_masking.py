@@ -185,6 +185,7 @@ def test_the_result_has_at_most_limit_characters():
     assert len(mask(message, code, (), 2000)) == len(message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

@@ -295,6 +295,7 @@ def test_rendering_changes_nothing_and_draws_no_numbers(name: str, mode: str) ->
         assert same(np.random.get_state(), numpy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_frames_are_quick(name: str) -> None:
     env, rng, seconds = home_env(name, distractors=3), np.random.default_rng(0), []
