@@ -107,7 +107,7 @@ def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, 
     assert _gets_through(without(row.opened_by).evaluate(row.code))
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.SECCOMP])
 @pytest.mark.parametrize("row", SECRETS, ids=lambda row: row.name.replace(" ", "-"))
 def test_either_of_two_walls_keeps_code_from_files(without: Opener, row: Program, layer: Layer) -> None:
@@ -214,6 +214,7 @@ class _NumpyWithoutPermutations:
         return values
 
 
+@pytest.mark.matrix
 def test_rehearsals_keep_words_from_carrying_labels(own_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["KeyError", "ValueError", "IndexError"]
     code = f"raise [{', '.join(names)}][y_train[{{row}}]]"

@@ -144,6 +144,7 @@ def test_what_is_read_after_a_failure_is_the_same_for_other_labels(stage: _Stage
     assert not _has_values(stdout)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", CHOICES)
 def test_where_labels_choose_the_outcome_only_the_outcome_is_read(stage: _Stage, pair: _Pair, name: str) -> None:
     seen = {}

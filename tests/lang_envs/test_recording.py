@@ -60,6 +60,7 @@ def test_gymnasium_records_a_video(env_id: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- GIFs
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("env_id", FAMILY_IDS)
 def test_a_gif_shows_the_episode(env_id: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / "episode.gif"

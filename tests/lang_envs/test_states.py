@@ -94,6 +94,7 @@ def expect_one_sentence(error: ValueError) -> None:
     assert re.fullmatch("Expected .* Fix: .*", str(error)), error  # a dot is no newline
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_damaged_state_is_refused_and_changes_nothing(family: str) -> None:
     rng = random.Random(f"damage {family}")

@@ -174,6 +174,7 @@ def test_a_folder_without_a_whole_tokenizer_is_refused(tmp_path: Path, content: 
         resolve_tokenizer(str(tmp_path))
 
 
+@pytest.mark.matrix_after(30)
 @pytest.mark.parametrize(
     "thing", [None, 3, ByteTokenizer, ["byte"], object()], ids=["None", "int", "type", "list", "obj"]
 )

@@ -173,6 +173,7 @@ def test_text_actions_are_token_actions(env_id: str) -> None:
             assert (seen, info["admissible_actions"]) == (step.text, step.info["admissible_actions"])
 
 
+@pytest.mark.matrix_after(8)
 @pytest.mark.parametrize(
     "action", [3, None, b"chop nothing", np.zeros(96, dtype=np.int64)], ids=["int", "None", "bytes", "tokens"]
 )

@@ -176,6 +176,7 @@ def test_without_choices_the_policy_stays_and_nothing_is_nan(name: str) -> None:
     assert np.isfinite(list(logged.values())).all()
 
 
+@pytest.mark.matrix_after(4)
 @pytest.mark.parametrize("name", CHOOSING)
 def test_minibatches_of_one_action_make_no_nan(name: str) -> None:
     """Some hold no choice, some a single one, whose advantage has no deviation."""

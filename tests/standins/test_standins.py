@@ -248,6 +248,7 @@ attempt("wrong key", dataset, "owner/table")
     assert not (tmp_path / "files").exists()
 
 
+@pytest.mark.process
 def test_kaggle_resumes_after_a_cut(kaggle_service: KaggleStandIn, tmp_path: Path) -> None:
     kaggle_service.fail(Cut(after=2 * MIB + 1000), path="/big/archive.zip")
     kaggle_service.fail(Corrupt(), path="/table/archive.zip")

@@ -139,6 +139,7 @@ def test_every_extra_has_a_use_and_nothing_else_was_measured() -> None:
     assert set(measured["extras"]) == wanted
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("extra", ["nothing", "llm", "datasci", "cli", "test"])
 def test_the_uses_are_whole_programs(extra: str) -> None:
     """In this environment, which has these extras."""

@@ -219,6 +219,7 @@ def test_the_killed_are_gone_on_from(openml: OpenmlStandIn, data: Path) -> None:
     assert store.verify(TUMOURS) == receipt
 
 
+@pytest.mark.process
 def test_what_is_cut_off_for_good_stays_for_the_next_time(
     openml: OpenmlStandIn, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +324,7 @@ def test_a_service_that_fails(
     assert before
 
 
+@pytest.mark.process
 def test_a_store_that_fails(openml: OpenmlStandIn) -> None:
     openml.fail(Status(502), path=".pq", times=None)
     assert "got status 502 (Bad Gateway). Fix: try again later." in refused(5, "breast-w")
@@ -346,6 +348,7 @@ def test_a_busy_service_is_asked_again(openml: OpenmlStandIn) -> None:
     assert_tumours()
 
 
+@pytest.mark.process
 def test_a_page_that_is_no_description(openml: OpenmlStandIn, data: Path) -> None:
     openml.fail(Status(200, HTML, "text/html"), path="/data/15", times=None)
     told = refused(5, "breast-w")
@@ -414,6 +417,7 @@ def test_kaggle_a_competition(kaggle: KaggleStandIn, data: Path) -> None:
     assert receipt.sha256.startswith(wanted.sha256)
 
 
+@pytest.mark.process
 def test_kaggle_a_cut_then_503_then_the_rest(kaggle: KaggleStandIn, data: Path) -> None:
     kaggle.fail(Cut(after=20_000), path="archive.zip")
     kaggle.fail(Status(503, b"busy"), path="archive.zip")

@@ -440,6 +440,7 @@ def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, e
     assert sandbox.about()["pid"] == pid
 
 
+@pytest.mark.process
 def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
     import resource
 

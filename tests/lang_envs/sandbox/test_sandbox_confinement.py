@@ -326,7 +326,10 @@ USERS = [
     pytest.param(
         NOBODY,
         id="nobody",
-        marks=pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can turn nobody"),
+        marks=[
+            pytest.mark.matrix,
+            pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can turn nobody"),
+        ],
     ),
 ]
 
@@ -470,7 +473,7 @@ def errors_of(laboratory, victim, programs, without=()):
     return {name: answer.get("error") for name, answer in zip(programs, answers, strict=True)}
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @needs_kernel
 def test_what_is_refused(laboratory, victim):
     assert errors_of(laboratory, victim, REFUSED) == dict.fromkeys(REFUSED, "PermissionError")

@@ -394,6 +394,7 @@ def test_the_doctor_shows_how_an_agent_would_act(
     assert json.loads(run("doctor", env_id, "--json"))["model"] == model
 
 
+@pytest.mark.matrix
 def test_a_run_on_code_is_trained_and_evaluated_as_typed(run: Run) -> None:
     shown = run("train", "DataSciCoding-balance-scale-v0", "--steps", "2", "--set", "n_steps=2", "--out", "code")
     assert "action_sampling='free', model='pocket-coder'" in shown

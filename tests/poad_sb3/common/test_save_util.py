@@ -66,6 +66,7 @@ def test_load_then_learn_equals_never_having_stopped(tmp_path):
     assert_same(straight, second)
 
 
+@pytest.mark.matrix
 def test_several_environments_resume_exactly(tmp_path):
     def make():
         return gym.make(ENV_ID)

@@ -297,6 +297,7 @@ def test_activations_are_those_of_a_training_pass(name: str, checkpointing: bool
     assert estimated == pytest.approx(peak, rel=0.25 if checkpointing else 0.1)
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize(
     ("kept", "in_slice"), [(1 << 24, 1 << 22), (1 << 24, 300_000), (600_000, 300_000), (0, 300_000), (0, 1)]
 )

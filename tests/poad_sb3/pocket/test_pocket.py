@@ -54,12 +54,14 @@ def test_what_ships_was_trained_by_the_script(corpus, tokenizer):
     assert facts["corpus_tokens"] == sum(len(encode_line(tokenizer, line)) for line in corpus)
 
 
+@pytest.mark.matrix
 def test_the_corpus_holds_no_task_called_unseen(corpus):
     commands = re.compile(rf"\b({COMMANDS})\b[^.]*\b({UNSEEN_NOUNS})\b", re.IGNORECASE)
     assert [line for line in corpus if commands.search(f"{line.prompt} {line.action}")] == []
     assert re.search(rf"\b({UNSEEN_NOUNS})\b", " ".join(line.prompt for line in corpus))  # there is something to miss
 
 
+@pytest.mark.matrix
 def test_no_prompt_and_no_phrase_of_an_unseen_task_is_in_the_corpus(corpus):
     assert {row.id for row in ENV_ROWS} >= {*TRAINING_IDS, *UNSEEN_IDS}
     assert len(set(UNSEEN_IDS)) == 8

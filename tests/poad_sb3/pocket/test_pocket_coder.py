@@ -120,6 +120,7 @@ def test_a_seed_gives_the_same_lines(lines):
     assert list(coding_lines(5, np.random.default_rng(4))) != lines[:5]
 
 
+@pytest.mark.matrix
 def test_prompts_are_varied_and_most_of_them_tell_of_an_earlier_attempt(lines):
     titles = Counter(re.search(r"Predict (.*?) with", " ".join(line.prompt.split("\n# "))).group(1) for line in lines)
     assert len(titles) > 100

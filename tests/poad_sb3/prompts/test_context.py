@@ -193,7 +193,7 @@ def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
     evaluate_policy(model, model.get_env(), n_eval_episodes=2)
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("n_envs", [1, 2])
 @pytest.mark.parametrize("stop_at", [16, 24, 26])
 def test_training_goes_on_exactly_in_the_middle_of_an_episode(tmp_path: Path, n_envs: int, stop_at: int) -> None:

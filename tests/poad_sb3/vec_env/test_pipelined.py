@@ -390,6 +390,7 @@ def faulty(what: Callable[[], None], place: int) -> PipelinedVecEnv:
     return PipelinedVecEnv([DummyVecEnv(makes[:2]), DummyVecEnv(makes[2:])])
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("place", [0, 3])
 @pytest.mark.parametrize("error", [ConnectionError("the simulator is gone"), SystemExit(3)])
 def test_an_error_in_a_thread_reaches_the_training(tmp_path: Path, place: int, error: BaseException) -> None:
@@ -596,6 +597,7 @@ def test_parts_are_made_where_they_pay(env_id: str, n_envs: int, n_parts: int | 
     env.close()
 
 
+@pytest.mark.matrix
 def test_a_run_of_groups_goes_on_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from typer.testing import CliRunner
 
