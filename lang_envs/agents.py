@@ -33,5 +33,5 @@ def random_agent(rng: np.random.Generator) -> Agent:
 
 
 def oracle_agent() -> Agent:
-    """The environment's own optimal policy; see `lang_envs.oracle`."""
+    """Return the environment's own optimal policy; see `lang_envs.oracle`."""
     return lambda env, _text, _actions: oracle(env)

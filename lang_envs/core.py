@@ -150,11 +150,11 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
     @abstractmethod
     def _describe(self) -> str:
-        """The observation: the current state in words."""
+        """Return the observation: the current state in words."""
 
     @abstractmethod
     def _listed_actions(self) -> list[str] | None:
-        """The texts listed as possible now, a fresh list in the family's order; None where the action space is open."""
+        """Return a fresh list of the admissible texts in the family's order; None where the action space is open."""
 
     @abstractmethod
     def _execute(self, text: str) -> Outcome | None:
@@ -166,7 +166,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
     @abstractmethod
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
-        """The family's own fields of `info`, fresh objects.
+        """Return the family's own fields of `info`, fresh objects.
 
         Args:
             acted: Whether it describes an action; False at a reset and after the end of an episode.
@@ -181,11 +181,11 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self._world = world
 
     def _configuration(self) -> dict[str, Any]:
-        """The constructor arguments that shape the world; a state fits only an environment with equal ones."""
+        """Return the constructor arguments that shape the world; a state fits only an environment with equal ones."""
         return {}
 
     def oracle_action(self) -> str:
-        """The text an optimal policy would choose now.
+        """Return the text an optimal policy would choose now.
 
         Raises:
             NotImplementedError: If the family has no oracle.
@@ -195,7 +195,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     # ------------------------------------------------------------------ public methods
 
     def render(self) -> Any:
-        """A text (`"ansi"`) or an RGB image (`"rgb_array"`, uint8, shape (height, width, 3)); None without a mode."""
+        """Return a text (`"ansi"`), an RGB image (`"rgb_array"`, uint8, (height, width, 3)), or None without a mode."""
         if self.render_mode is None:
             return None
         if not self.renderer:
@@ -203,7 +203,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return getattr(importlib.import_module(self.renderer), self.render_mode)(self)
 
     def admissible_actions(self) -> list[str] | None:
-        """The texts listed as possible now, a fresh list; None where the action space is open."""
+        """Return the texts listed as possible now, a fresh list; None where the action space is open."""
         actions = self._listed_actions()
         if actions is not None and self._order_key is not None:
             actions.sort(key=self._rank)
@@ -367,7 +367,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
 
 def oracle(env: gym.Env[Any, Any]) -> str:
-    """The text that an optimal policy would choose now.
+    """Return the text that an optimal policy would choose now.
 
     Args:
         env: An environment, wrapped or not, after its first reset; every id of `lang_envs` has an oracle.
@@ -400,7 +400,7 @@ def _digest(state: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: object) -> str:
-    """A text that equal plain data has in every process; of other objects, their type alone."""
+    """Return a text that equal plain data has in every process; of other objects, their type alone."""
     parts: Iterable[str] = ()
     if isinstance(value, Mapping):
         parts = sorted(f"{_canonical(key)}: {_canonical(one)}" for key, one in value.items())

@@ -97,7 +97,7 @@ def _frame(env: gym.Env[Any, Any]) -> Frame:
 
 
 def encode_gif(frames: Sequence[Frame]) -> bytes:
-    """An endless animated GIF of 128 colours, equal in all frames; the first and the last frame stay longer.
+    """Return an endless animated GIF of 128 colours, equal in all frames; the first and the last frame stay longer.
 
     Args:
         frames: At least one uint8 array of shape (height, width, 3), all of one shape.

@@ -38,7 +38,7 @@ def _kitchen(name: str, task: str, summary: str) -> EnvRow:
 
 
 def _home(name: str, task: str, summary: str, **nouns: str) -> EnvRow:
-    """A household task; `nouns` calls its things by other names, an underscore standing for a space."""
+    """Make the row of a household task; `nouns` renames its things, an underscore standing for a space."""
     called = {"nouns": {role.replace("_", " "): noun for role, noun in nouns.items()}} if nouns else {}
     entry_point = "lang_envs.envs.virtualhome.env:VirtualHomeEnv"
     return EnvRow(f"VirtualHome-{name}-v0", entry_point, summary, {"task": task, **called})

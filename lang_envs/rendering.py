@@ -200,7 +200,7 @@ font = lru_cache(maxsize=8)(ImageFont.load_default)
 
 @lru_cache(maxsize=256)
 def sprite(name: str, size: int, box: tuple[int, int] = (64, 64)) -> Image.Image:
-    """A drawing with a transparent ground; treat it as constant.
+    """Return a drawing with a transparent ground; treat it as constant.
 
     Args:
         name: Name of a row.
@@ -245,20 +245,20 @@ def veil(image: Image.Image, strength: float) -> Image.Image:
 
 
 def card(image: Image.Image, box: tuple[int, int, int, int], caption: str) -> None:
-    """A panel with a caption at its top."""
+    """Draw a panel with a caption at its top."""
     ImageDraw.Draw(image).rounded_rectangle(box, 8, COLORS["card"])
     write(image, ((box[0] + box[2]) // 2, box[1] + 9), caption, 11, "faded", "mm")
 
 
 def badge(image: Image.Image, box: tuple[int, int, int, int], text: str, color: str) -> None:
-    """A short word on a coloured ground."""
+    """Draw a short word on a coloured ground."""
     ImageDraw.Draw(image).rounded_rectangle(box, 6, COLORS[color])
     write(image, ((box[0] + box[2]) // 2, (box[1] + box[3] + 1) // 2), text, 15, "text", "mm")
 
 
 @lru_cache(maxsize=256)
 def tag(text: str, ground: str, room: int = 160) -> Image.Image:
-    """A label of at most `room` pixels; treat it as constant."""
+    """Return a label of at most `room` pixels; treat it as constant."""
     text = fitted(text, 11, room - 10)
     image = Image.new("RGBA", (round(font(11).getlength(text)) + 10, 15))
     ImageDraw.Draw(image).rounded_rectangle((0, 0, image.width - 1, 14), 5, COLORS[ground])
@@ -284,7 +284,7 @@ def write(image: Image.Image, at: tuple[int, int], text: str, size: int, color: 
 
 
 def one_line(text: str) -> str:
-    """A text as one line: models and users may write anything."""
+    """Return a text as one line: models and users may write anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 

@@ -100,7 +100,7 @@ class TextSpace(Text):
         self.dtype = np.dtype(object)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A random short text of letters, digits, punctuation and white space.
+        """Return a random short text of letters, digits, punctuation and white space.
 
         Raises:
             ValueError: If a mask is given; free text has no mask.

@@ -23,7 +23,7 @@ _WIDTH = 120  # where there is no terminal to ask
 
 
 def console() -> Console:
-    """The console of this moment's stdout."""
+    """Return the console of this moment's stdout."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
 
@@ -34,12 +34,12 @@ def fail(message: str) -> NoReturn:
 
 
 def counted(n_actions: int) -> str:
-    """A number of actions, in words."""
+    """Return a number of actions, in words."""
     return f"{n_actions} action{'' if n_actions == 1 else 's'}"
 
 
 def signed(reward: SupportsFloat) -> str:
-    """A reward or return to four digits, as in the drawings of code; never "-0.0000"."""
+    """Return a reward or return to four digits, as in the drawings of code; never "-0.0000"."""
     return f"{round(float(reward), 4) + 0.0:+.4f}"
 
 

@@ -83,7 +83,7 @@ def _show_list() -> None:
 
 
 def _cells(name: str, row: DatasetRow) -> list[Text]:
-    """The row of a table in the list."""
+    """Return the row of a table in the list."""
     from lang_envs.datasets import store
 
     source = "scikit-learn" if row.source.startswith("scikit-learn") else "generated"
@@ -129,7 +129,7 @@ def _show_note(wanted: Manifest) -> None:
 
 
 def _licence_of(wanted: Manifest, receipt: Receipt | None) -> str:
-    """The licence of a table: as its service states it, or else from the manifest."""
+    """Return the licence of a table: as its service states it, or else from the manifest."""
     if receipt is None or not receipt.origin.licence:
         return wanted.licence
     return f"{printable(receipt.origin.licence)}, as {wanted.service.label} states"

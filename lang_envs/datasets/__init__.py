@@ -205,7 +205,7 @@ Preprocessing = Literal["default", "published"]
 
 
 def load(name: str, *, data: Data = "real", preprocessing: Preprocessing = "default") -> Dataset:
-    """A table by its name.
+    """Return a table by its name.
 
     One that has to be fetched is fetched, if its service can be reached and `LANG_ENVS_OFFLINE` is not set.
 

@@ -39,7 +39,7 @@ def read_full() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def read_published() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The published rows: features (125, 4), classes (125,)."""
+    """Return the published rows: features (125, 4), classes (125,)."""
     x, y = read_full()
     rows = list(PUBLISHED_ROWS)
     return x[rows], y[rows]

@@ -383,7 +383,7 @@ def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
 
 
 def _refused(response: Any, wanted: Manifest) -> errors.DataError:
-    """The error that a status means."""
+    """Return the error that a status means."""
     service, status = wanted.service.label, response.status_code
     said = re.search(r'(?:<oml:message>|"message":\s*")([^<"]+)', response.text[:10_000])
     reason = printable(" ".join(said[1].split()))[:_MAX_TEXT] if said else response.reason or "unknown"

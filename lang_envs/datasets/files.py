@@ -154,7 +154,7 @@ def check_names(names: list[str]) -> None:
 
 
 def library(module: str) -> Any:
-    """A package of the extra `data`, or the error that names the extra."""
+    """Return a package of the extra `data`, or the error that names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError:

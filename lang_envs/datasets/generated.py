@@ -42,7 +42,7 @@ class Drawn(NamedTuple):
 
 @lru_cache(maxsize=8)
 def generated_table(key: bytes) -> Dataset:
-    """The table of a key of 16 bytes."""
+    """Return the table of a key of 16 bytes."""
     x, y, _ = draw_table(key)
     share = float(np.isnan(x).mean())
     missing = f"{share:.1%} of the values are missing (NaN)" if share else "No value is missing"
@@ -92,11 +92,11 @@ class _Stream:
         return numbers.astype(np.float64) * 2.0**-53
 
     def normal(self, *shape: int) -> FloatArray:
-        """Sums of twelve uniform numbers: variance 1, without functions that differ between machines."""
+        """Return sums of twelve uniform numbers: variance 1, without functions that differ between machines."""
         return np.asarray(self.uniform(12, *shape).sum(axis=0) - 6.0)
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both included."""
+        """Return a whole number from `low` to `high`, both included."""
         return low + int(self.uniform(1)[0] * (high - low + 1))
 
 
@@ -156,7 +156,7 @@ def _trees(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
 
 
 def _interactions(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
-    """A product of two features, and whether two have the same sign (an exclusive or)."""
+    """Return a product of two features, and whether two have the same sign (an exclusive or)."""
     order = np.argsort(stream.uniform(effects.shape[1]))
     first, second, third = (effects[:, order[place]] for place in range(3))
     same = np.where((second > 0) == (third > 0), 1.0, -1.0)

@@ -150,7 +150,7 @@ class Manifest(NamedTuple):
 
 @cache
 def manifest(name: str) -> Manifest:
-    """The manifest of one of `MANIFEST_NAMES`.
+    """Return the manifest of one of `MANIFEST_NAMES`.
 
     Raises:
         ValueError: If there is no such manifest.

@@ -228,7 +228,7 @@ def _number(text: str) -> float:
 
 
 def _text(value: object) -> str:
-    """A value as its category is called; whole numbers have no decimals."""
+    """Return a value as its category is called; whole numbers have no decimals."""
     if isinstance(value, float | np.floating) and value.is_integer():
         return str(int(value))
     text = str(value)

@@ -21,7 +21,7 @@ _NOISE = 5, 2  # a fraction, of the interquartile range of the sum over features
 
 
 def stand_in(manifest: Manifest) -> Dataset:
-    """A made-up table in the shape of one that is not here.
+    """Return a made-up table in the shape of one that is not here.
 
     Rows, features, their kinds and ranges, and the number of classes are those of the manifest. The features are
     independent of each other and evenly spread; the classes are equally frequent, and follow a noisy linear rule, so
@@ -71,7 +71,7 @@ def _n_values(column: Column, n: int) -> int:
 
 
 def _values(column: Column, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The values at places in a column's order, from its lowest on."""
+    """Return the values at places in a column's order, from its lowest on."""
     if column.levels or column.whole:
         return places.astype(np.float64) + (0 if column.levels else column.low)
     values = column.low + (column.high - column.low) * (places.astype(np.float64) / _STEPS)

@@ -66,7 +66,7 @@ class _Feature(NamedTuple):
 
 
 def own_table(table: Table, target: str | int, description: str = "") -> Dataset:
-    """A table of one's own.
+    """Return a table of one's own.
 
     Columns of truth values (as 0 and 1) and numbers stay numbers; all others hold categories, numbered in their natural
     order ("9" before "10"), times by time, ordered categories in their own order. Rows with a missing value are left
@@ -128,7 +128,7 @@ def _origin(table: object) -> _Origin:
 
 
 def _checked_description(description: object) -> str:
-    """The description as a sentence; a neutral one for an empty one."""
+    """Return the description as a sentence; a neutral one for an empty one."""
     if not isinstance(description, str):
         raise TableError(f"Expected a description as text; got {type(description).__name__}. Fix: pass a str.")
     if len(description) > MAX_DESCRIPTION or not description.isprintable():
@@ -157,7 +157,7 @@ def _checked_target(names: list[str], target: object) -> int:
 
 
 def _complete_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows without missing values."""
+    """Return the rows without missing values."""
     n_rows, least = len(frame), 2 * MIN_CLASS_ROWS
     present = frame.notna()
     empty = [str(name) for name in frame.columns[~present.any(axis=0).to_numpy(dtype=np.bool_)]]
@@ -316,7 +316,7 @@ def _odd_features(frame: pd.DataFrame, features: Mapping[int, _Feature]) -> list
 
 
 def _as_written(categories: Sequence[str]) -> str | None:
-    """The category that makes a column text although most categories look like numbers; None if that is not so."""
+    """Return the category that makes a column text although most look like numbers; None for any other column."""
     plain = [_PLAIN_NUMBER.fullmatch(text) is not None for text in categories]
     written = [_WRITTEN_NUMBER.fullmatch(text) is not None for text in categories]
     if 2 * sum(p or w for p, w in zip(plain, written, strict=True)) <= len(categories):

@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
     @classmethod
     def of(cls, function: Callable[[Make], None]) -> Check:
-        """The check that a function is; the first line of its docstring describes it."""
+        """Make a check of a function; the first line of its docstring describes it."""
         return cls(function.__name__, (inspect.getdoc(function) or "").partition("\n")[0], function)
 
 

@@ -64,7 +64,7 @@ def rendering_changes_nothing(make: Make) -> None:
 
 
 def _needs_mode(make: Make, *modes: str) -> str:
-    """The first of some render modes that the environment has.
+    """Return the first of some render modes that the environment has.
 
     Raises:
         NotApplicableError: If it has none of them.

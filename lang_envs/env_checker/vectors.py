@@ -157,7 +157,7 @@ def _expect_same_rows(got: _Rows, wanted: _Rows, kind: str) -> None:
 
 @contextmanager
 def _running(create: Callable[[], Any]) -> Iterator[Any]:
-    """A vector environment, closed at the end; waiting for a dead worker becomes a failure.
+    """Yield a vector environment, closed at the end; turn waiting for a dead worker into a failure.
 
     SB3's `SubprocVecEnv` waits for ever when one of several workers dies: the others keep its pipe open.
     """

@@ -66,7 +66,7 @@ def randomly(seed: int) -> Agent:
 
 
 def needs_oracle(env: gym.Env[Any, Any]) -> Agent:
-    """The oracle of an environment that has been reset.
+    """Return the oracle of an environment that has been reset.
 
     Raises:
         NotApplicableError: If it has none.
@@ -81,7 +81,7 @@ def needs_oracle(env: gym.Env[Any, Any]) -> Agent:
 
 
 def capable_agent(env: gym.Env[Any, Any], seed: int) -> Agent:
-    """The oracle of an environment that has been reset, so that episodes end; random play where there is none."""
+    """Return the oracle of an environment that has been reset, so that episodes end; random play without one."""
     try:
         return needs_oracle(env)
     except NotApplicableError:
@@ -104,7 +104,7 @@ def expect_same_walk(got: tuple[str, list[Step]], wanted: tuple[str, list[Step]]
 
 
 def tokens_of(env: gym.Env[Any, Any]) -> TokenSequence:
-    """The action space of an environment that has passed the check of its spaces."""
+    """Return the action space of an environment that has passed the check of its spaces."""
     space = env.action_space
     assert isinstance(space, TokenSequence)
     return space

@@ -179,7 +179,7 @@ class Sandbox:
             connection.close()
 
     def _connect(self) -> _Connection:
-        """A new connection; warns or refuses where layers are missing that keep code from files and network."""
+        """Open a connection; warn or raise where layers are missing that keep code from files and network."""
         try:
             connection = _Connection(self.place)
         except SandboxError:  # it has died, or ended with its last client, as we came

@@ -30,7 +30,7 @@ class SandboxUnavailableError(SandboxError):
 
 
 def fix_of(error: OSError) -> str:
-    """The limit of the machine that an error is about, and how to lift it; empty if it is about none."""
+    """Return the limit of the machine that an error is about, and how to lift it; empty if it is about none."""
     fix = _FIXES.get(error.errno or 0, "")
     return fix and f"Fix: {fix}."
 

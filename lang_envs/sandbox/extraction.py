@@ -112,7 +112,7 @@ def extract(text: str) -> AgentCode:
 
 
 def banned_use(code: AgentCode, banned: Collection[str]) -> str | None:
-    """The first of the banned names that the code uses; None if it uses none.
+    """Return the first of the banned names that the code uses; None if it uses none.
 
     A use is the name itself (also of a variable of the agent's own), an attribute or an import of that name under
     any alias, and a string that is the name, or a dotted path through it, also if it is put together by `+` or
@@ -152,7 +152,7 @@ class _Block(NamedTuple):
 
 
 def _fenced_blocks(text: str) -> list[_Block]:
-    """The blocks between markdown fences that are not empty; without a fence none."""
+    """Return the blocks between markdown fences that are not empty; without a fence none."""
     blocks: list[_Block] = []
     before: list[str] = []
     lines = iter(text.split("\n"))
@@ -177,7 +177,7 @@ def _add_block(blocks: list[_Block], lines: list[str], is_python: bool, is_sure:
 
 
 def _until_closed(lines: Iterator[str], fence: str) -> tuple[list[str], bool]:
-    """The lines up to the fence that closes a block, and whether there is one."""
+    """Return the lines up to the fence that closes a block, and whether there is one."""
     inside: list[str] = []
     for line in lines:
         bare = line.rstrip()
@@ -233,7 +233,7 @@ def _progress(error: CodeSyntaxError) -> tuple[int, bool]:
 
 
 def _shown(text: str, laid_out: str, statements: list[ast.stmt]) -> str:
-    """The text of an indented body without its indentation, where that is certain to be the same code."""
+    """Return the text of an indented body without its indentation, where that is certain to be the same code."""
     nodes = (node for statement in statements for node in ast.walk(statement))
     texts = (node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr))
     if "\t" in text or "\f" in text or any(node.lineno != node.end_lineno for node in texts):
@@ -267,7 +267,7 @@ def parsed(source: str) -> ast.Module:
 
 
 def _parse(header: str, text: str) -> list[ast.stmt]:
-    """The statements of a text, with its own line numbers."""
+    """Return the statements of a text, with its own line numbers."""
     offset = header.count("\n")
     try:
         module = parsed(header + text)
@@ -286,7 +286,7 @@ def _parse(header: str, text: str) -> list[ast.stmt]:
 
 
 def _module(statements: list[ast.stmt]) -> ast.Module:
-    """The module of a body's statements, or of those of a module that defines the function itself."""
+    """Return the module of a body's statements, or of those of a module that defines the function itself."""
     module = parsed(_TEMPLATE)
     numpy_import, function = module.body
     assert isinstance(function, ast.FunctionDef)
@@ -328,7 +328,7 @@ def _position(node: ast.AST) -> tuple[int, int]:
 
 
 def _names_used(node: ast.AST, texts: dict[ast.AST, str]) -> list[str]:
-    """The names that a node uses itself, not by its children."""
+    """Return the names that a node uses itself, not by its children."""
     if isinstance(node, ast.Name):
         return [node.id]
     if isinstance(node, ast.Attribute):
@@ -339,7 +339,7 @@ def _names_used(node: ast.AST, texts: dict[ast.AST, str]) -> list[str]:
 
 
 def _constant_texts(nodes: list[ast.AST]) -> dict[ast.AST, str]:
-    """The string that a node always is: constants, their sums, and f-strings of them.
+    """Return the string that a node always is: constants, their sums, and f-strings of them.
 
     Args:
         nodes: Every node before its children.
@@ -357,7 +357,7 @@ def _constant_texts(nodes: list[ast.AST]) -> dict[ast.AST, str]:
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:
-    """The nodes whose strings, one after the other, are the string of this node, if they all have one."""
+    """Return the nodes whose strings, one after the other, are the string of this node, if they all have one."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return [node.left, node.right]
     if isinstance(node, ast.JoinedStr):

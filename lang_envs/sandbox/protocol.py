@@ -55,7 +55,7 @@ class Channel:
             self.socket.sendall(data[sent:])
 
     def receive(self) -> list[tuple[Message, list[int]]]:
-        """The messages that have arrived, after waiting for some bytes if the socket waits.
+        """Return the messages that have arrived, after waiting for some bytes if the socket waits.
 
         The caller owns the descriptors.
 
@@ -122,7 +122,7 @@ def read_array(file: BinaryIO) -> NDArray[Any]:
 
 
 def parse_array(data: bytes) -> NDArray[np.float64]:
-    """The float64 array that untrusted bytes hold in `.npy` format.
+    """Return the float64 array that untrusted bytes hold in `.npy` format.
 
     The length is compared with the header's before an array of that size is allocated.
 

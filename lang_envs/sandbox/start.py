@@ -112,7 +112,7 @@ class _OnlyLibraries(MetaPathFinder):
 
 
 def _try_layers(prepared: Prepared, options: Options) -> set[Layer]:
-    """The layers that hold in a child: tried once, in one that ends at once."""
+    """Return the layers that hold in a child: tried once, in one that ends at once."""
     without = [Layer(name) for name in options.without]
     read_end, write_end = os.pipe()
     pid = os.fork()

@@ -369,7 +369,7 @@ class Supervisor:
             self._drop(client)
 
     def _next_task(self) -> _Task | None:
-        """The first task, processes taking turns, that may run beside those that run.
+        """Return the first task, processes taking turns, that may run beside those that run.
 
         On a table without running tasks, the first opens a split. Others that hold the same labels may join, but not
         for ever while one before them waits for other labels.
@@ -424,7 +424,7 @@ class Supervisor:
             self._finish(child.task, *_cause(child.task, status), {"cpu": cpu, "wall": wall, "peak_rss": peak})
 
     def _forget(self, pid: int) -> None:
-        """A child ended while it waited for work."""
+        """Handle the end of a child that waited for work."""
         for child in [waiting for waiting in self._ready if waiting.pid == pid]:
             self._ready.remove(child)
             child.control.close()

@@ -147,7 +147,7 @@ class _Output(io.StringIO):
 
 
 def run_task(task: Task) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
-    """The report of a task, run in this very process: a header, and the probabilities if there are any."""
+    """Return the report of a task, run in this very process: a header, and the probabilities if there are any."""
     output = _Output()
     random.seed(task.seed)
     np.random.seed(task.seed)  # the generator that agents' code uses

@@ -40,11 +40,11 @@ class EpisodeContext(NamedTuple):
         return self.n_steps > 0 or bool(self.fields)
 
     def begun(self, text: str) -> EpisodeContext:
-        """A new episode starts with this observation."""
+        """Start a new episode with this observation."""
         return self._replace(text=str(text), recent=())
 
     def after(self, action: str, text: str) -> EpisodeContext:
-        """The episode goes on: this was done, and that is seen."""
+        """Append a step: the action and the next observation."""
         recent = (*self.recent, (self.text, action))[-self.n_steps :] if self.n_steps else ()
         return self._replace(text=str(text), recent=recent)
 
@@ -70,7 +70,7 @@ def admissible_space(
     context: EpisodeContext = EpisodeContext(),  # noqa: B008 - immutable
     max_action_length: int = 0,
 ) -> gym.spaces.Dict:
-    """The observation space `{"text": ..., "admissible_actions": JSON list}`, with `"context"` where it is wanted.
+    """Return the space `{"text": ..., "admissible_actions": JSON list}`, with `"context"` if wanted.
 
     Args:
         text: Space of the observation.
@@ -87,7 +87,7 @@ def admissible_space(
 
 
 def admissible_observation(text: str, actions: Sequence[str] | None, context: str | None = None) -> dict[str, str]:
-    """An element of `admissible_space`; an open action space is the JSON `null`."""
+    """Return an element of `admissible_space`; an open action space is the JSON `null`."""
     listed = None if actions is None else [str(action) for action in actions]
     packed = {} if context is None else {"context": context}
     return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False), **packed}

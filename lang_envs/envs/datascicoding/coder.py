@@ -182,7 +182,7 @@ class RandomCoder:
     def __call__(
         self, env: gym.Env[Any, Any], observation: str, admissible_actions: Sequence[str] | None = None
     ) -> str:
-        """A body for the observation; neither the environment nor its list of actions is looked at."""
+        """Return a body for the observation; neither the environment nor its list of actions is looked at."""
         if self._start is None:
             self._start = observation
         failed = observation != self._start and re.search("error|fail", observation, re.IGNORECASE) is not None
@@ -201,7 +201,7 @@ class RandomCoder:
 
 
 def random_body(rng: np.random.Generator) -> str:
-    """A body of `build_model` that works where there are three features or more and more rows of each class than those.
+    """Return a body of `build_model` that works with at least three features and more rows of each class than features.
 
     On 256 rows of 18 features it takes some hundredths of a second.
     """
@@ -263,7 +263,7 @@ def _is_given(argument: str, rng: np.random.Generator) -> bool:
 
 
 def _laid_out(estimator: str, names: dict[str, str], rng: np.random.Generator) -> str:
-    """The lines around an estimator, in one of the usual ways."""
+    """Return the lines around an estimator, in one of the usual ways."""
     modules = sorted(set(names.values()))
     imports = [f"from sklearn.{m} import {', '.join(sorted(n for n in names if names[n] == m))}" for m in modules]
     variable = pick(("model", "model", "clf", "classifier"), rng)

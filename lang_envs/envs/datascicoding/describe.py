@@ -56,7 +56,7 @@ class Remark(NamedTuple):
 
 
 def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequence[Remark]) -> str:
-    """The observation.
+    """Return the observation.
 
     Args:
         dataset: The table.
@@ -84,7 +84,7 @@ def _comment(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text as one printable line: users may name their tables anything."""
+    """Return a text as one printable line: users may name their tables anything."""
     return printable(" ".join(text.split()))
 
 

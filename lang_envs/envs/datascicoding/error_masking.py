@@ -132,7 +132,7 @@ def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int 
 
 
 def exception_name(name: str, code: AgentCode) -> str:
-    """The name of an exception's class, if it is a well-known one or defined by the code; otherwise "Exception".
+    """Return the name of an exception's class, if it is a well-known one or defined by the code; otherwise "Exception".
 
     At most 80 characters of it.
 
@@ -289,7 +289,7 @@ def _without_monotony(tokens: list[_Token]) -> list[_Token]:
 
 
 def _without_much_own(tokens: list[_Token]) -> list[_Token]:
-    """Marks for the agent's own words after the first 12: a choice among many of them could spell anything."""
+    """Mask the agent's own words after the first 12: a choice among many of them could spell anything."""
     result: list[_Token] = []
     n_own = 0
     for token in tokens:
@@ -300,7 +300,7 @@ def _without_much_own(tokens: list[_Token]) -> list[_Token]:
 
 
 def _without_repeats(tokens: list[_Token], most: int) -> list[_Token]:
-    """Marks for words that occur too often, wherever they stand, and for numbers after the first few."""
+    """Mask words that occur too often, at any place, and numbers after the first few."""
     counts = Counter(token.text.lower() for token in tokens if token.kind is not _Kind.MARK)
     often = {word for word, count in counts.items() if word and count > most * (3 if word in _COMMON_WORDS else 1)}
     numbers = accumulate(token.kind is _Kind.VALUE and not token.text.isalpha() for token in tokens)
@@ -313,7 +313,7 @@ def _without_repeats(tokens: list[_Token], most: int) -> list[_Token]:
 
 
 def _cut(tokens: list[_Token], limit: int) -> list[_Token]:
-    """The tokens that fit, with an ellipsis where those are not all."""
+    """Return the tokens that fit, with an ellipsis where those are not all."""
     ends = list(accumulate(len(token.gap) + len(token.text) for token in tokens))
     if not ends or ends[-1] <= limit:
         return tokens

@@ -264,7 +264,7 @@ class Evaluator:
 
 
 def split_labels(dataset: Dataset, split: Split) -> NDArray[np.int64]:
-    """The labels that code may see: those of the training half."""
+    """Return the labels that code may see: those of the training half."""
     return dataset.y[split.train]
 
 
@@ -274,7 +274,7 @@ def _name_of(split: Split) -> str:
 
 
 def _located(name: str, message: str, line: object, lines: Sequence[str]) -> str:
-    """An error in one line, with the line of the code that it is about, if there is one."""
+    """Return an error in one line, with the line of the code that it is about, if there is one."""
     told = f"{name}: {message}" if message else name
     if type(line) is not int or not 1 <= line <= len(lines):
         return told

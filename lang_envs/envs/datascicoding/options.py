@@ -24,7 +24,7 @@ def choose_dataset(
     target: str | int | None,
     description: str,
 ) -> Dataset:
-    """The table that an environment is about: one of ours, or the user's.
+    """Return the table that an environment is about: one of ours, or the user's.
 
     Raises:
         TableError: If `dataset` is no name, or the user's table is none that could be learned.
@@ -59,7 +59,7 @@ def choose_dataset(
 
 
 def random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
-    """The random states of the halvings."""
+    """Return the random states of the halvings."""
     states = tuple(range(splits)) if type(splits) is int else tuple(splits) if isinstance(splits, Sequence) else ()
     fits = 1 <= len(states) <= _MAX_SPLITS and all(type(state) is int and 0 <= state < 2**32 for state in states)
     if not fits or len(set(states)) < len(states):

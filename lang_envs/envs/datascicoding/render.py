@@ -135,7 +135,7 @@ def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
 
 
 def _verdict(env: DataSciCodingEnv) -> tuple[str, str]:
-    """A headline and a message about the last attempt."""
+    """Return a headline and a message about the last attempt."""
     if not env.attempts:
         return "NO ATTEMPT YET", f"Code that fails is paid {_signed(env.failure_reward)}, and is told what went wrong."
     (evaluation, reward), axis = env.attempts[-1], _axis(env.attempts[-1].evaluation)
@@ -148,7 +148,7 @@ def _verdict(env: DataSciCodingEnv) -> tuple[str, str]:
 
 
 def _axis(evaluation: Evaluation | None) -> _Axis | None:
-    """The areas of an attempt; None if there are none, since it failed."""
+    """Return the areas of an attempt; None if there are none, since it failed."""
     if evaluation is None or not evaluation.aucs:
         return None
     areas = tuple(float(area) for area in evaluation.aucs)
@@ -174,7 +174,7 @@ def _listed(env: DataSciCodingEnv) -> range:
 
 
 def _attempt(env: DataSciCodingEnv, place: int) -> tuple[str, str, str]:
-    """Number, status and reward of an attempt, or of one still to come."""
+    """Return number, status and reward of an attempt, or of one still to come."""
     attempts: Sequence[Attempt] = env.attempts
     if place >= len(attempts):
         return f"{place + 1}", "-", ""
@@ -217,7 +217,7 @@ def _cut(text: str, columns: int) -> str:
 
 
 def _wrapped(text: str, columns: int, n_lines: int) -> list[str]:
-    """A text as at most so many lines."""
+    """Return a text as at most so many lines."""
     wide = _n_columns(text) > len(text)
     return textwrap.wrap(text, columns // 2 if wide else columns, max_lines=n_lines, placeholder=" …")
 
@@ -241,7 +241,7 @@ def _listing(evaluation: Evaluation | None, n_rows: int, columns: int) -> list[_
 
 
 def _wrong_line(error: str, lines: list[str]) -> int | None:
-    """The number of the line that an error ends with, as far as the code has such a line.
+    """Return the number of the line that an error ends with, as far as the code has such a line.
 
     Both the message and the quoted line may look like it; the right one is followed by the line that it names.
     """
@@ -257,7 +257,7 @@ def _numbered(rows: list[_Row]) -> list[str]:
 
 
 def _painted(rows: list[_Row]) -> list[list[str]]:
-    """A colour for every letter of a listing's lines, numbers included."""
+    """Return a colour for every letter of a listing's lines, numbers included."""
     texts = ["" if row.number is None else row.text for row in rows]
     inks = ["text"] * len("\n".join(texts))
     for match in _TOKEN.finditer("\n".join(texts)):
@@ -336,7 +336,7 @@ def _draw_code(image: Image.Image, evaluation: Evaluation | None, number: int) -
 
 @lru_cache(maxsize=256)
 def _entry(number: str, name: str, reward: str, ground: str) -> Image.Image:
-    """An attempt as a row of the list; kept, since letters take most of a frame's time."""
+    """Return an attempt as a row of the list; kept, since letters take most of a frame's time."""
     image = Image.new("RGB", (_ATTEMPTS[2] - _ATTEMPTS[0] - 8, 21), COLORS["card"])
     ImageDraw.Draw(image).circle((14, 10), 6, COLORS[ground], COLORS["faded"])
     color = "faded" if ground == "card" else "text"

@@ -169,7 +169,7 @@ def _refusal(place: Place) -> str:
 
 
 def _both(held: Confinement, in_children: frozenset[Layer]) -> Confinement:
-    """The layers that hold in a trial and in the supervisor's children."""
+    """Return the layers that hold in a trial and in the supervisor's children."""
     silent = {
         layer: f"Without {layer}, code is less confined than this machine allows: the supervisor does not apply it."
         for layer in sorted(held.active - in_children)

@@ -124,7 +124,7 @@ def balanced_accuracy(y: IntArray, probabilities: FloatArray) -> float:
 
 
 def _unit(score: Any) -> float:
-    """A Python float in [0, 1]; means of ones can come out beyond it by rounding."""
+    """Return a Python float in [0, 1]; means of ones can come out beyond it by rounding."""
     return min(max(float(score), 0.0), 1.0)
 
 

@@ -31,7 +31,7 @@ def sentence_lengths(n_tokens: int, key_position: int, n_actions: int, *, variab
 
 
 def sentences(lengths: tuple[int, ...], key_position: int) -> tuple[str, ...]:
-    """A sentence for each length; that of number i holds the key word of number i."""
+    """Return a sentence for each length; that of number i holds the key word of number i."""
     return tuple(
         " ".join([FILLER] * key_position + [key] + [FILLER] * (length - key_position - 1))
         for key, length in zip(KEYS, lengths, strict=False)

@@ -108,7 +108,7 @@ class KeyTokenEnv(LangEnv[_World]):
         return self._world.steps
 
     def oracle_action(self) -> str:
-        """The sentence with the right key word."""
+        """Return the sentence with the right key word."""
         return self.sentences[self._world.key]
 
     def _restart(self, options: Mapping[str, Any]) -> None:

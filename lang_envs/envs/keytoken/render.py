@@ -66,7 +66,7 @@ def rgb_array(env: KeyTokenEnv) -> NDArray[np.uint8]:
 
 
 def _draw_answers(image: Image.Image, env: KeyTokenEnv) -> None:
-    """A dot for every decision, or for the last ones and the next."""
+    """Draw a dot for every decision, or for the last ones and the next."""
     first = max(0, min(len(env.answers) + 1, env.horizon) - _SHOWN)
     for place, number in enumerate(range(first, min(env.horizon, first + _SHOWN))):
         color = ("good" if env.answers[number] else "red") if number < len(env.answers) else "card"

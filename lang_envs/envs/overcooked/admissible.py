@@ -9,7 +9,7 @@ from lang_envs.envs.overcooked.tasks import KitchenTask
 
 
 def admissible_phrases(task: KitchenTask, state: KitchenState, view_radius: int) -> tuple[str, ...]:
-    """The phrase of every macro-action, in the order of `macros_of`."""
+    """Return the phrase of every macro-action, in the order of `macros_of`."""
     return tuple(_phrase(task, state, macro, view_radius) for macro in macros_of(task))
 
 

@@ -15,7 +15,7 @@ _ORDINALS = ("first", "second")
 
 
 def observation(task: KitchenTask, state: KitchenState, view_radius: int) -> str:
-    """The observation: an unfinished sentence that an action completes."""
+    """Return the observation: an unfinished sentence that an action completes."""
     sentences = [f"The kitchen has {'one cutting board' if task.n_boards == 1 else 'two cutting boards'}."]
     homes = (*zip(task.foods, task.food_homes, range(len(task.foods)), strict=True), ("bowl", task.bowl_home, BOWL))
     at_home = [
@@ -55,7 +55,7 @@ def features(task: KitchenTask, state: KitchenState, view_radius: int) -> tuple[
 
 
 def board_here(task: KitchenTask, state: KitchenState) -> int | None:
-    """The board that the cook stands at."""
+    """Return the board that the cook stands at."""
     stands = [task.stand_cell(board) for board in task.boards]
     return stands.index(state.agent) if state.agent in stands else None
 

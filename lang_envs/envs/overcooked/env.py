@@ -217,7 +217,7 @@ class OvercookedEnv(LangEnv[_World]):
 
 
 def _chopped(before: KitchenState, run: MacroRun) -> Item | None:
-    """The food whose last stroke a macro-action made and paid for; at most one, as only chopping brings it about."""
+    """Return the food whose last stroke a macro-action made and paid for; at most one."""
     if Event.CHOPPED not in run.events:
         return None
     pairs = zip(before.foods, run.state.foods, strict=True)

@@ -63,7 +63,7 @@ class KitchenState(NamedTuple):
         return tuple(item for item, food in enumerate(self.foods) if food.place == IN_BOWL)
 
     def item_at(self, place: Cell) -> Item | None:
-        """The bowl or bare food at a cell (or in `HAND`)."""
+        """Return the bowl or bare food at a cell (or in `HAND`)."""
         if self.bowl == place:
             return BOWL
         return next((item for item, food in enumerate(self.foods) if food.place == place), None)
@@ -76,13 +76,13 @@ class KitchenState(NamedTuple):
         return self.agent if place == HAND else place
 
     def moved(self, item: Item, place: Cell) -> KitchenState:
-        """The state with one item somewhere else."""
+        """Return the state with one item somewhere else."""
         if item == BOWL:
             return self._replace(bowl=place)
         return self.with_food(item, self.foods[item]._replace(place=place))
 
     def with_food(self, item: Item, food: Food) -> KitchenState:
-        """The state with one food replaced."""
+        """Return the state with one food replaced."""
         return self._replace(foods=(*self.foods[:item], food, *self.foods[item + 1 :]))
 
 

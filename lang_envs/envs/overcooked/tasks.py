@@ -101,7 +101,7 @@ class KitchenTask:
 
 
 def _large(name: str, index: int, *goal: str) -> KitchenTask:
-    """A recipe in the kitchen with everything in it."""
+    """Return a recipe in the kitchen with everything in it."""
     return KitchenTask(name, index, ("tomato", "lettuce", "onion"), frozenset(goal), n_boards=2, names_empty_bowl=True)
 
 

@@ -16,7 +16,7 @@ Facts = frozenset[Fact]
 
 
 def admissible_commands(task: HomeTask, facts: Facts) -> tuple[Command, ...]:
-    """The listed commands, in the published order; those about distractors follow."""
+    """Return the listed commands, in the published order; those about distractors follow."""
     rooms = [command for command in task.commands if command.verb is Verb.WALK_ROOM]
     elsewhere = [command for command in rooms if ("in", command.target) not in facts]
     own = _LISTS[task.name](facts)

@@ -17,12 +17,12 @@ Description = Literal["published", "full"]
 
 
 def phrases(task: HomeTask, wording: Wording) -> tuple[str, ...]:
-    """The phrase of every command of the set, in order."""
+    """Return the phrase of every command of the set, in order."""
     return tuple(wording.phrase(command, task.scene.fixture.get(command.destination)) for command in task.commands)
 
 
 def observation(task: HomeTask, facts: frozenset[Fact], wording: Wording, description: Description) -> str:
-    """The observation: an unfinished sentence that a command completes."""
+    """Return the observation: an unfinished sentence that a command completes."""
     teller = _Teller(task, facts, wording)
     room = next(fact[1] for fact in facts if fact[0] == "in")
     body = teller.everything() if description == "full" else [*_PUBLISHED[task.name](teller), *teller.distractors()]

@@ -61,7 +61,7 @@ class _Home:
         return view
 
     def after(self, state: HomeState, position: int) -> HomeState | None:
-        """The state after a command; None if the world refuses it."""
+        """Return the state after a command; None if the world refuses it."""
         key = (state, position)
         if key not in self._after:
             self._after[key] = self.rules.execute(state, self.task.commands[position])

@@ -133,7 +133,7 @@ def rgb_array(env: VirtualHomeEnv) -> NDArray[np.uint8]:
 
 
 def _padded(text: str) -> str:
-    """A text as wide as a room; a terminal gives Chinese letters and emoji two columns."""
+    """Return a text as wide as a room; a terminal gives Chinese letters and emoji two columns."""
     n_wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return f"{text:{_COLUMN - n_wide}}"
 
@@ -238,7 +238,7 @@ def _box(env: VirtualHomeEnv) -> tuple[str, _Spot]:
 
 
 def _draw_furniture(plan: Image.Image, env: VirtualHomeEnv) -> None:
-    """The furniture that changes."""
+    """Return the furniture that changes."""
     state, (kind, spot) = env.home_state, _box(env)
     put(plan, sprite(kind, 96, (96, 64)), spot.foot)
     if state.opened:
@@ -305,7 +305,7 @@ def _whereabouts(env: VirtualHomeEnv, facts: frozenset[Fact]) -> tuple[int, int]
 
 @lru_cache(maxsize=64)
 def _panel(goals: tuple[str, ...]) -> Image.Image:
-    """The strip below the plan with the first of the goal's wordings that fits."""
+    """Return the strip below the plan with the first of the goal's wordings that fits."""
     panel, room = Image.new("RGB", (_WIDTH, _STRIP), COLORS["strip"]), _WIDTH - _TEXT - 6
     drawing.card(panel, (6, 6, 142, 74), "IN HANDS")
     goal = next((goal for goal in goals if drawing.font(16).getlength(goal) <= room), goals[-1])

@@ -155,7 +155,7 @@ DISTRACTORS: dict[str, Item] = {
 
 @lru_cache(maxsize=256)
 def with_distractors(task: HomeTask, names: Sequence[str]) -> HomeTask:
-    """The task with further things in the home.
+    """Return the task with further things in the home.
 
     Args:
         task: A task without distractors.

@@ -145,7 +145,7 @@ class Wording:
         return f"the {self.nouns.get(role, role)}"
 
     def say(self, key: str, roles: Sequence[str] = (), place: str = "", holder: Fixture | None = None) -> str:
-        """A sentence.
+        """Return a sentence.
 
         Args:
             key: Of the sentence.
@@ -162,7 +162,7 @@ class Wording:
         )
 
     def goal(self, task: str, roles: Sequence[str]) -> str:
-        """The sentence that tells the task."""
+        """Return the sentence that tells the task."""
         return self.phrasing.sentences[f"goal {task}"].format(**{role: self.the(role) for role in roles})
 
     def phrase(self, command: Command, holder: Fixture | None) -> str:

@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
 
 def abi_version() -> int:
-    """The version of Landlock that the running kernel offers, 0 without any."""
+    """Return the version of Landlock that the running kernel offers, 0 without any."""
     if sys.platform != "linux":
         return 0
     try:

@@ -92,7 +92,7 @@ class Prepared(NamedTuple):
 
 
 def available_layers() -> frozenset[Layer]:
-    """The layers `confine_early` and `confine_late` apply here, by a look at system and kernel; `probe` tries them."""
+    """Return the layers that `confine_early` and `confine_late` apply here, untried; `probe` tries them."""
     layers = set()
     if sys.platform == "linux":
         layers |= {Layer.NO_NEW_PRIVILEGES, Layer.CAPABILITIES}

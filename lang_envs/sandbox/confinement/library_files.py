@@ -79,7 +79,7 @@ def _exists(path: Path) -> bool:
 
 
 def _beneath(folder: Path, hidden: Collection[str]) -> Iterator[Path]:
-    """The fewest paths that together are `folder` without its `hidden` parts: rules can grant, never take away."""
+    """Return the fewest paths that cover `folder` without its `hidden` parts: rules can grant, never take away."""
     if not hidden:
         yield folder
         return

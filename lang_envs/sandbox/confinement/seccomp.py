@@ -154,7 +154,7 @@ def install(pid: int | None = None) -> None:
 
 
 def program(architecture: str, pid: int) -> bytes:
-    """The filter as the kernel wants it: instructions of 8 bytes.
+    """Return the filter as the kernel wants it: instructions of 8 bytes.
 
     Args:
         architecture: `"x86_64"` or `"aarch64"`.
@@ -175,7 +175,7 @@ def program(architecture: str, pid: int) -> bytes:
 
 @functools.cache
 def _template(architecture: str) -> list[bytes]:
-    """The program between the places of the process id, the only thing in it that differs between processes."""
+    """Return the program between the places of the process id, the only thing in it that differs between processes."""
     machine = _ARCHITECTURES[architecture]
     body = _decide(_segments(machine.column))
     if architecture == "x86_64":
@@ -220,7 +220,7 @@ def _segments(column: int) -> list[tuple[int, _Program]]:
 
 
 def _decide(segments: list[tuple[int, _Program]]) -> _Program:
-    """A balanced tree of comparisons: ten instructions to any decision instead of a hundred in a row."""
+    """Return a balanced tree of comparisons: ten instructions to any decision instead of a hundred in a row."""
     if len(segments) == 1:
         return segments[0][1]
     middle = len(segments) // 2
