@@ -63,7 +63,7 @@ class TextPolicy(BasePolicy):
     def rngs_of(self, n_envs: int) -> list[np.random.Generator]:
         """The rollout generators of the first environments, made when they are first asked for.
 
-        Each has its own, so that what is drawn for it does not depend on which others are acted for, and when.
+        Each has its own, so that its draws do not depend on the other environments or on their timing.
         """
         for index in range(len(self.rollout_rngs), n_envs):
             self.rollout_rngs.append(np.random.default_rng([self._rollout_seed, 0, index]))
@@ -148,7 +148,7 @@ class TextPolicy(BasePolicy):
         return {name: tensor for name, tensor in full.items() if name in trainable or name.startswith("critic.")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load adapter and critic; on an error nothing has changed.
+        """Load adapter and critic; on an error the policy is unchanged.
 
         Raises:
             RuntimeError: If a shape does not fit or, with `strict`, a name.
@@ -196,7 +196,7 @@ class LLMPolicy(TextPolicy):
         use_sde: Accepted for SB3; must be False.
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         device: Where a quantised model is loaded.
-        **settings: The fields of `ModelSettings` and `SamplingSettings`, which hold default, range and help of each.
+        **settings: The fields of `ModelSettings` and `SamplingSettings`; default, range and help of each are there.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.

@@ -1,4 +1,4 @@
-"""One pass of packed rows through a decoder, and which rows share one."""
+"""A forward pass of packed rows through a decoder, and the division of rows into passes."""
 
 from __future__ import annotations
 

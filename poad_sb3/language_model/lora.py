@@ -63,7 +63,7 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
         settings.setdefault("fan_in_fan_out", True)  # GPT-2 keeps its weights transposed
     try:
         with warnings.catch_warnings():
-            # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
+            # peft 0.21 reads an attribute that transformers 5 deprecates; users cannot change that.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
             if not {"rank_pattern", "alpha_pattern"} & set(settings):  # peft's own, for experts without an adapter
                 warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
@@ -190,7 +190,7 @@ def _sum_of(layer: Any) -> nn.Linear:
 
 
 def fingerprint(base: Any, tokenizer: Any) -> str:
-    """Digest of the base weights, the vocabulary, and how the tokenizer treats what tokenizers treat differently.
+    """Digest of the base weights, the vocabulary, and the behaviour in which tokenizers differ.
 
     Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
     that no fine-tuning passes for the original, in seconds.

@@ -1,4 +1,4 @@
-"""From what a user says of a prompt to its template."""
+"""The template of a prompt setting: a kind, settings by name, or a template."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _own_kind(tokenizer: Any) -> str:
 
 
 def template_of(spec: PromptSpec) -> PromptTemplate:
-    """The template of a kind, or of what `PromptTemplate.to_dict` wrote.
+    """The template of a kind, or of the output of `PromptTemplate.to_dict`.
 
     Raises:
         ModelError: If there is no such kind, or it has no such setting.

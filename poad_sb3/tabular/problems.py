@@ -58,7 +58,7 @@ class TokenMDP:
     gamma: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no such problem."""
+        """Refuse invalid problems."""
         shapes = (self.admissible.shape, self.rewards.shape, self.transitions.shape)
         n_states, n_actions = len(self.admissible), len(self.actions)
         if shapes != ((n_states, n_actions), (n_states, n_actions), (n_states, n_actions, n_states)):
@@ -124,7 +124,7 @@ def random_token_mdp(
     Args:
         rng: Source of chance.
         gamma: Discount between actions.
-        n_states: States, of which the last is terminal; at least 2.
+        n_states: States, the last of them terminal; at least 2.
         n_splits: How often a leaf of the trie, drawn at random, grows children; at least 1.
         n_tokens: Size of the vocabulary, and largest number of children.
         max_length: Largest number of tokens of an action.

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 _Fold = Callable[[Floats, tuple[int, ...]], Floats]
 """From Q of the children of a node, `[states, children]`, and their nodes to V of the node, `[states]`."""
 
-_TOLERANCE = 1e-13  # relative change of the values at which an iteration has settled
+_TOLERANCE = 1e-13  # relative change of the values at convergence
 _MAX_SWEEPS = 100_000
 
 
@@ -37,7 +37,7 @@ class TokenSolution(NamedTuple):
         values: V(o, p) of the prefix of each node, `[states, nodes]`; NaN where no token can follow. Column 0 is V(o),
             0 where terminal.
         q: Q(o, p, w) of the token that leads to each node, `[states, nodes]`; -inf where not admissible, and in
-            column 0, to which no token leads.
+            column 0, the root.
     """
 
     values: Floats

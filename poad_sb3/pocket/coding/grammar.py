@@ -1,4 +1,4 @@
-"""Random bodies of `build_model` that run: what is drawn knows nothing of the table it is drawn for."""
+"""Random bodies of `build_model` that run, drawn independently of any table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORD = (
     r"|\s+(?!\S)|\s+"
 )
 """Pattern of texts that may become one token: a whole name, a number, a run of signs, a line's end with its
-indentation; and of prose, of which code has none, several words, since the environment says much the same each time."""
+indentation; and several words of prose (code has none), since the environment's texts recur."""
 _LONGEST = 112
 """Words of a body; with names that take two tokens and the end token it stays within 128."""
 _WEAK, _NONNEGATIVE, _ENSEMBLE, _WRAPPED = 0.35, 0.06, 0.12, 0.1
@@ -44,7 +44,7 @@ def random_code(rng: np.random.Generator) -> str:
 
 
 class _Draft:
-    """A body in the making: what it imports, and the lines before its model."""
+    """A partial body: its imports, and the lines before its model."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -122,7 +122,7 @@ class _Draft:
     # ------------------------------------------------------------------ steps before a model
 
     def _steps(self) -> list[str]:
-        """Some steps; what makes columns of the first four comes before what leaves fewer."""
+        """Some steps; those that make columns of the first four come before those that leave fewer."""
         first = self._scaler() if self._chance(0.35) else []
         made, is_wide = self._of_features() if self._chance(0.4) else ([], True)
         last = [make() for make, share in self._closing() if is_wide and self._chance(share)]
@@ -158,7 +158,7 @@ class _Draft:
         return self._function(transformer, self._joined([new, *more])), True
 
     def _joined(self, new: Sequence[str]) -> list[str]:
-        """New columns beside the old ones: the lines of a function, of which the last is what it returns."""
+        """New columns beside the old ones: the lines of a function; the last is its return value."""
         form = self._pick(
             ("np.hstack([x, {}])", "np.hstack([x, {}])", "np.concatenate([x, {}], axis=1)", "np.c_[x, {}]")
         )
@@ -200,7 +200,7 @@ class _Draft:
     # ------------------------------------------------------------------ the lines around it
 
     def _transformed_outside(self) -> list[str]:
-        """A habit that runs and costs: the model then meets columns that nobody has scaled."""
+        """A mistake that runs but costs score: the model then meets columns without scaling."""
         scaler = self._use(self._pick(("StandardScaler", "MinMaxScaler", "RobustScaler")), "preprocessing")
         return [f"x_train = {scaler}().fit_transform(x_train)"]
 

@@ -1,6 +1,6 @@
 """Tables that bodies are written for: the sizes and words of real ones, and invented ones. Their numbers are random.
 
-No number of a real table is here, so nothing that is drawn, or fails, says which code suits which table.
+No number of a real table is here, so neither the draws nor the failures show a suitable code for a table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def known_tables(rng: np.random.Generator) -> list[Dataset]:
 
 
 def invented_table(rng: np.random.Generator) -> Dataset:
-    """A table that does not exist: its title, what it is about, its size, and random numbers."""
+    """A fictitious table: title, description, size, and random numbers."""
     classes = 2 if rng.random() < 0.4 else int(rng.integers(3, 11))
     shape = (int(rng.integers(max(_LEAST_ROWS, 12 * classes), _MOST_ROWS)), int(rng.integers(4, 41)))
     thing, other = pick(_THINGS, rng), pick(_THINGS, rng)
