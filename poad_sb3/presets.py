@@ -65,7 +65,7 @@ _PUBLISHED: Mapping[str, Mapping[str, _Row]] = {
         "NTPO": _Row(5e-5, 1e-6, 1, 4, 0.95, 0.01),
     },
 }
-"""The paper's appendix. Its captions are lost in the source text: the owner of each table is inferred from the epochs."""
+"""The paper's appendix. Its captions are lost in the source text: each table's task is inferred from the epochs."""
 
 _LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]}
 _CANDIDATES = {"action_sampling": "candidates", "candidate_normalization": "word"}

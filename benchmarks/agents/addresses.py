@@ -1,4 +1,4 @@
-"""Addresses without what must not be published: results hold settings and commands."""
+"""Remove secrets and local parts from addresses before publication: results hold settings and commands."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def coder(*, spoiled: float = 0.5) -> Agent:
     """
     from lang_envs.envs.datascicoding.coder import RandomCoder
 
-    RandomCoder(0, spoiled)  # refuses what is no probability now, not in the first episode
+    RandomCoder(0, spoiled)  # refuses a number that is no probability now, not in the first episode
     return _CoderAgent("coder", lambda seed: RandomCoder(seed, spoiled), {"spoiled": spoiled})
 
 
@@ -73,7 +73,7 @@ def coder(*, spoiled: float = 0.5) -> Agent:
 
 
 _OF_EPISODE = ("env", "seed", "episode")
-"""Fields of a recorded step that say which episode it is of."""
+"""Fields of a recorded step that identify its episode."""
 
 
 class ScriptedAgent(Agent):
@@ -145,7 +145,7 @@ def _recorded(file: str, lines: list[str]) -> list[list[str]]:
         try:
             entry = json.loads(line)
             if number == 1 and "format" in entry and "action" not in entry:
-                continue  # it says what the lines below are
+                continue  # the header of the file
             if "steps" in entry:
                 episodes[number] = [_text(step["action"]) for step in entry["steps"]]
             else:

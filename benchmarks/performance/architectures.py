@@ -139,7 +139,7 @@ def sharpen(model: torch.nn.Module) -> None:
 
 def measure(kind: str, limit: float = LIMIT) -> dict[str, Any]:
     """Measure an architecture in a process of its own; without figures, the reason in one line."""
-    context = multiprocessing.get_context("fork")  # nothing is imported again
+    context = multiprocessing.get_context("fork")  # inherits the imports
     theirs, ours = context.Pipe()
     process = context.Process(target=_send, args=(theirs, kind))
     process.start()

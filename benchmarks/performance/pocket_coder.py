@@ -2,7 +2,7 @@
 
 On each table that is always here it plays episodes of DataSciCoding with the environment's and POAD's defaults,
 sampling freely at temperature 1. Recorded for every table: the share of attempts that run (of first ones, and of those
-after a failure), what becomes of the others, the areas under the ROC curve of code that ran, tokens of prompts and
+after a failure), the outcomes of the others, the areas under the ROC curve of code that ran, tokens of prompts and
 bodies, and the time that an evaluation took. Writes pocket_coder.json and pocket_coder.png.
 """
 
@@ -34,10 +34,10 @@ _MAX_NEW_TOKENS = 128
 
 
 class Attempt(NamedTuple):
-    """One body, and what became of it.
+    """One body and its outcome.
 
     Attributes:
-        is_first: Whether nothing was tried before in its episode.
+        is_first: Whether it is the first attempt of its episode.
         status: Its outcome.
         area: Mean area under the ROC curve over the splits; None if it did not run.
         n_prompt: Tokens of the prompt.

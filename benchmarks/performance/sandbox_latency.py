@@ -2,7 +2,7 @@
 
 One evaluation of GaussianNB (5 splits of a table of the size of pharyngitis, 512 rows x 18 features), three ways in
 turns: in this process, in the sandbox, and in a fresh interpreter as most harnesses do it. Then many evaluations in a
-row, with what they leave behind. Prints medians and writes sandbox_latency.json.
+row, with their leftovers. Prints medians and writes sandbox_latency.json.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def latency(n_repeats: int) -> dict[str, float]:
 
 
 def endurance(n_evaluations: int) -> dict[str, float]:
-    """Evaluations in a row: how fast, and what has grown."""
+    """Run evaluations in a row, and measure their speed and the growth of memory and file descriptors."""
     dataset, sandbox = table(), Sandbox()
     evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
     evaluator(CODE)
@@ -136,7 +136,7 @@ def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
 
 
 def _pss_mib(pid: int) -> float:
-    """Memory of a process, what it shares with others counted in parts, MiB."""
+    """Proportional set size of a process (shared memory counted in parts), MiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 

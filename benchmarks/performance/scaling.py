@@ -73,7 +73,7 @@ class Point(NamedTuple):
     """The cost of one value.
 
     Attributes:
-        value: Of what is changed.
+        value: Of the varied quantity.
         ms: Milliseconds per environment step.
         tokens: Action tokens in the rollout buffer.
         buffer_bytes: Bytes of the buffer: prompts and actions, credit, features.

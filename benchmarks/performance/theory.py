@@ -1,6 +1,6 @@
 """The discount inside actions, exactly.
 
-Value iteration on tabular problems (`poad_sb3.tabular`), nothing sampled but the problems of the third picture:
+Value iteration on tabular problems (`poad_sb3.tabular`), without sampling except for the problems of the third picture:
 
 * KeyToken with actions of equal length: how far the first-token values of the token backup are from the optimum,
   against the length and `gamma_token`, beside the curve that theory predicts;
@@ -93,7 +93,7 @@ def greedy_share(longest: int, gamma_token: float, *, gamma: float = GAMMA) -> f
 
 
 def wrong_share(gamma_token: float, *, n_problems: int = N_RANDOM, gamma: float = GAMMA) -> float:
-    """Share of random problems in which the token backup's greedy policy is not optimal."""
+    """Share of random problems whose optimal policy differs from the greedy policy of the token backup."""
     wrong = 0
     for seed in range(n_problems):
         table = random_token_mdp(np.random.default_rng(seed), gamma=gamma, n_splits=8, max_length=8)

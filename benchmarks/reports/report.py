@@ -77,7 +77,7 @@ def shown(one: Estimate, metric: Metric) -> str:
 
 
 def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
-    """Every agent over the tasks that all of them have played; nothing unless there are two tasks or more."""
+    """Every agent over the tasks that all of them have played; empty unless there are two tasks or more."""
     by_agent = _grouped(cells, "agent")
     tasks = [task for task, own in _grouped(cells, "task").items() if len(own) == len(by_agent)]
     if len(tasks) < 2:
@@ -214,7 +214,7 @@ def _task_section(task: str, own: Sequence[Cell]) -> str:
     else:
         remark = labels_remark(own[0].env, own[0].header["env_settings"])
     parts = [f"## {markdown_text(task)}", *([f"**{remark}**"] if remark else []), markdown_table(head, rows)]
-    # Details that only some tasks or agents have; costs of nothing are left out.
+    # Details that only some tasks or agents have; costs of zero are left out.
     found = {cell.agent: _estimates(cell, _DETAILS) for cell in own}
     names = [name for name in _DETAILS if any(name in one and one[name].value for one in found.values())]
     if names:
@@ -238,7 +238,7 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
         rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success that has any.
 
     Returns:
-        What was written.
+        The written files.
 
     Raises:
         ResultFileError: If a file is no results file, or the episode is not there or has no credit.

@@ -1,8 +1,8 @@
 """Statistics of few runs: interquartile mean, stratified bootstrap, probability of improvement, learning curves.
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021. A *score* is
-what one seed got on one task (the mean of its episodes); the scores of a task are a stratum. Resampling draws seeds
-with replacement within every task, never across tasks, so that easy and hard tasks stay apart.
+the result of one seed on one task (the mean of its episodes); the scores of a task are a stratum. Resampling draws
+seeds with replacement within every task, never across tasks, so that easy and hard tasks stay apart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: Of the scores as they are.
-        low: Lower end; None where nothing can be resampled, because every task has one seed. Likewise:
+        low: Lower end; None without resampling, because every task has one seed. Likewise:
         high: Upper end.
     """
 
@@ -146,7 +146,7 @@ def _counts(draws: NDArray[np.int64]) -> Floats:
 
 
 def percentile_interval(value: float, drawn: Floats) -> Estimate:
-    """A value with the percentile interval of what was drawn."""
+    """A value with the percentile interval of its bootstrap replicates."""
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(drawn, (tail, 1 - tail))
     return Estimate(value, float(low), float(high))

@@ -50,7 +50,7 @@ def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
     """The lines of the steps of an episode."""
     values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
     # Advantages, if the agent has valued every token of the episode. An episode that was truncated is credited as if it
-    # had terminated: nobody is asked what its end is worth.
+    # had terminated: the value of its end is unknown.
     is_valued = values and len(values) == len(steps) and all(values)
     credits = credit_of_episode([step.reward for step in steps], values) if is_valued else {}
     records = []

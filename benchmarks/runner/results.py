@@ -1,4 +1,4 @@
-"""Results files as numbers: what every agent got on every task, by seed."""
+"""Results files as numbers: scores of every agent on every task, by seed."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _message(role: str, number: int, around: str = "") -> dict[str, str]:
 
 
 class _FillInMiddleTokens(NamedTuple):
-    """Special tokens of a family of models for a hole: before each of prefix, suffix and middle, and the end of the middle."""
+    """Special tokens of a family of models for a hole: before prefix, suffix and middle, and the end of the middle."""
 
     prefix: str
     suffix: str

@@ -153,7 +153,7 @@ _ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of co
 
 @style()
 def coding_figure(found: Sequence[TableFindings]) -> Figure:
-    """A column for each table: reward, share and AUC of what runs along the attempts, and the best code so far."""
+    """A column for each table: reward, share and AUC of code that runs along the attempts, and the best code so far."""
     figure = Figure(figsize=(1.4 + 2.9 * len(found), 8.4), layout="constrained")
     grid = figure.subplots(len(_ROWS) + 1, len(found), squeeze=False, sharex="col")
     for column, one in enumerate(found):

@@ -24,7 +24,7 @@ class Tuning(NamedTuple):
         where: For sentences.
         methods: By name.
         rates: To be tried, rising.
-        seeds: Of the runs; nothing is reported of them.
+        seeds: Of the runs; they are not reported.
         job: The run of a method with a rate and a seed.
         score: Score of a run.
     """

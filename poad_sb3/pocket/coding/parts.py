@@ -97,7 +97,8 @@ WEAK_MODELS: tuple[Part, ...] = (
     Part("ensemble", "AdaBoostClassifier", {"n_estimators": ("1", "2"), "learning_rate": ("0.1", "1.0")}),
     Part("ensemble", "GradientBoostingClassifier", {"n_estimators": ("1", "2"), "max_depth": ("1",)}),
 )
-"""Models that are weak on any table by construction (one split, one neighbour, hardly trained): without them most code that runs would score much the same, and there would be little to learn."""
+"""Models that are weak on any table by construction (one split, one neighbour, hardly trained): without them most code
+that runs would score much the same, and there would be little to learn."""
 
 FULL_SCALERS: tuple[Part, ...] = (
     *SCALERS,
