@@ -11,7 +11,7 @@ from lang_envs.datasets.generated import NAME
 
 
 def labels_remark(env_id: str, settings: Mapping[str, Any] | None = None) -> str:
-    """Explain how the labels of an id of DataSciCoding can be known, in a sentence; empty if they cannot, or are absent.
+    """Explain how the labels of an id of DataSciCoding can be known, in a sentence; empty if they cannot or are absent.
 
     Args:
         env_id: Any id.
