@@ -24,8 +24,8 @@ from lang_envs.errors import LangEnvsError
 from poad_sb3.errors import PoadError
 
 REFUSED, STOPPED = 1, 3
-"""Exit codes, as of `poad`: nothing was done; an agent or a job failed, and what was done before is kept."""
-_ASKS = "human"  # who needs the terminal to itself
+"""Exit codes, as of `poad`: refused before a start; an agent or a job failed, and earlier results are kept."""
+_ASKS = "human"  # an agent that needs the terminal for itself
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -181,7 +181,7 @@ def submit(
         Path | None, typer.Option(metavar="DIR", help="Folder of the leaderboard; the committed one by default.")
     ] = None,
 ) -> None:
-    """Add the results of agents to the leaderboard, which the site's page is made from."""
+    """Add the results of agents to the leaderboard, the source of the site's page."""
     from benchmarks.reports.leaderboard import add
     from benchmarks.runner.results import load
 

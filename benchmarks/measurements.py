@@ -21,4 +21,4 @@ MEASUREMENTS = {
     "language-ability": ("performance.language_ability", "tasks of lm-eval before and after a training"),
     "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),
 }
-"""By name. The module is imported when it is asked for; its function of that name, with underscores, measures."""
+"""By name. A module is imported at its first use; its function of that name, with underscores, measures."""

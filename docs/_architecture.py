@@ -1,4 +1,4 @@
-"""The layers of the packages, and what their modules import: the picture and the table of the page of architecture.
+"""The layers of the packages and the imports of their modules: picture and table of the page of architecture.
 
 `tests/test_architecture.py` holds the imports to the layers. Lazy imports and imports for typing count as well.
 """
@@ -25,7 +25,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "poad_sb3": (
         ("cli",),
         ("runs", "export", "memory"),
-        ("",),  # the package itself, which names the algorithms
+        ("",),  # the package itself: it exports the algorithms
         ("badq", "archer", "glam", "ntpo", "poad", "twosome"),
         ("common",),
         ("distributions", "presets"),
@@ -41,7 +41,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("envs",),
         ("sandbox", "datasets", "rendering", "agents"),
         ("wrappers", "cache"),
-        ("",),  # the package itself, which registers the ids
+        ("",),  # the package itself: it registers the ids
         ("core", "registration"),
         ("spaces",),
         ("tokenizers",),
@@ -64,7 +64,7 @@ def modules() -> dict[str, Path]:
 
 @cache
 def imports() -> dict[str, frozenset[str]]:
-    """Return which modules each module imports."""
+    """Return the imported modules of each module."""
     return {name: frozenset(_imported(name, path)) for name, path in modules().items()}
 
 
@@ -98,7 +98,7 @@ def _units(package: str) -> list[list[str]]:
 
 
 def architecture() -> str:
-    """Draw each package with its layers as SVG, from what users call at the top to what imports nothing below."""
+    """Draw each package with its layers as SVG, from the user's entry points down to modules without imports."""
     parts, top = [], 10
     for package in LAYERS:
         layers = _units(package)

@@ -179,7 +179,7 @@ def datasets() -> str:
     for name, row in DATASETS.items():
         n, width = row.shape
         splits, counts = "published" if row.published else "ours", ""
-        if row.manifest is None:  # nobody knows the counts of a table that has to be fetched
+        if row.manifest is None:  # the counts of a table that has to be fetched are unknown
             y = load(name).y
             counts = ", ".join(str(int((y == label).sum())) for label in range(row.classes))
         elif "published" in row.manifest.recipes:
@@ -235,7 +235,7 @@ def published() -> str:
 
 
 def sandbox_latency() -> str:
-    """Table of the cost of an evaluation, and what many of them leave behind."""
+    """Table of the cost of an evaluation, and of the growth of memory and files over many."""
     found = result("sandbox_latency")
     ways = {"in process": "", "sandbox": "warm", "fresh interpreter": "as most harnesses do it"}
     rows = [(way, ways[way], f"{value:.1f}") for way, value in found["median_ms"].items()]

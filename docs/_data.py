@@ -1,6 +1,6 @@
 """Data: sources of tables, how digests are known, and the pages of ids whose table is not here.
 
-Nothing here reads a table that has to be fetched, so the site is the same on every machine.
+This module reads no table that has to be fetched, so the site is the same on every machine.
 """
 
 from __future__ import annotations

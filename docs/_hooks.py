@@ -1,4 +1,4 @@
-"""Build hooks of the site: what can be read off the live code is generated, so that it cannot drift.
+"""Build hooks of the site: parts that follow from the live code are generated, so that they cannot drift.
 
 Every id has a generated page and a picture. In the other pages a marker such as
 `<!-- generated: observation Overcooked-TomatoSalad-v0 -->` is replaced by the Markdown that the function of that name
@@ -54,7 +54,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Typeset equations as MathML, which browsers draw without a script or a font of ours."""
+    """Typeset equations as MathML: browsers draw it without a script or a font of ours."""
 
     def typeset(match: re.Match[str]) -> str:
         source = unescape(match["tex"])

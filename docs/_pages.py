@@ -1,4 +1,4 @@
-"""A page for every id, made of what the code says of itself: docstrings, registry, live spaces, measured scores."""
+"""A page for every id, generated from the code: docstrings, registry, live spaces, measured scores."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from poad_sb3.pocket import SHIPPED_MODELS
 # ---------------------------------------------------------------------- agents and the leaderboard
 
 _MARKS = "†‡§¶"
-"""Of remarks on labels, in the order in which they come."""
+"""Marks of remarks on labels, in this order."""
 _COLUMNS = ("discounted_return", "success", "steps", "invalid_rate", "ran_share", "best_score")
 
 

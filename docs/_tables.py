@@ -1,4 +1,4 @@
-"""Markdown of tables, and of what is read off the code: docstrings, settings, episodes, committed results."""
+"""Markdown of tables, and of parts generated from the code: docstrings, settings, episodes, committed results."""
 
 from __future__ import annotations
 

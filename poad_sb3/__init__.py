@@ -1,6 +1,6 @@
 """POAD and its relatives: Stable-Baselines3-style algorithms around a LoRA language model.
 
-Importing the package imports no torch: what needs it is imported when it is first asked for.
+Importing the package imports no torch: modules that need it are imported at their first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exceptions of `poad_sb3`, one tree. Messages say what was expected, what came, and the fix."""
+"""The exceptions of `poad_sb3`, one tree. Messages have the expected value, the actual one, and the fix."""
 
 __all__ = [
     "CheckpointError",

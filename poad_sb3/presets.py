@@ -1,6 +1,6 @@
 """Presets: the published settings, and those of the pocket model, as data.
 
-Importing this module imports nothing of the `llm` extra, so that a command line can list presets at once.
+Importing this module imports no package of the `llm` extra, so that a command line can list presets at once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _PUBLISHED: Mapping[str, Mapping[str, _Row]] = {
         "NTPO": _Row(5e-5, 1e-6, 1, 4, 0.95, 0.01),
     },
 }
-"""The paper's appendix. Its captions are lost in the source text: which table is whose is inferred from the epochs."""
+"""The paper's appendix. Its captions are lost in the source text: each table's task is inferred from the epochs."""
 
 _LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]}
 _CANDIDATES = {"action_sampling": "candidates", "candidate_normalization": "word"}
@@ -86,7 +86,7 @@ _OFF_POLICY = "paper_mode optimises other probabilities than it samples from, as
 
 
 def _published(task: str, source: str, *, n_steps: int, acting: Mapping[str, Mapping[str, Any]], note: str) -> Preset:
-    """A preset of published numbers.
+    """Return a preset of published numbers.
 
     Args:
         task: Key of the tables.

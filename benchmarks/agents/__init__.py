@@ -1,4 +1,4 @@
-"""Agents of the benchmark: the protocol, and adapters for whatever answers a text with a text.
+"""Agents of the benchmark: the protocol, and adapters for functions from text to text.
 
 `make_agent("random")`, `make_agent("my_module:function")`, `make_agent("react:openai:MODEL", base_url=...)`.
 """

@@ -1,4 +1,4 @@
-"""Addresses without what must not be published: results hold settings and commands."""
+"""Remove secrets and local parts from addresses before publication: results hold settings and commands."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _QUERY = re.compile(r"(://[^?#\s'\"]*)[?#][^\s'\"]*")
 
 
 def without_secrets(value: Any) -> Any:
-    """A text whose addresses (`http://...`) have no user, password, query or fragment; anything else as it is."""
+    """Remove user, password, query and fragment from the addresses (`http://...`) in a text."""
     return _QUERY.sub(r"\1", _ACCOUNT.sub("", value)) if isinstance(value, str) else value

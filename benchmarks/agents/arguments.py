@@ -1,4 +1,4 @@
-"""Settings from the command line against the annotations of what takes them."""
+"""Check command-line settings against the annotations of their target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def hints_of(target: Callable[..., object]) -> dict[str, Any]:
     """Annotations of the parameters of a callable; `Any` where there is none."""
     try:
         signature = inspect.signature(target, eval_str=True)
-    except Exception:  # an annotation may be any expression, and name what is imported for checkers only
+    except Exception:  # an annotation may be any expression, with names imported for type checkers only
         signature = inspect.signature(target)
     return {one.name: Any if one.annotation is one.empty else one.annotation for one in signature.parameters.values()}
 
@@ -45,7 +45,7 @@ def _fits(value: object, hint: Any) -> bool:
     """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
-    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # says nothing, or nothing known here
+    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # not checkable here
         return True
     if isinstance(value, bool):
         return bool in kinds_of

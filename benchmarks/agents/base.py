@@ -77,20 +77,20 @@ class Agent(ABC):
         name: For tables, such as "openai:gpt-x".
         settings: Everything that identifies the agent in a results line: model, temperature, template, checksum of a
             checkpoint. No secrets.
-        incidental: Names of settings that do not change what it does, such as a timeout: a run may go on with others.
+        incidental: Names of settings without effect on its actions, such as a timeout: a resumed run may change them.
     """
 
     name: str
     settings: dict[str, JSON]
     incidental: frozenset[str] = frozenset()
 
-    # An agent without memory has nothing to do in the methods that are empty here.
+    # Methods that an agent without memory need not override.
     def begin(self, env: LangEnv[Any], seed: int) -> None:  # noqa: B027
-        """A new episode begins; the environment has been reset.
+        """Start a new episode; the environment has been reset.
 
         Args:
             env: The environment, unwrapped. Oracles look inside; honest agents do not.
-            seed: Fixes all the agent's own chance in the episode, whatever it played before.
+            seed: Seeds all randomness of the agent in the episode, independent of earlier episodes.
         """
 
     @abstractmethod
@@ -123,4 +123,4 @@ class Agent(ABC):
         """
 
     def close(self) -> None:  # noqa: B027
-        """Free what the agent holds."""
+        """Free the agent's resources."""

@@ -69,10 +69,10 @@ _SHOWN = 20
 
 
 class Features(NamedTuple):
-    """Feature code, and what became of it.
+    """Feature code and its outcome.
 
     Attributes:
-        code: A function body over `x`, which returns new columns.
+        code: A function body over `x` that returns new columns.
         verdict: Its outcome, one line.
     """
 
@@ -86,13 +86,13 @@ class CaafeAgent(Agent):
     The first attempt of an episode is the classifier without features, where the episode goes on after it
     (`terminate_on_success=False`, with some more `max_attempts`): that is how to use it. Where the first code that runs
     ends the episode, the first attempt has features already, those that fail are dropped, and the last attempt is the
-    classifier alone. A reply without usable code is asked for again, and is no attempt.
+    classifier alone. After a reply without usable code the writer is called again; such a reply is no attempt.
 
     Args:
         writer: Who writes the features.
         classifier: Key of `CLASSIFIERS`.
         min_gain: By how much features must raise the score to be kept.
-        replies: How often the writer is asked for one attempt, at most; then the features that are kept go alone.
+        replies: Most calls of the writer for one attempt; after that the features kept so far go alone.
 
     Raises:
         AgentError: If the writer does not write texts, or an argument is out of range.
@@ -152,7 +152,7 @@ class CaafeAgent(Agent):
         return Decision(body(self._classifier, [one.code for one in features]), usage, note=note)
 
     def _written(self) -> tuple[Features | None, Usage, str]:
-        """New features, what they cost, and what was answered; None if no answer held code."""
+        """Return new features, their cost, and the answers; None if no answer held code."""
         usage, correction = Usage(), ""
         notes: list[str] = []
         for _ in range(self._replies):
@@ -184,7 +184,7 @@ class CaafeAgent(Agent):
         has_run, candidate = info["status"] == "ok", self._candidate
         if candidate is None:
             self._best = max(self._best or float("-inf"), reward) if has_run else self._best
-            if self._best is None:  # the classifier alone fails: whatever runs is better
+            if self._best is None:  # the classifier alone fails: any score is better
                 self._best = float("-inf")
             return
         assert self._best is not None
@@ -207,10 +207,10 @@ class CaafeAgent(Agent):
 
 
 def features_of(reply: str) -> str:
-    """The body of a function over `x` in an answer: of `new_features`, with what stands around it, or as it is.
+    """Return the body of a function over `x`: of `new_features` in an answer with code around it, or the answer.
 
     Raises:
-        CodeSyntaxError: If there is none that returns something.
+        CodeSyntaxError: If no such function returns a value.
     """
     tree = parsed(extract(reply).source)
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _FUNCTION]
@@ -225,10 +225,10 @@ def features_of(reply: str) -> str:
 
 
 def body(classifier: str, features: list[str]) -> str:
-    """The body of `build_model`: a pipeline that adds features, for training and test rows alike, and classifies.
+    """Write the body of `build_model`: a pipeline that adds features, for all rows alike, and classifies.
 
-    What features give that is no number, or infinite, becomes 0: that happens with logarithms and quotients, and few
-    classifiers take it.
+    Values of features that are infinite or no numbers become 0: logarithms and quotients give such values, and few
+    classifiers accept them.
 
     Args:
         classifier: Key of `CLASSIFIERS`.

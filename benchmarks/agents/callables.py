@@ -33,7 +33,7 @@ def load(spec: str) -> object:
     """
     module, _, name = spec.partition(":")
     if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # last, so that nothing in this folder hides an installed module
+        sys.path.append(str(Path.cwd()))  # last: a module of this folder must not hide an installed one
     try:
         found: object = importlib.import_module(module)
         for part in name.split("."):
@@ -47,12 +47,12 @@ def load(spec: str) -> object:
 
 
 def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
-    """The agent that an object of a user's module means.
+    """Turn an object of a user's module into an agent.
 
     * An `Agent` is one. A subclass of it, any other class, or a function that needs no argument is called with the
-      settings, and what it returns is the agent, or one of the following.
+      settings, and returns the agent, or one of the following.
     * A callable of one argument goes from text to text.
-    * A callable of two gets the observation and `info`, and what it returns is the action.
+    * A callable of two gets the observation and `info`, and returns the action.
 
     Keyword-only arguments of a callable are its settings; one called `rng` is a random generator that the seed of the
     episode fixes.
@@ -100,7 +100,7 @@ def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]
 
 
 def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: object) -> Agent:
-    """An agent of a user's own, with what it does not say of itself.
+    """Complete the name and settings of a user's own agent.
 
     Raises:
         AgentError: If its settings cannot be written down, and read as the same again.
@@ -121,7 +121,7 @@ def _arguments(target: Callable[..., object]) -> tuple[int, set[str]]:
     """How many positional arguments a callable needs, and the names of its keyword-only ones."""
     try:
         parameters = inspect.signature(target).parameters.values()
-    except ValueError:  # some built-in functions do not say
+    except ValueError:  # some built-in functions have no signature
         return 1, set()
     positional = [one for one in parameters if one.kind in _POSITIONAL and one.default is one.empty]
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
@@ -130,9 +130,9 @@ def _arguments(target: Callable[..., object]) -> tuple[int, set[str]]:
 
 
 def _source(*targets: object) -> dict[str, JSON]:
-    """A digest of the files (in a notebook the cells) that functions or classes are from.
+    """Return a digest of the files (in a notebook the cells) that functions or classes are from.
 
-    The same name may be other code tomorrow, and what it does may be in a prompt or a helper beside it.
+    The code behind a name may change, and the behaviour may depend on a prompt or a helper in the same file.
     """
     texts: dict[str, None] = {}
     for target in map(_unwrapped, targets):
@@ -145,7 +145,7 @@ def _source(*targets: object) -> dict[str, JSON]:
 
 
 def _unwrapped(target: object) -> object:
-    """The function inside of partial functions, caches and decorators."""
+    """Return the function inside of partial functions, caches and decorators."""
     while isinstance(target, functools.partial):
         target = target.func
     return inspect.unwrap(target) if callable(target) else target

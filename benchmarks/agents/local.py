@@ -43,7 +43,7 @@ def random() -> Agent:
 
 
 def oracle() -> Agent:
-    """The environment's own optimal policy."""
+    """Return the environment's own optimal policy."""
     return FunctionAgent("oracle", lambda _: oracle_agent(), {})
 
 
@@ -65,7 +65,7 @@ def coder(*, spoiled: float = 0.5) -> Agent:
     """
     from lang_envs.envs.datascicoding.coder import RandomCoder
 
-    RandomCoder(0, spoiled)  # refuses what is no probability now, not in the first episode
+    RandomCoder(0, spoiled)  # refuses a number that is no probability now, not in the first episode
     return _CoderAgent("coder", lambda seed: RandomCoder(seed, spoiled), {"spoiled": spoiled})
 
 
@@ -73,7 +73,7 @@ def coder(*, spoiled: float = 0.5) -> Agent:
 
 
 _OF_EPISODE = ("env", "seed", "episode")
-"""Fields of a recorded step that say which episode it is of."""
+"""Fields of a recorded step that identify its episode."""
 
 
 class ScriptedAgent(Agent):
@@ -108,7 +108,7 @@ class ScriptedAgent(Agent):
 
 
 def scripted(file: str, *, episode: int = 0) -> Agent:
-    """A script: a text file with an action a line, or JSON lines of recorded episodes.
+    """Return a script: a text file with an action a line, or JSON lines of recorded episodes.
 
     A JSON line is a step, `{"action": ...}`, of the episode that `env`, `seed` and `episode` say (as the runner records
     steps), or a whole episode, `{"steps": [{"action": ...}, ...]}`; other fields are ignored. Actions of several lines
@@ -139,13 +139,13 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
 
 
 def _recorded(file: str, lines: list[str]) -> list[list[str]]:
-    """The actions of each recorded episode, in the order of the file."""
+    """Return the actions of each recorded episode, in the order of the file."""
     episodes: dict[object, list[str]] = {}
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             if number == 1 and "format" in entry and "action" not in entry:
-                continue  # it says what the lines below are
+                continue  # the header of the file
             if "steps" in entry:
                 episodes[number] = [_text(step["action"]) for step in entry["steps"]]
             else:

@@ -35,7 +35,7 @@ class PolicyAgent(Agent):
         settings: Values that identify it.
         deterministic: The most probable action instead of a sample.
         whole_values: Whether the critic knows whole actions only: then every token of one has the value before it.
-        writer: How it acts where nothing is listed; None for the policy's own way.
+        writer: How it acts without a list of actions; None for the policy's own way.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PolicyAgent(Agent):
         self.policy = policy
         self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
         self._scores = ScoreCache([one for one in policy.parameters() if one.requires_grad])
-        self.read = LRUCache(self._read_path, _REMEMBERED)  # nobody changes the weights here
+        self.read = LRUCache(self._read_path, _REMEMBERED)  # the weights stay the same here
         spec = policy.lm.prompter.template.context_spec
         self._context, self._has_begun = EpisodeContext(spec.history, spec.fields), False
         self._rng = np.random.default_rng()
@@ -129,14 +129,14 @@ class PolicyAgent(Agent):
 
 
 class ZeroShotAgent(PolicyAgent, TextAgent):
-    """A language model as it comes, which ranks the admissible actions, or writes freely.
+    """A language model without training: it ranks the admissible actions, or writes freely.
 
-    It writes freely where any text is an action, and where what wraps it asks. What it writes on a task that lists
-    actions is understood as any text is; see `TextAgent`.
+    It writes freely where any text is an action, and where a wrapper requests text. A text that it writes on a task
+    with listed actions is matched as any text is; see `TextAgent`.
 
     Args:
         name: For tables.
-        policy: A fresh policy around it, which ranks or writes.
+        policy: A fresh policy around it; it ranks or writes.
         settings: Values that identify it.
         writer: How it writes.
         ranks: Whether it ranks where there is a list.
@@ -183,7 +183,7 @@ def checkpoint(
     model: str | None = None,
     revision: str | None = None,
 ) -> PolicyAgent:
-    """A saved POAD, NTPO, TWOSOME, GLAM, ARCHER or BADQ: a checkpoint, or the folder of a run.
+    """Return a saved POAD, NTPO, TWOSOME, GLAM, ARCHER or BADQ: a checkpoint, or the folder of a run.
 
     Args:
         path: Of either.
@@ -229,12 +229,12 @@ def untrained(
     revision: str | None = None,
     device: str = "auto",
 ) -> PolicyAgent:
-    """A fresh POAD: what training begins from. Its critic expects 0 everywhere.
+    """Return a fresh POAD: the start of training. Its critic expects 0 everywhere.
 
     Args:
         model: `"pocket"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
         acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`; where
-            nothing is listed it writes freely in any case.
+            without a list it writes freely in any case.
         deterministic: The most probable action instead of a sample.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
@@ -271,7 +271,7 @@ def zero_shot(
     revision: str | None = None,
     device: str = "auto",
 ) -> ZeroShotAgent:
-    """A language model as it comes, in its own chat template where it has one.
+    """Return a language model as it comes, in its own chat template where it has one.
 
     Args:
         model: `"pocket"`, a folder, or an id of the Hugging Face hub.
@@ -324,7 +324,7 @@ def zero_shot(
 
 
 def _fresh(device: str, acting: str, of_model: dict[str, Any]) -> tuple[LLMPolicy, dict[str, JSON]]:
-    """A policy that nobody has trained, and its settings; actions are texts, so its spaces are of no environment."""
+    """Return an untrained policy and its settings; actions are texts, so its spaces belong to no environment."""
     from stable_baselines3.common.utils import get_device
 
     from poad_sb3 import LLMPolicy

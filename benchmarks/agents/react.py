@@ -23,7 +23,7 @@ _GAP = "(earlier steps are left out)"
 
 
 class Step(NamedTuple):
-    """A step of the episode: what was seen, thought and done."""
+    """A step of the episode: observation, thought and action."""
 
     observation: str
     thought: str
@@ -36,9 +36,9 @@ class Step(NamedTuple):
 
 
 class ReactAgent(Agent):
-    """Shows the inner agent the latest steps of the episode before what it sees now, and parses its answer.
+    """Shows the inner agent the latest steps of the episode before the observation, and parses its answer.
 
-    An agent that writes texts is asked to think first, and its answer is taken apart: the action is what follows the
+    An agent that writes texts is prompted to think first, and its answer is parsed: the action is the text after the
     first "Action:", up to an observation or a thought that it invents behind it; an answer without "Action:" is an
     action. Any other agent acts on the longer text as on an observation.
 
@@ -101,7 +101,7 @@ class ReactAgent(Agent):
         self._inner.close()
 
     def _with_history(self, now: str) -> str:
-        """The latest whole steps that fit the budget, then the present."""
+        """Return the latest whole steps that fit the budget, then the present."""
         kept: list[str] = []
         left = self._budget
         for text in map(str, reversed(self._steps)):

@@ -15,19 +15,19 @@ from lang_envs import MissingExtraError
 from lang_envs.errors import install_command
 
 ENTRY_POINTS = "lang_envs.agents"
-"""Group of entry points by which other packages add kinds: a name, and a factory as in `Kind.factory`."""
+"""Group of entry points for kinds from other packages: a name, and a factory as in `Kind.factory`."""
 
 
 class Kind(NamedTuple):
     """A row of the table.
 
     Attributes:
-        factory: `module:function`, imported when it is asked for. It takes the argument behind the colon, if the kind
+        factory: `module:function`, imported at its first use. It takes the argument behind the colon, if the kind
             has one, and its settings as keyword-only arguments.
-        argument: Text behind the colon; empty for nothing, in brackets if it may be left out. `SPEC` is another
-            agent, which the factory takes made; settings that it does not know are those of that agent.
+        argument: Text behind the colon; empty for none, in brackets if it may be left out. `SPEC` is another agent,
+            passed to the factory as an object; settings unknown to the kind are those of that agent.
         help: One line.
-        extra: Extra that brings what it needs; empty for none.
+        extra: Extra with the packages that it needs; empty for none.
         packages: Packages of the extra.
     """
 
@@ -80,7 +80,7 @@ def make_agent(spec: str, **settings: Any) -> Agent:
 
     Raises:
         AgentError: For an unknown kind or setting, a missing or needless argument, or a value of the wrong type.
-        MissingExtraError: If what the kind needs is not installed.
+        MissingExtraError: If a package of the kind is not installed.
     """
     name, _, argument = spec.partition(":")
     known = kinds()

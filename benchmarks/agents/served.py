@@ -28,13 +28,13 @@ class ServedAgent(TextAgent):
     """A model behind a server, asked for one chat completion a decision by the `openai` client.
 
     Failed requests (429, 5xx, timeouts, broken connections) are repeated by the client, with growing pauses or as the
-    server says. Agents share nothing: for several episodes at once make an agent for each thread.
+    server demands. Agents share no state: for several episodes at once make an agent for each thread.
 
     Args:
         model: As the server calls it.
         base_url: Of the server, such as `http://127.0.0.1:8000/v1`; OpenAI's, or `OPENAI_BASE_URL`, if None.
         api_key_env: Environment variable that holds the key. A server of one's own may need none.
-        temperature: Of sampling; None for the server's own, which some models insist on.
+        temperature: Of sampling; None for the server's own, as some models require.
         max_tokens: Of an answer; None for the server's own limit.
         send_seed: Whether requests carry a seed that follows from the episode's. Few servers promise more than to try.
         system: The system message; empty for none.
@@ -135,7 +135,7 @@ class ServedAgent(TextAgent):
                 f"Expected an answer of {self.settings['base_url'] or 'the server'} for {self.name}; "
                 f"got {type(error).__name__}{cause}: {said[:300].rstrip('.')}. "
                 "Fix: check model, base_url and key, or raise timeout and retries."
-            ) from None  # what the server says may hold the key, which no log should
+            ) from None  # the server's message may hold the key: keep it out of logs
         return answer
 
     def _read(self, answer: ChatCompletion) -> Reply:
@@ -150,7 +150,7 @@ class ServedAgent(TextAgent):
                 "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
             ) from error
         notes = []
-        if said is None:  # a refusal, or a call of a tool that nobody offered: the model says nothing
+        if said is None:  # a refusal, or a call of an unknown tool: no text
             notes.append("The model answered without a text.")
         if ended == "length":
             notes.append("The answer was cut at max_tokens.")

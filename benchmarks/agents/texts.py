@@ -1,4 +1,4 @@
-"""`TextAgent`: whatever answers a text with a text; how it is asked, and which action its answer means."""
+"""`TextAgent`: agents that answer a text with a text; their prompt, and matching of the answer to an action."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TextAgent(Agent):
 
     Attributes:
         show_actions: Whether the actions stand below the observation.
-        needs_info: Whether it reads `info` or the history besides, which agents around it do not hand on.
+        needs_info: Whether it reads `info` or the history too; agents around it do not pass these on.
     """
 
     show_actions: bool = True
@@ -45,7 +45,7 @@ class TextAgent(Agent):
 
     @abstractmethod
     def reply(self, prompt: str) -> Reply:
-        """Answer a text. What wraps the agent may ask several times for one action, or what is no action at all."""
+        """Answer a text. A wrapper may call several times for one action, or for a text that is no action."""
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
@@ -67,25 +67,25 @@ def require_text_alone(inner: TextAgent) -> None:
 
 
 def shown(observation: str, actions: Sequence[str] | None, asked: str = _ASKED) -> str:
-    """An observation, what is asked, and the admissible actions; alone where any text is one."""
+    """Join observation, request and admissible actions; where any text is an action, return the observation."""
     if actions is None:
         return observation
     return "\n".join([observation, "", asked, *(f"- {action}" for action in actions)])
 
 
 def decided(reply: Reply, actions: Sequence[str] | None) -> Decision:
-    """The action that an answer means; the answer is noted where it says it in other words."""
+    """Match a reply to an action; keep the reply as a note where it has other words."""
     text = understood(reply.text, actions)
     notes = [*([reply.text] if text != reply.text else []), *([reply.note] if reply.note else [])]
     return Decision(text, reply.usage, note="\n".join(notes))
 
 
 def understood(text: str, actions: Sequence[str] | None) -> str:
-    """The admissible action that a text means.
+    """Match a text to an admissible action.
 
     The action itself; else the one action that is the same but for case, spaces, quotation marks, a fence, a bullet,
-    "Action:" before it or a full stop behind it. Anything else stays as it is: an invalid action, which the
-    environment counts.
+    "Action:" before it or a full stop behind it. Any other text stays as it is: an invalid action, counted by the
+    environment.
 
     Args:
         text: The answer.

@@ -95,7 +95,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(kind: str) -> PreTrainedConfig:
-    """A small config of an architecture, with the vocabulary of the pocket model."""
+    """Return a small config of an architecture, with the vocabulary of the pocket model."""
     tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
     words = {"vocab_size": len(tokenizer), "bos_token_id": tokenizer.bos_token_id}
     words |= {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id or 0}
@@ -139,7 +139,7 @@ def sharpen(model: torch.nn.Module) -> None:
 
 def measure(kind: str, limit: float = LIMIT) -> dict[str, Any]:
     """Measure an architecture in a process of its own; without figures, the reason in one line."""
-    context = multiprocessing.get_context("fork")  # nothing is imported again
+    context = multiprocessing.get_context("fork")  # inherits the imports
     theirs, ours = context.Pipe()
     process = context.Process(target=_send, args=(theirs, kind))
     process.start()

@@ -1,7 +1,7 @@
 """Reference scores on generated tables.
 
 Mean ROC AUC over the tables of `reset(seed=0)`, `reset(seed=1)`, ..., five halves each, of some scikit-learn programs,
-and of the true class probabilities, which no program can beat on average; these run in this process. Further the oracle
+and of the true class probabilities, an upper bound on average; these run in this process. Further the oracle
 and the random coder in the environment, an episode for each of the tables. Prints a table and writes
 datasci_generated.json. Use one thread: `OMP_NUM_THREADS=1`.
 """

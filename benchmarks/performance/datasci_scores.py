@@ -1,6 +1,6 @@
 """Scores of the oracle and of random code on DataSciCoding.
 
-Where any text is an action there is no list to go through, so nothing is exact but the oracle, whose code is paid the
+Where any text is an action there is no list to enumerate, so only the oracle's score is exact: its code has the
 same every time. The random coder is sampled: means and 95% intervals over seeded episodes. Prints a table and writes
 datasci_scores.json. Ids whose table has to be fetched, or is the user's, are not among them; where its table is here,
 `--id` scores such an id too. Those of generated tables are made by `datasci_generated`. Use one thread:
@@ -33,7 +33,7 @@ CODING_IDS = tuple(
 
 
 def scores_of(env_id: str, n_episodes: int) -> dict[str, dict[str, Any]]:
-    """Two episodes of the oracle, which have to be equal, and many of the random coder.
+    """Two episodes of the oracle with equal results, and many of the random coder.
 
     Args:
         env_id: An id of DataSciCoding.

@@ -1,9 +1,9 @@
 """Exact scores of random and of optimal play.
 
-Nothing is sampled. From the start, the probability of every situation at every clock value is carried forward, with
-the environments' public interface only: worlds are captured and put back by `get_state` and `set_state`, actions are
-texts. What makes it quick is that the clock decides nothing but the end: consequences are asked for once for every
-world, whenever it is met. Prints a table and writes env_scores.json.
+Computed without sampling. From the start, the probability of every situation at every clock value is carried forward,
+with the environments' public interface only: worlds are captured and restored by `get_state` and `set_state`, actions
+are texts. It is fast because the clock affects only the end: each world's consequences are computed once, at any clock
+value. Prints a table and writes env_scores.json.
 
 Only for ids that list their actions. DataSciCoding, where any text is one, is in
 `datasci_scores`.
@@ -42,7 +42,7 @@ def random_policy(env: Env) -> dict[str, float]:
 
 
 def oracle_policy(env: Env) -> dict[str, float]:
-    """The environment's own optimal policy."""
+    """Return the environment's own optimal policy."""
     return {env.oracle_action(): 1.0}
 
 
@@ -77,12 +77,12 @@ class Edge(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Every situation that a policy can reach in any time (0 is the start), and what it does there.
+    """Every situation that a policy can reach in any time (0 is the start), and the policy's transitions there.
 
     Attributes:
         worlds: The captured worlds, with the clock put back.
         edges: Ordered by source.
-        limit: Units of time after which the episode is truncated.
+        limit: Units of time until truncation.
     """
 
     worlds: list[Any]
@@ -124,7 +124,7 @@ def explore(env: Env, policy: Policy) -> Graph:
 
 
 def _limit(env: Env, start: dict[str, Any]) -> int:
-    """Units of time until truncation: how often nothing can be said (an unfinished sentence costs one unit)."""
+    """Units of time until truncation: the number of unfinished sentences (each costs one unit)."""
     env.reset(seed=1)
     if env.get_state()["world"] != start["world"]:
         raise ValueError("Expected a deterministic environment; its start depends on the seed.")
@@ -136,7 +136,7 @@ def _limit(env: Env, start: dict[str, Any]) -> int:
 
 
 def _without_clock(env: Env, start: dict[str, Any]) -> Callable[[Any], Any]:
-    """A function that takes from a world what an unfinished sentence changes, which is the clock and nothing else.
+    """Return a function that removes from a world the fields changed by an unfinished sentence, the clock alone.
 
     Asked at the start and after every first action, because at the start there is no last action to forget.
     """
@@ -165,7 +165,7 @@ class Score(NamedTuple):
         returns: Expected return by discount per unit of time; the first step is not discounted, "1" is the plain sum.
         actions: Expected number of actions.
         duration: Expected number of units of time, beyond the limit where the last action crosses it.
-        n_situations: Situations that can be reached, whatever the time; ends not counted.
+        n_situations: Situations reachable at any time; ends not counted.
     """
 
     success: float

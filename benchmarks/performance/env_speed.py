@@ -3,7 +3,7 @@
 Random admissible actions through `gym.make(id, disable_env_checker=True)`, encoded and decoded as an agent would;
 resets with a new seed each; frames along a random walk. Prints medians and writes env_speed.json.
 
-Only for ids that list their actions. A step of DataSciCoding is an evaluation of code, which costs what the sandbox
+Only for ids that list their actions. A step of DataSciCoding is an evaluation of code, with the cost of the sandbox
 and the code cost: `python -m benchmarks measure sandbox-latency`.
 """
 
@@ -47,7 +47,7 @@ def reset_microseconds(env_id: str, n_resets: int) -> float:
 
 
 def frame_milliseconds(env_id: str, n_frames: int) -> float:
-    """Median time of an RGB frame along a random walk; the first, which paints the sprites, is left out."""
+    """Median time of an RGB frame along a random walk, without the first, slower one (it paints the sprites)."""
     env = gym.make(env_id, disable_env_checker=True, render_mode="rgb_array")
     rng, times = np.random.default_rng((0, 1)), []
     _, info = env.reset(seed=0)

@@ -131,7 +131,7 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
 
 
 def _run(command: list[str], folder: Path, **variables: str) -> str:
-    """Return the output of a command, which gets no variable that leads to this checkout."""
+    """Return the output of a command, run without variables that lead to this checkout."""
     hidden = ("PYTHON", "LANG_ENVS", "VIRTUAL_ENV")
     others = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     done = subprocess.run(command, cwd=folder, env={**others, **variables}, capture_output=True, text=True)

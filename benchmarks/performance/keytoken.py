@@ -1,10 +1,10 @@
-"""POAD on KeyToken with other discounts inside actions: what training makes of the gap.
+"""POAD on KeyToken with other discounts inside actions: the effect of the gap on training.
 
 The gap is that of `theory`.
 
-Actions of 2 words up to a greatest length, of different lengths, so that discounting inside them changes which is
-best. Everything but `gamma_token` is the default. Writes keytoken.json and .png. The share of orders carried
-out right is that of sampled episodes after training.
+Actions of 2 words up to a greatest length, of different lengths, so that discounting inside them changes the best one.
+All settings but `gamma_token` are the defaults. Writes keytoken.json and .png. The share of orders carried out right is
+that of sampled episodes after training.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The effect of training on a model's language: lm-eval tasks, before and after.
 
-The base model and the same model with what was trained (an adapter, as `poad export` writes it, or the whole model)
-answer the same questions. Both are loaded by the harness itself, so nothing of ours stands between. Since the questions
-are the same, the standard error of the difference is that of paired answers. Writes language_ability.json and
+The base model and the same model after training (with an adapter, as `poad export` writes it, or as a whole model)
+answer the same questions. Both are loaded by the harness itself, without code of this project. Since the questions are
+the same, the standard error of the difference is that of paired answers. Writes language_ability.json and
 language_ability.md. Needs the extra `lm-eval`; the tasks named by default are fetched from the Hugging Face hub.
 """
 
@@ -41,7 +41,7 @@ class Models(NamedTuple):
 
     Attributes:
         before: `model_args` of the base model.
-        after: Of what was trained.
+        after: Of the trained model.
         about: Description of the training, for the report.
     """
 
@@ -54,7 +54,7 @@ class Models(NamedTuple):
 
 
 def models_of(checkpoint: Path, scratch: Path) -> Models:
-    """The base model of a checkpoint, and what was trained.
+    """Export the trained model of a checkpoint, and name its base model.
 
     Args:
         checkpoint: A checkpoint, the folder of a run, or an adapter that `poad export` has written.
@@ -62,7 +62,7 @@ def models_of(checkpoint: Path, scratch: Path) -> Models:
 
     Raises:
         PoadError: If it cannot be loaded or exported.
-        LanguageAbilityError: If it is an export of a whole model, which knows no base model.
+        LanguageAbilityError: If it is an export of a whole model, without a base model.
     """
     from poad_sb3.export.folder import MANIFEST, read_manifest, require_whole
 
@@ -191,10 +191,10 @@ class Change(NamedTuple):
         metric: Of the task.
         n: Questions.
         before: Value of the base model, and its standard error as the harness has it (None where it has none).
-        after: Of what was trained.
+        after: Of the trained model.
         difference: After less before, and its standard error.
         paired: Whether that is taken over the differences of single answers. Where the harness keeps none that add up
-            to the metric, the two errors are added as if they were independent, which is too large.
+            to the metric, the two errors are added as if they were independent: an upper bound.
     """
 
     task: str
@@ -207,7 +207,7 @@ class Change(NamedTuple):
 
 
 def changes(before: Scores, after: Scores) -> Iterator[Change]:
-    """Compare what the harness found; a task that belongs to a group is part of the group's rows only.
+    """Compare the harness's results; a task that belongs to a group is part of the group's rows only.
 
     Args:
         before: Of `simple_evaluate`.
@@ -283,7 +283,7 @@ def _rows(found: Sequence[Change]) -> list[tuple[str, ...]]:
 
 
 def markdown(found: Sequence[Change], content: Mapping[str, Any]) -> str:
-    """The report as text."""
+    """Return the report as text."""
     about, settings = content["trained"], content["settings"]
     unpaired = ", ".join(dict.fromkeys(one.task for one in found if not one.paired))
     rest = "" if settings["limit"] is None else f" Only the first {settings['limit']} questions of each task."

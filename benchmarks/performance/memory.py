@@ -4,7 +4,7 @@ Random Llama models in several shapes run one training pass of merged rows on th
 estimate of `poad_sb3.memory.estimate.activation_bytes` stands the peak: the most bytes that tensors made in the pass
 held at any moment, counted exactly.
 
-The cost of the head is measured likewise, on the pocket model: few rows, whose logits are kept; and many, which go
+The cost of the head is measured likewise, on the pocket model: few rows, whose logits are kept; and many rows, in
 through it in slices. Writes memory.json.
 """
 
@@ -61,7 +61,7 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operation, and count what it made."""
+        """Run an operation, and count the bytes of its tensors."""
         result = func(*args, **(kwargs or {}))
         given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
         for one in tree_leaves(result):
@@ -81,7 +81,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def config_of(shape: str) -> LlamaConfig:
-    """The config of one of `SHAPES`."""
+    """Return the config of one of `SHAPES`."""
     hidden, intermediate, heads, kv_heads = SHAPES[shape]
     return LlamaConfig(
         hidden_size=hidden, num_hidden_layers=8, intermediate_size=intermediate, num_attention_heads=heads,
@@ -119,7 +119,7 @@ def training_pass(base: Any, settings: ModelSettings) -> Callable[..., Tensor]:
 
 def measure(forward: Callable[[], Tensor]) -> int:
     """Bytes of one training pass at the peak, besides the parameters."""
-    forward()  # makes what is made once for all passes
+    forward()  # allocates once for all passes
     with LiveBytes() as live:
         forward().backward()
     return live.peak

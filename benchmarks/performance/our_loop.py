@@ -1,4 +1,4 @@
-"""The library's own training on `synthetic`, of which rollout and update can be run alone."""
+"""The library's own training on `synthetic`; rollout and update can be run alone."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class PositionCounter:
 
 
 class OurLoop:
-    """The library's own training, of which rollout and update can be run alone.
+    """The library's own training; rollout and update can be run alone.
 
     Args:
         setting: The workload.
@@ -148,7 +148,7 @@ class OurLoop:
         return [*map(int, words), self.model.policy.lm.end_token]
 
     def samples(self) -> list[Sample]:
-        """The rollout, as the other loops want it."""
+        """Return the rollout, as the other loops want it."""
         buffer, listed = self.model.rollout_buffer, self._listed()
         flat, found = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):
@@ -174,7 +174,7 @@ class OurLoop:
 
 
 def _randomise(model: LLMOnPolicyAlgorithm) -> None:
-    """A fresh adapter changes nothing and a fresh critic is 0: passes that differ could not be distinguished."""
+    """Randomise adapter and critic: a fresh adapter is the identity, a fresh critic is 0, and errors would not show."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.policy.named_parameters():
@@ -184,7 +184,7 @@ def _randomise(model: LLMOnPolicyAlgorithm) -> None:
 
 @contextmanager
 def _scripted(write: Callable[[], list[int]]) -> Iterator[None]:
-    """Let what is written be given, when it has been drawn: texts of a random model would have any length."""
+    """Replace sampled texts by given ones after the draw: texts of a random model would have any length."""
     scripts: dict[tuple[int, ...], list[int]] = {}
 
     def take(batch: Any, waiting: Sequence[int], support: Any, uniforms: Any) -> None:

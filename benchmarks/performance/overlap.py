@@ -1,14 +1,14 @@
-"""Where the time of a training on code goes, and what parts save of it.
+"""The time of a training on code by phase, and the time saved by parts.
 
 The same short training on DataSciCoding, three times: environments one after the other, all of them at once, and in two
-parts that take turns with the model. Interleaved, medians of several; every training has the same seed. What share of
-the rewards is that of the first training is recorded too: all of them in the first two layouts, and in the third but
-for random numbers on the edge between two tokens, where rounding decides (rows decode in other company). Writes
+parts that take turns with the model. Interleaved, medians of several; every training has the same seed. The share of
+rewards equal to those of the first training is recorded too: all of them in the first two layouts, and in the third but
+for random numbers on the edge between two tokens, where rounding decides (rows decode in other batches). Writes
 overlap.json and overlap.png.
 
-The pocket model knows no Python, and a text that is no program costs nothing to evaluate. So what it says is replaced
-by one of a few programs, chosen by the text; they run in the sandbox, on all splits, without the cache. What the model
-does costs what it costs in a real training: it writes as many tokens, and learns from them.
+The pocket model does not know Python, and a text that is no program costs no time to evaluate. So its text is replaced
+by one of a few programs, chosen by the text; they run in the sandbox, on all splits, without the cache. The model's own
+cost is that of a real training: it writes as many tokens, and learns from them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ PROGRAMS = tuple(
 
 
 class Writes(gym.ActionWrapper[Any, Any, Any]):
-    """Turns what a model that knows no Python says into one of the programs."""
+    """Replaces texts of a model without Python by one of the programs."""
 
     def action(self, action: Any) -> Any:
-        """A program, by the text."""
+        """Return a program, by the text."""
         space: Any = self.action_space
         return space.encode(PROGRAMS[sum((space.decode_finished(action) or "").encode()) % len(PROGRAMS)])
 
@@ -123,7 +123,7 @@ def measure(runs: int, **options: int) -> dict[str, Any]:
 
 @style()
 def draw(result: dict[str, Any]) -> Figure:
-    """A bar of seconds by part for each layout."""
+    """Draw a bar of seconds by part for each layout."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes = figure.subplots()
     for place, one in enumerate(result["layouts"].values()):

@@ -2,7 +2,7 @@
 
 On each table that is always here it plays episodes of DataSciCoding with the environment's and POAD's defaults,
 sampling freely at temperature 1. Recorded for every table: the share of attempts that run (of first ones, and of those
-after a failure), what becomes of the others, the areas under the ROC curve of code that ran, tokens of prompts and
+after a failure), the outcomes of the others, the areas under the ROC curve of code that ran, tokens of prompts and
 bodies, and the time that an evaluation took. Writes pocket_coder.json and pocket_coder.png.
 """
 
@@ -34,10 +34,10 @@ _MAX_NEW_TOKENS = 128
 
 
 class Attempt(NamedTuple):
-    """One body, and what became of it.
+    """One body and its outcome.
 
     Attributes:
-        is_first: Whether nothing was tried before in its episode.
+        is_first: Whether it is the first attempt of its episode.
         status: Its outcome.
         area: Mean area under the ROC curve over the splits; None if it did not run.
         n_prompt: Tokens of the prompt.
@@ -56,7 +56,7 @@ class Attempt(NamedTuple):
 
 
 def attempts_on(table: str, n_attempts: int, *, model: str = "pocket-coder", seed: int = 0) -> Iterator[Attempt]:
-    """Attempts of the untrained model in whole episodes, some of them side by side."""
+    """Play whole episodes of the untrained model, some of them side by side."""
     n_envs = min(8, n_attempts)
     vector = make_vec_env(f"DataSciCoding-{table}-v0", n_envs)
     kwargs = {"action_sampling": "free", "max_new_tokens": _MAX_NEW_TOKENS, "policy_kwargs": {"model": model}}
@@ -108,7 +108,7 @@ def _quantiles(numbers: Sequence[float], digits: int) -> list[float]:
 
 @style()
 def draw(found: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """A histogram of the areas of running code for each table."""
+    """Draw a histogram of the areas of running code for each table."""
     figure = Figure(figsize=(2.6 * len(found), 2.8), layout="constrained")
     panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for axes, (name, one) in zip(panels, found.items(), strict=True):

@@ -1,6 +1,6 @@
-"""Models of real sizes with random weights, on whatever device there is.
+"""Models of real sizes with random weights, on any device.
 
-Plumbing, speed and memory; nothing is learned by a model that has learned nothing. Qwen2-shaped models, with the pocket
+For plumbing, speed and memory; models with random weights learn no task. Qwen2-shaped models, with the pocket
 model's tokenizer and an embedding as large as the real one's, train by POAD on VirtualHome (trie) and on DataSciCoding
 (free code), by the code that trains the pocket model. Shown: environment steps and tokens through the model a second,
 and peak memory beside `poad_sb3.memory.estimate.estimate` (on a CPU that of the whole process so far, interpreter
@@ -51,7 +51,7 @@ TASKS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 def make_model(size: str, dtype: str, device: str) -> tuple[Any, Any]:
-    """A random Qwen2, as `model=` of a policy takes it."""
+    """Return a random Qwen2, as `model=` of a policy takes it."""
     hidden, layers, intermediate, heads, kv_heads, vocabulary = SIZES[size]
     config = Qwen2Config(
         vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=intermediate,
@@ -61,7 +61,7 @@ def make_model(size: str, dtype: str, device: str) -> tuple[Any, Any]:
 
 
 def train(size: str, dtype: str, task: str, device: str, n_steps: int) -> dict[str, Any]:
-    """Two rollouts and updates, the second of which is timed; times in seconds, memory in bytes."""
+    """Run two rollouts and updates, and time the second; times in seconds, memory in bytes."""
     env_id, n_envs, settings = TASKS[task]
     kwargs = {"model": partial(make_model, size, dtype, device), "gradient_checkpointing": True}
     envs = make_vec_env(env_id, n_envs)
@@ -107,7 +107,7 @@ def real_size(
     task: Annotated[list[str] | None, one_of(TASKS, "Repeatable.")] = None,
     n_steps: Annotated[int, typer.Option(help="Of each of four environments.")] = 8,
 ) -> None:
-    """Train models of real sizes with random weights on whatever device there is."""
+    """Train models of real sizes with random weights on any device."""
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is to be float32
     runs = [
         train(one_size, one_dtype, one_task, device, n_steps)

@@ -2,7 +2,7 @@
 
 One evaluation of GaussianNB (5 splits of a table of the size of pharyngitis, 512 rows x 18 features), three ways in
 turns: in this process, in the sandbox, and in a fresh interpreter as most harnesses do it. Then many evaluations in a
-row, with what they leave behind. Prints medians and writes sandbox_latency.json.
+row, with their leftovers. Prints medians and writes sandbox_latency.json.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(in_process(table()))
 
 
 def table() -> Dataset:
-    """A table of the size of pharyngitis, drawn from a fixed generator."""
+    """Return a table of the size of pharyngitis, drawn from a fixed generator."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(512, 18))
     y = (x[:, 0] + rng.normal(size=512) > 0).astype(np.int64)
@@ -47,7 +47,7 @@ def table() -> Dataset:
 
 
 def in_process(dataset: Dataset) -> float:
-    """The harness one would write without a sandbox: mean AUC."""
+    """Return the harness one would write without a sandbox: mean AUC."""
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import train_test_split
 
@@ -91,7 +91,7 @@ def latency(n_repeats: int) -> dict[str, float]:
 
 
 def endurance(n_evaluations: int) -> dict[str, float]:
-    """Evaluations in a row: how fast, and what has grown."""
+    """Run evaluations in a row, and measure their speed and the growth of memory and file descriptors."""
     dataset, sandbox = table(), Sandbox()
     evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
     evaluator(CODE)
@@ -136,7 +136,7 @@ def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
 
 
 def _pss_mib(pid: int) -> float:
-    """Memory of a process, what it shares with others counted in parts, MiB."""
+    """Proportional set size of a process (shared memory counted in parts), MiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 

@@ -73,7 +73,7 @@ class Point(NamedTuple):
     """The cost of one value.
 
     Attributes:
-        value: Of what is changed.
+        value: Of the varied quantity.
         ms: Milliseconds per environment step.
         tokens: Action tokens in the rollout buffer.
         buffer_bytes: Bytes of the buffer: prompts and actions, credit, features.
@@ -112,7 +112,7 @@ def exponent(points: list[Point], of: Callable[[Point], tuple[float, float]]) ->
 
 @style()
 def draw(found: dict[str, dict[str, Any]]) -> Figure:
-    """A panel for each study, and one for the memory of the buffer."""
+    """Draw a panel for each study, and one for the memory of the buffer."""
     figure = Figure(figsize=(13, 7.5), layout="constrained")
     axes = figure.subplots(2, 3)
     for axis, (name, study) in zip(axes.flat, STUDIES.items(), strict=False):
@@ -139,7 +139,7 @@ def _panel(axis: Axes, xs: list[int], ys: list[float], label: str) -> None:
 
 
 def measured(name: str, runs: int) -> dict[str, Any]:
-    """A whole study."""
+    """Run a whole study."""
     study, points = STUDIES[name], []
     for value in study.values:
         points.append(measure(study, value, runs))

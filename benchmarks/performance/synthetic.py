@@ -1,6 +1,6 @@
-"""A task and a model of chosen sizes: what `throughput` and `scaling` measure with.
+"""A task and a model of chosen sizes, for `throughput` and `scaling`.
 
-Nothing can be learned here. Observations are random words, so that no two prompts share a beginning; the admissible
+The task has no signal to learn. Observations are random words, so that no two prompts share a beginning; the admissible
 actions are built like commands (a verb, then things), so that some of them share theirs. Every word is one token of the
 pocket model's tokenizer, so lengths in words are lengths in tokens.
 """
@@ -28,7 +28,7 @@ _VERBS = 3
 
 
 class TaskSizes(NamedTuple):
-    """Bounds, both included, of what is drawn.
+    """Bounds of the drawn sizes, both included.
 
     Attributes:
         prompt: Tokens of a prompt, start token included.
@@ -45,7 +45,7 @@ class SyntheticTask(LangEnv[tuple[str, tuple[str, ...], int]]):
     """Random prompts and commands of given sizes, a reward drawn at random, episodes of 10 steps.
 
     Args:
-        sizes: Bounds of what is drawn.
+        sizes: Bounds of the drawn sizes.
 
     Attributes:
         shown: The actions that were listed with each observation so far.
@@ -113,7 +113,7 @@ def one_token_words() -> tuple[str, ...]:
 
 
 def make_model(size: str, vocabulary: int, dtype: str = "float32", device: str = "cpu") -> tuple[Any, Any]:
-    """A Llama with random weights, as `model=` of a policy takes it.
+    """Return a Llama with random weights, as `model=` of a policy takes it.
 
     Args:
         size: Of `MODELS`.
@@ -133,7 +133,7 @@ def make_model(size: str, vocabulary: int, dtype: str = "float32", device: str =
 
 
 def random_model(config: PreTrainedConfig, dtype: str, device: str) -> Any:
-    """A causal language model with random weights."""
+    """Return a causal language model with random weights."""
     torch.manual_seed(0)
     before = torch.get_default_dtype()
     torch.set_default_dtype(DTYPES[dtype])  # 7 B weights in float32 first would take 28 GB

@@ -1,6 +1,6 @@
 """The discount inside actions, exactly.
 
-Value iteration on tabular problems (`poad_sb3.tabular`), nothing sampled but the problems of the third picture:
+Value iteration on tabular problems (`poad_sb3.tabular`), without sampling except for the problems of the third picture:
 
 * KeyToken with actions of equal length: how far the first-token values of the token backup are from the optimum,
   against the length and `gamma_token`, beside the curve that theory predicts;
@@ -74,7 +74,7 @@ def discrepancy(n_words: int, gamma_token: float, *, gamma: float = GAMMA) -> fl
 
 
 def predicted_gap(n_words: int, gamma_token: float, *, horizon: int = 4, gamma: float = GAMMA) -> float:
-    """The same in closed form: every action of n tokens scales its reward and all that follows by gamma_token^(n-1).
+    """Return the same in closed form: an action of n tokens scales its reward and later ones by gamma_token^(n-1).
 
     sum_t gamma^t r (1 - c^(t+1)) with c = gamma_token^(n-1), r = 1 / horizon, n = n_words + 1, t = 0 .. horizon - 1.
     """
@@ -93,7 +93,7 @@ def greedy_share(longest: int, gamma_token: float, *, gamma: float = GAMMA) -> f
 
 
 def wrong_share(gamma_token: float, *, n_problems: int = N_RANDOM, gamma: float = GAMMA) -> float:
-    """Share of random problems in which the token backup's greedy policy is not optimal."""
+    """Share of random problems whose optimal policy differs from the greedy policy of the token backup."""
     wrong = 0
     for seed in range(n_problems):
         table = random_token_mdp(np.random.default_rng(seed), gamma=gamma, n_splits=8, max_length=8)

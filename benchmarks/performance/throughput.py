@@ -2,12 +2,12 @@
 
 Workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code with
 4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000.
-`benchmarks.references.baseline_loop` says what the two other loops do. All get the same weights, prompts and actions.
-They are first checked to give the same log-probabilities, values and gradients, then timed in turns.
+The two other loops are described in `benchmarks.references.baseline_loop`. All get the same weights, prompts and
+actions. They are first checked to give the same log-probabilities, values and gradients, then timed in turns.
 
-The times are taken twice: with the C library's allocator as it comes, and in a process with MALLOC_MMAP_MAX_=0. As
-it comes it gives large tensors back to the system and fetches fresh, zeroed pages for the next, which costs loops with
-large tensors the most. The second factor is what remains with an allocator that keeps its memory.
+The times are taken twice: with the C library's default allocator, and in a process with MALLOC_MMAP_MAX_=0. The default
+gives large tensors back to the system and fetches fresh, zeroed pages for the next, at the highest cost for loops with
+large tensors. The second factor holds for an allocator that keeps its memory.
 
 Shown are milliseconds per environment step in rollout and update (processor time of one thread on a CPU, wall time on a
 GPU), environment steps a second, peak memory above that of the loaded model (a process for each), and token positions
@@ -18,13 +18,13 @@ through the model, padding included, beside the fewest that compute the same wit
     code     write P + A - 1, values P + A - 1, update E x 2 (P + A - 1)
 
 with P tokens of prompt, A of the action, A_k of candidate k, E epochs, and 2 for forward and backward. By the trie
-fewer will do: nothing behind the last token at which there is a choice is ever run.
+fewer are enough: tokens after an action's last decision are never run.
 
     python -m benchmarks measure throughput
     python -m benchmarks measure throughput --device cuda --model-size 7b --dtype bfloat16 --workload code
 
-Writes throughput.json and .png (on a CPU), or throughput_DEVICE_SIZE.json, after each workload. What a
-file has of other workloads and vocabularies stays in it, so that they can be measured one by one.
+Writes throughput.json and .png (on a CPU), or throughput_DEVICE_SIZE.json, after each workload. Results of other
+workloads and vocabularies in the file are kept, so that they can be measured one by one.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ Cost = dict[str, float]
 
 
 def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
-    """A loop with weights of its own, equal to ours as they are now."""
+    """Return a loop with weights of its own, equal to ours as they are now."""
     policy = ours.model.policy
     return LOOPS[name](copy.deepcopy(policy.lm.network), copy.deepcopy(policy.critic), ours.setting.workload)
 
 
 def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A rollout of one of the other loops, the actions being given."""
+    """Return a rollout of one of the other loops, the actions being given."""
     parts = [loop.rollout_step(samples[start : start + n_envs]) for start in range(0, len(samples), n_envs)]
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([values for _, values in parts])
 
@@ -80,7 +80,7 @@ def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[tor
 
 
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 0.3}
-"""Of what two loops may differ by: the order of sums shows."""
+"""Tolerated differences between two loops: the order of sums shows."""
 
 
 def check(name: str, workload: str, options: Options) -> dict[str, float]:
@@ -169,7 +169,7 @@ def _cost_of(
     acting = samples[:_ACTING]
     timed = samples[: setting.timed_samples]
     rollout = meter(lambda: act(loop, acting, setting.n_envs))
-    # Once for a rollout, of which only a part is timed.
+    # Once for a rollout, though only a part of it is timed.
     last = meter(lambda: loop.last_values([one.prompt for one in samples[-setting.n_envs :]]))
     share = len(acting) / len(samples)
     update = meter(lambda: loop.minibatch(timed))
@@ -195,7 +195,7 @@ _KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 def slower_than_ours(
     workload: str, options: Options, runs: int, names: Sequence[str], threads: int
 ) -> dict[str, float]:
-    """Times of ours that the loops take; called in a process whose allocator keeps its memory."""
+    """Measure the loops relative to ours; called in a process whose allocator keeps its memory."""
     torch.set_num_threads(threads)
     costs, _ = measure(workload, options, runs, names)
     return {name: _slower(costs, name) for name in costs}
@@ -291,7 +291,7 @@ def draw(results: Sequence[dict[str, Any]]) -> Figure:
 
 
 def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    """Write a result to a file, in place of what it has of the workload and vocabulary; returns all of them."""
+    """Write a result to a file, replacing that of the same workload and vocabulary; return all of them."""
     found = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
     places = [(vocabulary, workload) for vocabulary in VOCABULARIES for workload in SETTINGS]
 

@@ -1,17 +1,18 @@
 """Two plain training loops to measure ours against: `benchmarks.performance.throughput` runs them.
 
-They learn what ours learns, from the same samples, and arrive at the same weights; the throughput benchmark checks it.
+They compute the same update as this library, from the same samples, and arrive at the same weights; the throughput
+benchmark checks it.
 
-* `ReferenceLoop` computes what the public reference implementation computes, pass by pass as it was profiled: every
+* `ReferenceLoop` computes the passes of the public reference implementation, one by one as it was profiled: every
   candidate encoded together with its prompt; one pass each for values, for the policy and for the frozen reference
-  policy, whose result nobody uses; logits of the whole vocabulary at all positions, sliced row by row; the critic on
+  policy, with an unused result; logits of the whole vocabulary at all positions, sliced row by row; the critic on
   all positions, and its frozen trunk run again in every epoch; code padded to the longest there may be.
 * `CompetentLoop` is the same algorithm as one would first write it with care: no unused passes, the trunk without its
   head for values, `logits_to_keep` for the rest, only the rows of actions gathered, small micro-batches. Every
-  candidate is still a full sequence, and nothing is kept from one pass to the next.
+  candidate is still a full sequence, without a cache between passes.
 
-Both get the advantages, returns and old values of the samples for nothing: only passes through the model and what is
-made of them is measured, which are all but a hundredth of a loop's time.
+Both get the advantages, returns and old values of the samples ready-made: only passes through the model and the
+computations on their outputs are measured, all but a hundredth of a loop's time.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class BaselineLoop(ABC):
 
     @abstractmethod
     def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
-        """Samples that go through the model together, and `[tokens, vocabulary]` logits of each row scored."""
+        """Yield samples that go through the model together, and `[tokens, vocabulary]` logits of each row scored."""
 
     @abstractmethod
     def _values(self, samples: Sequence[Sample]) -> Tensor:
@@ -185,7 +186,7 @@ class BaselineLoop(ABC):
         self._critic_optimizer.step()
         return float(norm)
 
-    # ------------------------------------------------------------------ what is scored, and how
+    # ------------------------------------------------------------------ scored tokens
 
     def _scored_rows(self, sample: Sample, *, acting: bool = False) -> tuple[TokenIds, ...]:
         """Actions whose logits are needed."""
@@ -193,7 +194,7 @@ class BaselineLoop(ABC):
         return sample.candidates if every else (sample.action,)
 
     def _n_values(self, sample: Sample) -> int:
-        """Tokens before which there are values."""
+        """Tokens with a value before them."""
         return len(sample.old_values)
 
     def _scores(self, samples: Sequence[Sample], logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -236,7 +237,7 @@ class BaselineLoop(ABC):
 
     @torch.no_grad()
     def _generate(self, samples: Sequence[Sample], **options: Any) -> Any:
-        """Let transformers write the given actions: it draws from what the model says, and is then overruled."""
+        """Let transformers write the given actions: it samples from its distribution, and the draw is replaced."""
         longest = max(len(one.prompt) for one in samples)
         ids = self._tensor([[*[0] * (longest - len(one.prompt)), *one.prompt] for one in samples])
         mask = self._tensor([[0] * (longest - len(one.prompt)) + [1] * len(one.prompt) for one in samples])
@@ -271,7 +272,7 @@ class ReferenceLoop(BaselineLoop):
                 self._generate(samples)
             else:
                 scored = self._sliced([(one.prompt, row) for one, row in rows])
-                torch.cat(scored).log_softmax(-1)  # what the choice among candidates is made by
+                torch.cat(scored).log_softmax(-1)  # the distribution over candidates
             values = self._values(samples)
             if self.workload.distribution == Distribution.CANDIDATES:
                 return self._scores(samples, scored)[0], values
@@ -385,7 +386,7 @@ class CompetentLoop(BaselineLoop):
         return list(torch.split(logits[rows, places], [len(action) for _, action in pairs]))
 
     def _padded(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Padded on the left, without the last token: nothing is asked behind it."""
+        """Pad on the left, without the last token: no position after it is read."""
         rows = [(*prompt, *action[:-1]) for prompt, action in pairs]
         longest = max(map(len, rows))
         mask = self._tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])

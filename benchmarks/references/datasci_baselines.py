@@ -3,9 +3,8 @@
 Every model is a body of `build_model` such as an agent would submit. The best of them is chosen by the reward, hence on
 the test halves it is reported on (as the published best is), so the winner is scored on fresh halves too. The oracle is
 scored on both as well, but was chosen on the latter: there the reported halves are the fresh ones. Prints a table with
-the published figures beside, so the arrays are those of `preprocessing="published"` wherever there are such, and writes
-datasci_baselines.json, where what was measured on tables that are not here stays. Use one thread:
-`OMP_NUM_THREADS=1`.
+the published figures beside, so the arrays are those of `preprocessing="published"` wherever they exist, and writes
+datasci_baselines.json, without removing rows of tables that are absent here. Use one thread: `OMP_NUM_THREADS=1`.
 """
 
 from __future__ import annotations
@@ -165,7 +164,7 @@ class Evaluation(NamedTuple):
 
 
 Evaluate = Callable[[str, Dataset, Sequence[int]], Evaluation]
-"""From a body of `build_model`, a table and random states to what the body is worth there."""
+"""From a body of `build_model`, a table and random states to the body's scores."""
 
 
 def evaluate_in_process(code: str, dataset: Dataset, random_states: Sequence[int]) -> Evaluation:
@@ -187,7 +186,7 @@ def evaluate_in_process(code: str, dataset: Dataset, random_states: Sequence[int
                 if problem is not None:
                     raise ValueError(problem)
                 scores.append(auc(dataset.y[test], probabilities))
-    except Exception as error:  # whatever a model makes of a table is a row of the result
+    except Exception as error:  # any error of a model on a table is a row of the result
         scores, failed = [], f"{type(error).__name__}: {error}"[:200]
     return Evaluation(tuple(scores), time.perf_counter() - wall, time.process_time() - cpu, failed)
 
@@ -201,7 +200,7 @@ def tables_here() -> list[str]:
 
 
 def preprocessing_of(name: str) -> Preprocessing:
-    """Preprocessing of a table: as published, unless nobody published on it or nobody can do it again."""
+    """Preprocessing of a table: as published, unless there are no published scores or they cannot be reproduced."""
     row = DATASETS[name]
     published_too = row.published if row.manifest is None else "published" in row.manifest.recipes
     return "published" if published_too else "default"
@@ -247,7 +246,7 @@ def run(
     output: Path | None = OUTPUT,
     evaluate: Evaluate = evaluate_in_process,
 ) -> dict[str, Any]:
-    """Measure tables one after the other, write what is known after each, print what was measured.
+    """Measure tables one after the other, write the results after each, and print them.
 
     Args:
         names: Of tables.

@@ -1,4 +1,4 @@
-"""Published scores: the files of `data/published`, which say where the figures stand and what was measured."""
+"""Published scores: the files of `data/published`, with the source and the definition of each figure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.runner.machine import RESULTS
 
 @cache
 def read(name: str) -> dict[str, Any]:
-    """A file of `data/published`."""
+    """Return a file of `data/published`."""
     content: dict[str, Any] = json.loads((RESULTS.parent / "published" / f"{name}.json").read_text(encoding="utf-8"))
     return content
 
 
 def published(table: str) -> dict[str, float]:
-    """ROC AUC by method on a table of DataSciCoding; empty for a table that nobody published on.
+    """ROC AUC by method on a table of DataSciCoding; empty for a table without published scores.
 
     Only scores of `preprocessing="published"` may stand beside them.
     """

@@ -39,7 +39,7 @@ td:first-child b {{ color: #1e1e1e; }}
 
 
 def credit_html(rollout: Rollout) -> str:
-    """Write a page that needs nothing else: every action of a rollout, a column for each way of assigning credit."""
+    """Write a self-contained page: every action of a rollout, a column for each way of assigning credit."""
     rows = []
     for number, step in enumerate(rollout.steps, start=1):
         head = f"<b>{number}, reward {step.reward:+z.3g}</b>\n{html.escape(step.observation)}"

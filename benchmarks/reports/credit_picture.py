@@ -1,4 +1,4 @@
-"""Token credit as coloured text: every action of an episode, and beside each other what the methods make of it."""
+"""Token credit as coloured text: every action of an episode, with the methods' credit side by side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Color = tuple[int, int, int]
 
 
 def visible(token: str) -> str:
-    """A token with its spaces and line ends as signs, cut where it is no token any more."""
+    """Return a token with its spaces and line ends as signs, cut where it is no token any more."""
     shown = token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}\u2026"
     return shown.translate(_VISIBLE)
 
@@ -153,7 +153,7 @@ def _lay_out(step: RolloutStep, column: str) -> list[_Box]:
 
 
 def _observation_lines(step: RolloutStep) -> list[str]:
-    """The end of the observation: what is new stands there."""
+    """Return the end of the observation, with its newest lines."""
     letters = int(_OBSERVATION_WIDTH / (_font(10, "DejaVu Sans").getlength("n") / _SCALE))
     lines = textwrap.wrap(" ".join(step.observation.split()), letters)
     return lines if len(lines) <= _OBSERVATION_LINES else ["\u2026", *lines[1 - _OBSERVATION_LINES :]]

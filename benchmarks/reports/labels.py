@@ -1,4 +1,4 @@
-"""Tables whose labels can be had without learning, by id: what a score on them may stand for."""
+"""Tables whose labels can be had without learning, by id: remarks on the meaning of their scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lang_envs.datasets.generated import NAME
 
 
 def labels_remark(env_id: str, settings: Mapping[str, Any] | None = None) -> str:
-    """How the labels of an id of DataSciCoding can be known, as a sentence; empty where they cannot, or are nobody's.
+    """Explain how the labels of an id of DataSciCoding can be known, in a sentence; empty if they cannot or are absent.
 
     Args:
         env_id: Any id.

@@ -1,4 +1,4 @@
-"""The leaderboard: one small file for each agent, from which the site's page is made."""
+"""The leaderboard: one small file for each agent, source of the site's page."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _MARKERS = "osD^vP*X"
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Pictures that are made inside look alike, and nothing outside changes."""
+    """Use the common style for the pictures made inside, and restore the settings after."""
     with rc_context(_STYLE):  # type: ignore[arg-type]  # names as literals
         yield
 
@@ -57,7 +57,7 @@ def plot_scores(cells: Sequence[Cell]) -> Figure:
 
 
 def _plain(name: str, most: int = 60) -> str:
-    """A name as Matplotlib shows it as it is: it reads formulas between dollars, and hides what begins with "_"."""
+    """Escape a name for Matplotlib: it reads formulas between dollars, and hides names that begin with "_"."""
     short = " ".join(name.split())
     short = short if len(short) <= most else f"{short[: most - 1]}\u2026"
     return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
@@ -94,7 +94,7 @@ def _mark_estimates(
 
 
 def _mark_references(axes: Axes, tasks: Sequence[str]) -> None:
-    """A grey bar from random to optimal play, where both are known."""
+    """Draw a grey bar from random to optimal play, where both are known."""
     label: str | None = "random to optimal"
     for row, task in enumerate(tasks):  # with other arguments than registered a task has no references
         references = references_of(task)

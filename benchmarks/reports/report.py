@@ -68,7 +68,7 @@ class Improvement(NamedTuple):
 
 
 def shown(one: Estimate, metric: Metric) -> str:
-    """An estimate in words: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
+    """Return an estimate in words: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
     known = (end for end in one if end is not None)
     texts = [f"{100 * end:z.{metric.digits}f}" if metric.is_rate else f"{end:z.{metric.digits}f}" for end in known]
     texts = texts[: len(texts) if len(set(texts)) > 1 else 1]
@@ -77,7 +77,7 @@ def shown(one: Estimate, metric: Metric) -> str:
 
 
 def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
-    """Every agent over the tasks that all of them have played; nothing unless there are two tasks or more."""
+    """Every agent over the tasks that all of them have played; empty unless there are two tasks or more."""
     by_agent = _grouped(cells, "agent")
     tasks = [task for task, own in _grouped(cells, "task").items() if len(own) == len(by_agent)]
     if len(tasks) < 2:
@@ -159,7 +159,7 @@ def _counted(cell: Cell) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """A name that others have given, as text of one line: no markup, no HTML, no link."""
+    """Return a name that others have given, as text of one line: no markup, no HTML, no link."""
     return re.sub(r"([\\`*\[\]])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
@@ -170,7 +170,7 @@ def _code(text: str) -> str:
 
 
 def markdown_tables(cells: Sequence[Cell]) -> str:
-    """A section for every task, then the agents over all tasks, and in pairs."""
+    """Write a section for every task, then the agents over all tasks, and in pairs."""
     returns = METRICS["discounted_return"]
     parts = [_task_section(task, own) for task, own in _grouped(cells, "task").items()]
     over_all, pairs = aggregates(cells), improvements(cells)
@@ -214,7 +214,7 @@ def _task_section(task: str, own: Sequence[Cell]) -> str:
     else:
         remark = labels_remark(own[0].env, own[0].header["env_settings"])
     parts = [f"## {markdown_text(task)}", *([f"**{remark}**"] if remark else []), markdown_table(head, rows)]
-    # Details that only some tasks or agents have; costs of nothing are left out.
+    # Details that only some tasks or agents have; costs of zero are left out.
     found = {cell.agent: _estimates(cell, _DETAILS) for cell in own}
     names = [name for name in _DETAILS if any(name in one and one[name].value for one in found.values())]
     if names:
@@ -238,7 +238,7 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
         rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success that has any.
 
     Returns:
-        What was written.
+        The written files.
 
     Raises:
         ResultFileError: If a file is no results file, or the episode is not there or has no credit.

@@ -39,7 +39,7 @@ class Rollout(NamedTuple):
     """One episode, as several ways of assigning credit see it.
 
     Attributes:
-        title: Whose and which it is.
+        title: Agent, task and seed.
         columns: Names of the ways.
         steps: Its actions.
         remark: Caption: the source of the values, the discount.
@@ -58,7 +58,7 @@ class Rollout(NamedTuple):
 
 
 def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
-    """An episode of a file of steps.
+    """Return an episode of a file of steps.
 
     Args:
         path: The file.
@@ -77,7 +77,7 @@ def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
     chosen: tuple[Job, list[dict[str, Any]]] | None = None
     for job, group in itertools.groupby((line.record for line in lines), key_of):
         steps = list(group)
-        over = steps[-1]["terminated"] or steps[-1]["truncated"]  # what is cut off has its rewards elsewhere
+        over = steps[-1]["terminated"] or steps[-1]["truncated"]  # a cut-off episode has its rewards elsewhere
         if (
             not over
             or not all(step.get("advantages") for step in steps)

@@ -1,8 +1,8 @@
 """Statistics of few runs: interquartile mean, stratified bootstrap, probability of improvement, learning curves.
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021. A *score* is
-what one seed got on one task (the mean of its episodes); the scores of a task are a stratum. Resampling draws seeds
-with replacement within every task, never across tasks, so that easy and hard tasks stay apart.
+the result of one seed on one task (the mean of its episodes); the scores of a task are a stratum. Resampling draws
+seeds with replacement within every task, never across tasks, so that easy and hard tasks stay apart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: Of the scores as they are.
-        low: Lower end; None where nothing can be resampled, because every task has one seed. Likewise:
+        low: Lower end; None without resampling, because every task has one seed. Likewise:
         high: Upper end.
     """
 
@@ -61,7 +61,7 @@ def interquartile_mean(scores: Floats) -> Floats:
 
 
 def estimate(strata: Strata, statistic: Statistic = interquartile_mean) -> Estimate:
-    """A statistic of all scores together, with its percentile interval under the stratified bootstrap.
+    """Return a statistic of all scores together, with its percentile interval under the stratified bootstrap.
 
     Args:
         strata: Scores by task.
@@ -146,7 +146,7 @@ def _counts(draws: NDArray[np.int64]) -> Floats:
 
 
 def percentile_interval(value: float, drawn: Floats) -> Estimate:
-    """A value with the percentile interval of what was drawn."""
+    """Return a value with the percentile interval of its bootstrap replicates."""
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(drawn, (tail, 1 - tail))
     return Estimate(value, float(low), float(high))
@@ -186,7 +186,7 @@ class Curve(NamedTuple):
 def learning_curve(
     evaluations: Mapping[int, Sequence[tuple[float, float]]], statistic: Statistic = interquartile_mean
 ) -> Curve:
-    """The curve of some seeds, with an interval at every step.
+    """Return the curve of some seeds, with an interval at every step.
 
     Args:
         evaluations: By seed, pairs of step and score with rising steps. Seeds that were evaluated at other steps than

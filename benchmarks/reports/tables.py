@@ -40,6 +40,6 @@ def _cell(value: object) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; all columns but the first are set flush right."""
+    """Return a table; all columns but the first are set flush right."""
     lines = [head, [":---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

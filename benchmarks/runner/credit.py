@@ -1,4 +1,4 @@
-"""Token credit of a recorded episode: what each way of assigning credit makes of the same values and rewards."""
+"""Token credit of a recorded episode: each way of assigning credit, applied to the same values and rewards."""
 
 from __future__ import annotations
 

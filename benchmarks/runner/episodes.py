@@ -1,4 +1,4 @@
-"""The episode loop: one agent plays one episode, and what came of it is counted."""
+"""The episode loop: one agent plays one episode, and its result is counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lang_envs.wrappers import TextAction
 
 
 class Step(NamedTuple):
-    """One decision and what came of it.
+    """One decision and its result.
 
     Attributes:
         observation: Observation before the action.
@@ -86,11 +86,11 @@ _LAST = {
     "data": ("data", "where the rows come from: `real`, `synthetic` or `own`"),
 }
 FAMILY_FIELDS = {name: row[-1] for name, row in (*_SHARES.items(), *_LAST.items())}
-"""Fields that some families have beside those of all, and what they mean."""
+"""Fields of some families beside those of all, and their meaning."""
 
 
 def make_text_env(env_id: str, settings: Mapping[str, Any] | None = None) -> TextAction:
-    """An environment that takes texts; a text that is too long for its action space is an invalid action."""
+    """Return an environment that takes texts; a text that is too long for its action space is an invalid action."""
     return TextAction(gym.make(env_id, disable_env_checker=True, **(settings or {})))
 
 
@@ -105,7 +105,7 @@ def play_episode(
         seed: Of the environment and of the agent.
         discount: Per move. The reward of a macro-action counts its moves from 0, so that it is discounted by the moves
             before it.
-        watch: Told every step.
+        watch: Called with every step.
 
     Raises:
         AgentFailedError: If the agent answers with anything but a `Decision` as the protocol has it.
@@ -150,14 +150,14 @@ def play_episode(
 
 
 def _copied(value: Any) -> Any:
-    """An info of the agent's own: what it changes there is neither counted nor recorded."""
+    """Copy an info for the agent: its changes are neither counted nor recorded."""
     if isinstance(value, Mapping):
         return {name: _copied(inner) for name, inner in value.items()}
     return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def check_decision(answer: object) -> Decision:
-    """The answer of an agent, if it is one; its numbers as Python's own.
+    """Return the answer of an agent, if it is one; its numbers as Python's own.
 
     Raises:
         AgentFailedError: If it is none, or could not be counted and recorded.

@@ -1,4 +1,4 @@
-"""The exceptions of the benchmarks, one tree. Messages say what was expected, what came, and the fix."""
+"""The exceptions of the benchmarks, one tree. Messages have the expected value, the actual one, and the fix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StudyError(BenchmarkError, ValueError):
 
 
 class NotTunedError(StudyError):
-    """Final runs were asked for before all methods had been tuned over the same settings on the same seeds."""
+    """Final runs were requested before all methods had been tuned over the same settings on the same seeds."""
 
 
 class JobFailedError(FailedError):

@@ -43,7 +43,7 @@ _FREQUENT, _FAR = 192, 64
 
 
 def _with_few_colors(image: Image.Image) -> Image.Image:
-    """A third of the size: colours of areas stay as they are, and edges of letters take the nearest of the palette.
+    """Reduce to a palette, a third of the size: areas keep their colours, edges of letters take the nearest.
 
     The cuts of `Image.quantize` mix colours instead, and a pale red would become grey; its palettes are met roughly.
     """

@@ -1,4 +1,4 @@
-"""`LineFile`: JSON lines that only grow, by one process at a time, and hold whole lines whatever kills it."""
+"""`LineFile`: append-only JSON lines, by one process at a time, with whole lines even after a kill."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def encode(record: Record) -> bytes:
     """One line.
 
     Raises:
-        ResultFileError: If a number is not finite, or a value is nothing that JSON knows.
+        ResultFileError: If a number is not finite, or a value is no JSON value.
     """
     try:
         return (
@@ -48,12 +48,12 @@ def encode(record: Record) -> bytes:
 
 
 def file_name(text: str) -> str:
-    """A text as the name of a file."""
+    """Return a text as the name of a file."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "agent"
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The whole lines of a file; what a killed process or an editor left behind the last of them is passed over.
+    """Yield the whole lines of a file; an incomplete last line, left by a killed process or an editor, is skipped.
 
     Raises:
         ResultFileError: If the file cannot be read, or a whole line is no JSON object.
@@ -113,17 +113,17 @@ class LineFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not os.fstat(self._file).st_size:  # nothing was begun: a file would say that something was
+        if not os.fstat(self._file).st_size:  # no line was written: remove the empty file
             with contextlib.suppress(OSError):  # Windows removes no open file
                 self.path.unlink()
         os.close(self._file)  # and with it the lock
 
     def lines(self) -> Iterator[Line]:
-        """The whole lines."""
+        """Return the whole lines."""
         return read_lines(self.path)
 
     def cut(self, end: int) -> None:
-        """Drop what is beyond a byte."""
+        """Truncate the file after a byte."""
         os.ftruncate(self._file, end)
         os.fsync(self._file)
 

@@ -9,7 +9,7 @@ import typer
 
 
 def one_of(known: Collection[str], help: str = "", *names: str) -> Any:
-    """An option whose values are some known names; others are refused."""
+    """Return an option whose values are some known names; others are refused."""
 
     def check(value: str | list[str] | None) -> str | list[str] | None:
         for one in [value] if isinstance(value, str) else value or ():

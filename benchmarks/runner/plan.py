@@ -18,11 +18,11 @@ from benchmarks.runner.machine import describe_machine
 FORMAT = 1
 """Version of the layout of results files."""
 EPISODES_PER_SEED = 1_000_000
-_SEEDS = 2**32  # what numpy, torch and Gymnasium all take as a seed
+_SEEDS = 2**32  # seeds that numpy, torch and Gymnasium all accept
 _LARGEST_SEED = _SEEDS // EPISODES_PER_SEED - 1
 _PLACE = "{seed}"
 _MEASURED_WITH = ("command", "cpu", "cores")
-"""Of the header, what another session may have otherwise."""
+"""Header fields that may differ between sessions."""
 _OF_AGENT = ("agent.settings", "agent.arguments")
 
 
@@ -31,7 +31,7 @@ class Job(NamedTuple):
 
     Attributes:
         env: Id of the environment.
-        seed: The group of episodes it belongs to; what intervals are taken over.
+        seed: The group of episodes it belongs to; intervals are taken over groups.
         episode: Its number in the group, from 0.
     """
 
@@ -76,7 +76,7 @@ class Plan:
         label: Name of the agent in tables, instead of its own.
 
     Raises:
-        BenchmarkError: If there would be nothing to play, or a number is out of range.
+        BenchmarkError: If the plan is empty, or a number is out of range.
     """
 
     agent: str
@@ -119,11 +119,11 @@ class Plan:
         return self.agent.replace(_PLACE, str(seed)), settings
 
     def all_seeds(self) -> range:
-        """The seeds."""
+        """Return the seeds."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     def jobs(self) -> list[Job]:
-        """Every episode, in the order in which the results file has them."""
+        """Every episode, in the order of the results file."""
         return [
             Job(env_id, seed, episode)
             for env_id in self.envs
@@ -197,7 +197,7 @@ def _difference(key: str, have: object, want: object) -> str:
 
 
 def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:
-    """A header whose agent is described by what matters; of an agent within another, arguments have no prefix."""
+    """Return a header without the agent's incidental settings; of an agent within another, arguments have no prefix."""
     agent = dict(header["agent"])
     names = set(agent.pop("incidental", ()))
     names |= {name.rpartition(".")[2] for name in names}
@@ -212,7 +212,7 @@ def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings by dotted names; lists are leaves, and what is empty has none."""
+    """Leaves of nested mappings by dotted names; lists are leaves, empty mappings have none."""
     for key, inner in value.items():
         if isinstance(inner, Mapping):
             yield from _flat(inner, f"{prefix}{key}.")

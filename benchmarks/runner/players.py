@@ -40,9 +40,9 @@ class Played(NamedTuple):
     """An episode that is over.
 
     Attributes:
-        job: Which.
+        job: The episode.
         record: Its line.
-        steps: The lines of its steps, where they are asked for.
+        steps: The lines of its steps, if the plan records them.
         seconds: It took.
     """
 
@@ -74,7 +74,7 @@ class Player:
         """Play an episode.
 
         Raises:
-            AgentFailedError: Whatever was raised, with the episode's name; the error it came from as text.
+            AgentFailedError: For any exception, with the episode's name; the original error as text.
         """
         started = time.perf_counter()
         try:
@@ -84,7 +84,7 @@ class Player:
             record = episode_record(job, self.agent_name, discount, result)
             return Played(job, record, step_records(job, steps), time.perf_counter() - started)
         except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
-            # As text: what an agent raises need not survive the way between processes. An AgentError says it all.
+            # As text: an agent's exception need not survive pickling. The message of an AgentError is enough.
             whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
             raise AgentFailedError(
                 f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
@@ -134,7 +134,7 @@ class Player:
             held[1].close()
 
     def close(self) -> None:
-        """Free what agent and environment hold."""
+        """Free the resources of agent and environment."""
         try:
             self._close_agent()
         finally:
@@ -142,7 +142,7 @@ class Player:
 
 
 def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Workers) -> Iterator[Played]:
-    """Play episodes; they come in the given order, whatever was over first.
+    """Play episodes, and yield them in the given order, independent of the order of completion.
 
     Args:
         player: Plays them itself if there is one worker; else others like it do.
@@ -161,7 +161,7 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
     executor: Executor
     if workers is Workers.THREADS:
         executor = ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
-    else:  # started afresh: nothing open here is open there, least of all the lock of the results
+    else:  # spawned: no open file is inherited, least of all the lock of the results
         executor = ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
     waiting: deque[Future[Played]] = deque()
     try:
@@ -221,7 +221,7 @@ def _play_here(job: Job) -> Played:
 
 
 def end_with_parent() -> None:
-    """A parent that is killed says nothing to its workers, and they would wait for work for ever."""
+    """End the process with its parent: a killed parent does not notify its workers, and they would wait for ever."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

@@ -12,7 +12,7 @@ from benchmarks.runner.plan import Job
 
 
 def key_of(record: Mapping[str, Any]) -> Job:
-    """The episode that a line belongs to.
+    """Return the episode that a line belongs to.
 
     Raises:
         ResultFileError: If it is of none.
@@ -27,7 +27,7 @@ def key_of(record: Mapping[str, Any]) -> Job:
 
 
 def episode_record(job: Job, agent: str, discount: float, result: Result) -> dict[str, Any]:
-    """The line of an episode."""
+    """Return the line of an episode."""
     return {
         **job._asdict(),
         "agent": agent,
@@ -47,10 +47,10 @@ def episode_record(job: Job, agent: str, discount: float, result: Result) -> dic
 
 
 def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """The lines of the steps of an episode."""
+    """Return the lines of the steps of an episode."""
     values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
     # Advantages, if the agent has valued every token of the episode. An episode that was truncated is credited as if it
-    # had terminated: nobody is asked what its end is worth.
+    # had terminated: the value of its end is unknown.
     is_valued = values and len(values) == len(steps) and all(values)
     credits = credit_of_episode([step.reward for step in steps], values) if is_valued else {}
     records = []

@@ -1,4 +1,4 @@
-"""Results files as numbers: what every agent got on every task, by seed."""
+"""Results files as numbers: scores of every agent on every task, by seed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Cell(NamedTuple):
 
 
 def load(paths: Iterable[Path]) -> list[Cell]:
-    """The cells of some results files, in their order.
+    """Return the cells of some results files, in their order.
 
     Raises:
         ResultFileError: If a file is none, or two files hold the same agent on the same task.
@@ -147,7 +147,7 @@ class References(NamedTuple):
 
 
 def references_of(env_id: str) -> References | None:
-    """References of an id as registered; None where none are committed.
+    """Return references of an id as registered; None where none are committed.
 
     Exact where actions are listed; on DataSciCoding random is the random coder, sampled.
     """

@@ -19,7 +19,7 @@ from benchmarks.runner.players import Player, Workers, play_all
 from benchmarks.runner.records import key_of
 
 Watch = Callable[[int, int], None]
-"""Told how many episodes are in the file, and how many there will be."""
+"""Called with the number of episodes in the file, and their final number."""
 
 
 class Done(NamedTuple):
@@ -44,7 +44,7 @@ def steps_file(path: Path) -> Path:
 
 
 def times_file(path: Path) -> Path:
-    """Where sessions and wall times are; what differs between two equal measurements."""
+    """Path of the file with sessions and wall times, the parts that differ between two equal measurements."""
     return path.with_suffix(".times.jsonl")
 
 
@@ -56,7 +56,7 @@ def measure(
     workers: Workers = Workers.PROCESSES,
     watch: Watch = lambda found, of: None,
 ) -> Done:
-    """Play what is missing in a file, and write it there in the order of the plan.
+    """Play the missing episodes of a file, and write them there in the order of the plan.
 
     The file holds a header and a line for each episode. It is at all times the beginning of the file that an
     undisturbed session writes, so that going on is playing the rest. Steps go to the disk before the line of their
@@ -67,7 +67,7 @@ def measure(
         path: The results file.
         n_workers: Episodes that are played at a time.
         workers: Where.
-        watch: Told of every episode.
+        watch: Called after every episode.
 
     Raises:
         ResultFileError: If the file holds another measurement, is damaged, or cannot be written.
@@ -106,7 +106,7 @@ def measure(
 
 
 def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """The episodes that are in a file; it ends after them.
+    """Return the episodes that are in a file; it ends after them.
 
     Raises:
         ResultFileError: If they are not the first of these jobs, or of another measurement.
@@ -145,14 +145,14 @@ def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence
 
 
 def _head(file: LineFile, header: Mapping[str, Any], *, again: bool = False) -> tuple[int, Iterator[Line]]:
-    """Where the header of a file ends, and the lines after it; this one is written where nothing depends on another."""
+    """Return the end of a file's header, and the lines after it; write this header if no episode depends on another."""
     first, more = (*itertools.islice(file.lines(), 2), None, None)[:2]
     if first is None and not encode(header).startswith(begun := file.path.read_bytes()):
         raise ResultFileError(
             f"Expected a results file, or none; {file.path} begins with {begun[:60]!r}. "
             "Fix: name another file with --out."
         )
-    if first is None or again or not more:  # nothing was played, so that nothing ties it to its first command
+    if first is None or again or not more:  # no episodes, so that its first command does not bind it
         file.cut(0)
         file.append([header])
         return len(encode(header)), iter(())
@@ -166,7 +166,7 @@ def _steps_header(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _begin_times(file: LineFile, found: int) -> None:
-    """Drop what a kill left half written, and note that a session begins."""
+    """Drop a half-written line of a killed process, and note that a session begins."""
     file.cut(max((line.end for line in file.lines()), default=0))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     file.append([{"session": now, "from_episode": found, **describe_machine()}])

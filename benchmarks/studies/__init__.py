@@ -1,1 +1,1 @@
-"""The paper's experiments, one command each: jobs that are done once, and reports of what they found."""
+"""The paper's experiments, one command each: jobs that run once, and reports of their results."""

@@ -24,7 +24,7 @@ AnyStudy: TypeAlias = "Study | Comparing"
 
 
 class Action(StrEnum):
-    """Parts of a study that can be asked for."""
+    """Parts of a study that can be chosen."""
 
     RUN = "run"
     TUNE = "tune"
@@ -53,7 +53,7 @@ def run_study(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
-    """Run a study and report; the same command goes on where it was stopped, and studies share what they have done."""
+    """Run a study and report; the same command resumes it, and studies share their jobs."""
     from benchmarks.studies.registry import ALL
 
     study = next((one for one in ALL if one.name == name), None)
@@ -115,13 +115,13 @@ def write_report(study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: 
     """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
 
     Args:
-        study: Which.
-        seeds: That were asked for.
+        study: The study.
+        seeds: The chosen ones.
         pieces: Existing pieces.
         folder: Where the files go.
 
     Returns:
-        What to say, the files at the end.
+        Lines to show, the files at the end.
     """
     from benchmarks.runner.files import write_json, write_picture
 

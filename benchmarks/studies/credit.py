@@ -1,4 +1,4 @@
-"""`credit`: one episode of one trained model, and what each method makes of its tokens; the paper's figure."""
+"""`credit`: one episode of one trained model, and each method's credit for its tokens; the paper's figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _METHODS = tuple(CREDITS)
 _PLAYER = "POAD"
 _SEED = 0
 _RATE = 1e-3
-"""Of all three; nothing is compared here but pictures, so nothing is tuned."""
+"""Of all three; only pictures are compared, so the rate is not tuned."""
 _WATCHED = Evaluation(every=1_280, episodes=50, rollout=True)
 TASKS: dict[str, Task] = {
     "tomato-salad": Task("tomato-salad", "Overcooked-TomatoSalad-v0", 2_560, _WATCHED),
@@ -44,7 +44,7 @@ def _tasks(options: Options) -> list[Task]:
 
 
 def _jobs_of(task: Task, pieces: Pieces) -> dict[str, Job]:
-    """POAD's run, which records an episode; then the other methods, whose critics judge the same actions."""
+    """POAD's run with a recorded episode; then the other methods, whose critics judge the same actions."""
     jobs: dict[str, Job] = {_PLAYER: _job(task, _PLAYER)}
     if player := pieces.find(jobs[_PLAYER]):
         script = [step["action"] for step in player["rollout"]]
@@ -81,7 +81,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
 
 
 def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> Rollout:
-    """The episode, a column for each method: by the player's critic, or each by the critic that it has trained."""
+    """Draw the episode, a column for each method: by the player's critic, or by the method's own."""
     columns = tuple(critics) if critics else _METHODS
     steps = []
     for number, step in enumerate(player["rollout"]):

@@ -41,7 +41,7 @@ def _arm(name: str, algorithm: str, **arguments: float) -> Arm:
 
 
 SAME_POLICY: tuple[Arm, ...] = tuple(_arm(name, name) for name in METHODS)
-"""All act by TWOSOME's softmax over whole candidates; what they differ in is credit, and TWOSOME in the loss of it."""
+"""All act by TWOSOME's softmax over whole candidates; they differ in credit, and TWOSOME also in the loss."""
 OWN_POLICY: tuple[Arm, ...] = tuple(
     _arm(name, name) if name == "TWOSOME" else Arm(name, name, {"action_sampling": "trie"}) for name in METHODS
 )

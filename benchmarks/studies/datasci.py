@@ -1,4 +1,4 @@
-"""`datasci`: POAD and NTPO with the pocket coder on tables that are always here, against what learns nothing."""
+"""`datasci`: POAD and NTPO with the pocket coder on tables that ship with the package, against untrained controls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 TUNING_TABLE = "wine"
 _MINIBATCHES = 8
 _URGENCY = ("POAD", "untrained", "NTPO", "RandomCoder")
-"""The order of runs: what is claimed hangs on the first two."""
+"""The order of runs: the claims depend on the first two."""
 _REMARKS = (
     "The preset (adapter, minibatches, rate) was found in seven trials of POAD alone on wine, with seeds 101 and 102, "
     "and the rates that both are tried with lie around it: an advantage of POAD that equal budgets do not remove.",
@@ -46,7 +46,7 @@ _REMARKS = (
 
 
 def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float | str | None = None) -> CodingJob:
-    """A run with the preset of the pocket coder.
+    """Return a run with the preset of the pocket coder.
 
     Args:
         method: One of `LEARNERS` or `CONTROLS`.
@@ -88,12 +88,12 @@ def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
 
 
 def _falling(rates: Mapping[str, float] | None) -> dict[str, str] | None:
-    """Reported runs begin with the rate that was chosen."""
+    """Begin reported runs with the rate that was chosen."""
     return None if rates is None else {method: f"lin_{rate:g}" for method, rate in rates.items()}
 
 
 def _final_jobs(table: str, seed: int, rates: Mapping[str, float | str] | None) -> Iterator[CodingJob]:
-    """Of one table and seed; without rates only what needs none."""
+    """Of one table and seed; without rates only the jobs that need none."""
     if rates is not None:
         yield from (coding_job(method, table, ATTEMPTS, seed, rate=rates[method]) for method in LEARNERS)
     yield from (coding_job(method, table, ATTEMPTS, seed) for method in CONTROLS)

@@ -1,4 +1,4 @@
-"""`generalisation`: agents trained on Food Preparation play eight tasks that nothing was trained on."""
+"""`generalisation`: agents trained on Food Preparation play eight unseen tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _untrained_job(arm: Arm, seed: int) -> Job:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """The untrained model; then the runs of `curves`, which are tested on the unseen tasks too."""
+    """Return the untrained model; then the runs of `curves`, tested on the unseen tasks too."""
     find_tasks(options, [_TASK.name])
     if not options.tuning_only:
         yield from (_untrained_job(arm, seed) for arm in _UNTRAINED.values() for seed in options.checked_seeds())

@@ -43,9 +43,9 @@ _OF_POLICY = ("soft", "beta", "reference", "double_q")
 class BADQ(ResumableOffPolicy):
     """Q-learning over tokens with the BAD target, or with its soft form sBAD.
 
-    The language model is frozen. Its hidden state at a token of an action goes through a small head that says Q(o,
-    w_<=j): what the best continuation of that beginning is worth. Equations: `poad_sb3.badq.targets`. Environments
-    must list admissible actions.
+    The language model is frozen. A small head on its hidden state at a token of an action gives Q(o, w_<=j), the value
+    of the best continuation of that prefix. Equations: `poad_sb3.badq.targets`. Environments must list admissible
+    actions.
 
     Args:
         policy: `"BADQPolicy"` or a subclass of it.
@@ -68,8 +68,8 @@ class BADQ(ResumableOffPolicy):
         max_grad_norm: Clip of the gradient norm.
         n_steps: Environment steps whose rewards are summed before the target bootstraps (fewer where an episode ends).
             1 is the equation. More steps carry a reward back faster, and bootstrap less from situations that look
-            alike but are not; in return they count in what exploration cost (nothing is corrected), and with `soft`
-            leave out the regularisation of the steps between.
+            alike but are not; in return they include the rewards of exploratory actions (without correction), and with
+            `soft` leave out the regularisation of the steps between.
         soft: sBAD: soft values, and acting by a Boltzmann distribution on the trie.
         beta: Temperature of sBAD, in units of reward.
         reference: pi_ref of sBAD: `"base"`, the base model on the trie, or `"uniform-actions"`.
@@ -169,7 +169,7 @@ class BADQ(ResumableOffPolicy):
                 )
 
     def _number(self, name: str) -> float:
-        """An argument; NaN, which is in no range, if it is no number."""
+        """Return an argument; NaN, out of every range, if it is not a number."""
         value = getattr(self, name)
         return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
@@ -217,7 +217,7 @@ class BADQ(ResumableOffPolicy):
             progress_bar: See SB3.
 
         Raises:
-            FloatingPointError: If a reward or a gradient is not finite; nothing was learned from it.
+            FloatingPointError: If a reward or a gradient is not finite; the head is not updated with it.
             ObservationError: If an action space is open.
             RuntimeError: If the process of an environment has ended.
         """
@@ -230,7 +230,7 @@ class BADQ(ResumableOffPolicy):
         callback.on_rollout_start()
         go_on = True
         while go_on and self.num_timesteps < total:
-            self._update_if_due(callback)  # before a step, so that a checkpoint after one knows what is due
+            self._update_if_due(callback)  # before a step: a checkpoint after it has the pending update
             go_on = self._step(self.env, callback, log_interval)
         self._update_if_due(callback)
         callback.on_training_end()
@@ -291,7 +291,7 @@ class BADQ(ResumableOffPolicy):
             self.logger.record(f"train/{name}", float(np.mean([one[name] for one in logged])))
 
     def dump_logs(self) -> None:
-        """Write what was logged."""
+        """Write the logged values."""
         elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
         self.logger.record("time/episodes", self._episode_num, exclude="tensorboard")
         self.logger.record("time/fps", int((self.num_timesteps - self._num_timesteps_at_start) / elapsed))

@@ -41,7 +41,7 @@ MODEL_SETTINGS = (
     "max_tokens_per_forward",
     "check",
 )
-"""Fields of `ModelSettings` that a model which is not trained has."""
+"""Fields of `ModelSettings` that apply to a frozen model."""
 
 
 class KnownQuestion(NamedTuple):
@@ -105,7 +105,7 @@ class QDistribution(ActionDistribution):
         self.known = LRUCache(self._know, cache_size)
 
     def _know(self, question: Question) -> KnownQuestion:
-        """One pass through the frozen model. Alone, so that the last bits do not depend on who else was asked."""
+        """Run one forward pass of the frozen model, for this question alone: a batch could change the last bits."""
         tree = question_tree(self.lm, question)
         features = self.lm.trunk_features([tree.row])[0]
         n_edges = len(tree.following)
@@ -131,7 +131,7 @@ class QDistribution(ActionDistribution):
         return np.array([edges[list(path)].sum() for path in tree.paths])
 
     def pick(self, question: Question, rng: np.random.Generator | None, exploration_rate: float = 0.0) -> int:
-        """Number of the chosen action.
+        """Return the number of the chosen action.
 
         Args:
             question: The question.
@@ -266,7 +266,7 @@ class BADQPolicy(TextPolicy):
         return np.stack([self._encode(text) for text in texts]), picks
 
     def fit_whitening(self, questions: Sequence[Question]) -> None:
-        """Whiten the features of these questions, instead of what was whitened before.
+        """Whiten the features of these questions, replacing the previous whitening.
 
         Each counts once. By visits, an agent that is stuck in one situation would make the features of all others
         outliers, and unlearn them.

@@ -18,8 +18,8 @@ class Transition(NamedTuple):
         reward: Of the step; of several steps their discounted sum.
         following: The next question; after a time limit the true final one, after the end of the task None.
         steps: How many steps lie between `question` and `following`.
-        ends: Whether the episode ended here, for any reason. What is stored next is then no continuation, also where
-            its question reads the same as `following`.
+        ends: Whether the episode ended here, for any reason. Then the next stored item is no continuation, even if its
+            question reads the same as `following`.
     """
 
     question: Question
@@ -55,7 +55,7 @@ class TransitionBuffer:
         self._position = (self._position + 1) % self.capacity
 
     def leave_episodes(self) -> None:
-        """Note that what comes next is no continuation: the environments were reset amid their episodes."""
+        """Mark the end of all running episodes: the environments were reset before their episodes ended."""
         for back in range(1, min(self.n_envs, len(self._items)) + 1):
             place = (self._position - back) % len(self._items)
             self._items[place] = self._items[place]._replace(ends=True)
@@ -77,7 +77,7 @@ class TransitionBuffer:
         return [self._joined(int(age), n_steps, gamma) for age in rng.integers(len(self._items), size=size)]
 
     def _joined(self, age: int, n_steps: int, gamma: float) -> Transition:
-        """The steps from one on, which has the number `age` from the oldest."""
+        """Join the steps from the one with index `age`, counted from the oldest."""
         first = last = self._at(age)
         reward, steps = first.reward, 1
         while steps < n_steps and age + steps * self.n_envs < len(self._items):
@@ -93,7 +93,7 @@ class TransitionBuffer:
         return self._items[(oldest + age) % len(self._items)]
 
     def latest_questions(self, limit: int) -> list[Question]:
-        """Distinct questions that were asked, at most `limit`, the latest first."""
+        """Distinct questions of the buffer, at most `limit`, the latest first."""
         found: dict[Question, None] = {}
         for age in reversed(range(len(self._items))):
             found.setdefault(self._at(age).question)
@@ -102,7 +102,7 @@ class TransitionBuffer:
         return list(found)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Each distinct question once: most are asked many times."""
+        """Store each distinct question once: most recur many times."""
         table: dict[Question | None, int] = {}
         rows = [
             (

@@ -102,7 +102,7 @@ def token_targets(rewards: Tensor, discounts: Tensor, values: Tensor) -> Tensor:
     Args:
         rewards: r at the last token of an action, 0 inside, `[n]`.
         discounts: gamma (1 - d) at the last token, 1 inside, `[n]`.
-        values: V of what the token leads to, `[n]`; anything finite where the discount is 0.
+        values: V after each token, `[n]`; any finite number where the discount is 0.
     """
     return rewards + discounts * values
 

@@ -1,9 +1,9 @@
-"""The decisions of a question as a tree of edges, each of which has a Q-value.
+"""The decisions of a question as a tree of edges, each with a Q-value.
 
-An *edge* is a child of a decision node: a token where there was a choice. Forced tokens need no edge of their own:
-inside an action nothing is discounted and nothing is paid, so with one child Q before and after it is the same number,
-and so is the soft one (the reference gives the only child probability 1). Tying them is exact, and makes the way of a
-reward from the last token to the first as many backups long as there were choices, not tokens.
+An *edge* is a child of a decision node: a token with siblings. Forced tokens need no edge of their own: inside an
+action there is no discount and no reward, so with one child Q before and after it is the same number, and so is the
+soft one (the reference gives the only child probability 1). Tying them is exact; a reward then takes one backup for
+each choice, not for each token, from the last token to the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from poad_sb3.prompts import Question
 
 
 class QuestionTree(NamedTuple):
-    """Decision nodes and their edges. Node 0 is the first decision, which every action passes.
+    """Decision nodes and their edges. Node 0 is the first decision, common to all actions.
 
     Attributes:
         row: Row of the forward pass. It reads each edge's token, then the position before each node's decision.

@@ -38,7 +38,7 @@ class TokenBatch(NamedTuple):
 
 
 def gather(known: Callable[[Question], KnownQuestion], transitions: Sequence[Transition], gamma: float) -> TokenBatch:
-    """Look up what a minibatch needs.
+    """Gather the features, rewards and discounts of a minibatch.
 
     Args:
         known: From a question to its features.
@@ -93,7 +93,7 @@ def update_head(
     """One gradient step on the Huber loss, the mean over chosen tokens.
 
     Returns:
-        What to log.
+        Values to log.
 
     Raises:
         FloatingPointError: If the gradient is not finite; no step was taken.

@@ -1,6 +1,6 @@
 """The commands. Typer reads arguments, defaults and help from their signatures and docstrings.
 
-Nothing here imports torch: help and presets are there at once.
+This module imports no torch, so help and presets appear at once.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from poad_sb3.runs.run_folder import RunConfig
 
 REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
-"""Exit codes: nothing was done; a training was stopped by an error; it would not fit. (2 is Typer's, for usage.)"""
+"""Exit codes: refused before a start; training stopped by an error; it would not fit. (2 is Typer's, for usage.)"""
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
 """Errors of wrong arguments, models and checkpoints."""
 
 _FROM_PYTHON = "BADQ"
-"""Off-policy: it has other arguments, and nothing of a run's folder."""
+"""Off-policy: it has other arguments, and writes no run folder."""
 _LITERALS = {"True": True, "False": False, "None": None}
 """Values of Python that JSON spells otherwise; as text, each would pass for true."""
 
@@ -41,7 +41,7 @@ def fail(message: str, code: int = REFUSED) -> NoReturn:
 
 
 def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
-    """The class that goes by a name; case does not matter."""
+    """Return the class that goes by a name; case does not matter."""
     matching = [known for known in ALGORITHMS if known.lower() == name.lower()]
     if name.upper() == _FROM_PYTHON:
         fail("Expected an algorithm that poad trains; BADQ is trained from Python: poad_sb3.BADQ(...).learn(steps).")
@@ -89,14 +89,14 @@ def require_llm() -> None:
 
 
 def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], NoReturn] = fail) -> dict[str, Any]:
-    """Settings from NAME=VALUE; a dotted name goes into a mapping.
+    """Parse settings NAME=VALUE; a dotted name goes into a mapping.
 
     A value is JSON, one of Python's True, False and None, or else text.
 
     Args:
         option: Name of the command's option, for errors.
         pairs: Values of the option.
-        refuse: Says what is wrong, and ends the command.
+        refuse: Prints the error and ends the command.
     """
     parsed: dict[str, Any] = {}
     for pair in pairs:
@@ -127,12 +127,12 @@ def moved_model(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int, n_parts: int | None = None) -> VecEnv:
-    """Environments for an algorithm; what is wrong with them is said in one line."""
+    """Make the environments of an algorithm, or fail with one line."""
     from poad_sb3.vec_env.make_envs import make_envs
     from poad_sb3.vec_env.text_observations import wrap_language_env
 
     if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that nothing here hides an installed module
+        sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that installed modules come first
     try:
         envs = make_envs(env_id, env_kwargs, n_envs, n_parts)
         wrap_language_env(envs)

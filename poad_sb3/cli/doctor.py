@@ -38,7 +38,7 @@ _VERDICTS = {"yes": ("", "green"), "checkpointing": ("*", "yellow"), "no": (" no
 
 
 def show_diagnosis(console: Console, *, as_json: bool = False) -> None:
-    """Examine this machine and show what was found.
+    """Examine this machine and show the result.
 
     Args:
         console: Where to.
@@ -86,7 +86,7 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
 
     Args:
         console: Where to.
-        subject: Folder of a run, a checkpoint, or an environment's id; nothing is shown for anything else.
+        subject: Folder of a run, a checkpoint, or an environment's id; anything else is ignored.
         as_json: The facts as JSON.
 
     Returns:
@@ -117,7 +117,7 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
 
 
 def _trial(env_id: str) -> dict[str, Any]:
-    """Arguments with which an id of `lang_envs` can be made where its table is not here."""
+    """Arguments to make an id of `lang_envs` whose table is not on this machine."""
     return next((row.trial for row in ENV_ROWS if row.id == env_id), {})
 
 
@@ -177,7 +177,7 @@ def _quantization(machine: Machine) -> str:
     return f"bitsandbytes {found.version} on {machine.automatic}: {'; '.join(precisions)}"
 
 
-# ---------------------------------------------------------------------- what fits
+# ---------------------------------------------------------------------- models that fit
 
 
 def _show_fits(console: Console, diagnosis: Diagnosis) -> None:

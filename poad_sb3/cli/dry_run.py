@@ -1,4 +1,4 @@
-"""`poad train --dry-run`: what a training would need, with the environments but without weights."""
+"""`poad train --dry-run`: the memory of a training, with the environments but without weights."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class DryRun(NamedTuple):
     Attributes:
         expected: Memory that the training needs.
         device: Where it would be.
-        free: Bytes that are free there; None if nobody knows.
+        free: Bytes that are free there; None if unknown.
         usable: Bytes that it may take.
-        largest: The largest `max_tokens_per_forward` that fits; None if not even one row does, or nobody knows.
+        largest: The largest `max_tokens_per_forward` that fits; None if not even one row does, or if unknown.
     """
 
     expected: Expected
@@ -47,7 +47,7 @@ class DryRun(NamedTuple):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None if nobody knows."""
+        """Whether it fits; None if unknown."""
         return None if self.usable is None else self.expected.needed.total <= self.usable
 
     @property
@@ -57,7 +57,7 @@ class DryRun(NamedTuple):
 
 
 def dry_run(console: Console, request: Request, out: Path | None, *, resume: bool, as_json: bool) -> None:
-    """Say what a training would need; write nothing.
+    """Show the memory that a training would need; write no file.
 
     Args:
         console: Where to say it.
@@ -83,7 +83,7 @@ def dry_run(console: Console, request: Request, out: Path | None, *, resume: boo
 
 
 def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
-    """The algorithm as the training would make it, without weights."""
+    """Return the algorithm as the training would make it, without weights."""
     config = resolved.config
     envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
     arguments = {**config.given, "device": resolved.device}

@@ -27,7 +27,7 @@ def export_run(
     repo_id: str | None,
     public: bool,
 ) -> None:
-    """Write an agent, say how to load it, and upload it if that is asked for.
+    """Write an agent, show how to load it, and upload it on request.
 
     Args:
         console: Where to say it.

@@ -26,7 +26,7 @@ def size(n_bytes: int) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Named tuples as mappings, all the way down: what JSON can hold."""
+    """Convert nested named tuples to mappings, for JSON."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
@@ -44,11 +44,11 @@ def fix(expected: Expected, usable: int) -> str:
 
 
 class MemoryLine(BaseCallback):
-    """Says what memory the training will need, before it begins; and warns where there is less.
+    """Shows the expected memory of the training before it begins, and warns where less is free.
 
     Args:
-        console: Where to say it.
-        free: Bytes that were free on the device before the model was made; None if nobody knows.
+        console: Where to show it.
+        free: Bytes that were free on the device before the model was made; None if unknown.
     """
 
     model: LLMOnPolicyAlgorithm

@@ -56,7 +56,7 @@ class Request:
         env_settings: Sequence[str],
         **options: Any,
     ) -> Request:
-        """A request from the options of the command line."""
+        """Return a request from the options of the command line."""
         arguments = parse_settings("--set", settings)
         for name in arguments:
             if name in _APART:
@@ -69,19 +69,19 @@ class Request:
         )
 
     def moved(self) -> dict[str, Any]:
-        """Where the base model is now, if that is said; its fingerprint tells whether it is the same."""
+        """Location of the base model in the options, if given; the fingerprint verifies that it is the same model."""
         settings = self.arguments.get(MERGED)
         return {name: settings[name] for name in MOVABLE if name in settings} if isinstance(settings, dict) else {}
 
     def default_folder(self) -> Path:
-        """Where the run goes if nothing is said."""
+        """Folder of the run if none is given."""
         if self.env_id is None:
             fail("Expected an environment, such as Overcooked-TomatoSalad-v0, or --resume with --out FOLDER.")
         name = self.env_id.replace("/", "-").replace(":", "-")
         return Path("runs") / f"{self.algorithm or 'POAD'}-{name}-seed{self.seed or 0}"
 
     def new(self) -> RunConfig:
-        """The run that is asked for; what is only known once a model is there is left empty."""
+        """Create the run's config; fields known only after the model is loaded are left empty."""
         if self.env_id is None:
             fail("Expected an environment, such as Overcooked-TomatoSalad-v0: there is no run to resume.")
         name = self.algorithm or "POAD"
@@ -114,7 +114,7 @@ class Request:
         )
 
     def require_same(self, config: RunConfig) -> None:
-        """Refuse to take up a run with other settings than its own; what was not said is as in the run."""
+        """Refuse to resume a run with other settings than its own; options left out are as in the run."""
         for name in self.arguments:
             if name not in config.arguments and name != "device":
                 fail(f"There is no argument {name!r}. {nearest(name, config.arguments)}")

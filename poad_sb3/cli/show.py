@@ -21,7 +21,7 @@ def list_presets(console: Console) -> None:
 
 
 def show_preset(console: Console, name: str) -> None:
-    """Every argument of every algorithm, and what to know."""
+    """Show the arguments of a preset for every algorithm, and its notes."""
     found = PRESETS[name]
     columns = {algorithm: preset(name, algorithm) for algorithm in found.methods}
     table = Table("argument", *columns, box=None)

@@ -44,7 +44,7 @@ class Resolved(NamedTuple):
     """A command with its run and device.
 
     Attributes:
-        folder: Of the run; nothing was written there.
+        folder: Of the run; still unchanged.
         existing: The run that is there already.
         config: The run as it is to be.
         device: Where to.
@@ -57,7 +57,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
-    """Find out what is asked for, or say in one line why it cannot be done.
+    """Read the options, or fail with one line.
 
     Args:
         request: Options of the command.
@@ -158,7 +158,7 @@ def _load(
 
 
 def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicyAlgorithm, envs: VecEnv) -> RunConfig:
-    """With what is known once model and environments are there; a run that goes on must find the same."""
+    """Fill in fields known after construction; a resumed run must match them."""
     now = replace(
         config,
         arguments=runs.effective_arguments(model),
@@ -218,7 +218,7 @@ def _warn_of_preset(config: RunConfig) -> None:
 
 
 def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, callbacks: list[BaseCallback]) -> None:
-    """Train what is left, and save; if that fails, say what is left to go on from."""
+    """Train the remaining steps, and save; on an error, show the checkpoint to resume from."""
     try:
         left = max(0, config.steps - model.num_timesteps)
         model.learn(left, callbacks, reset_num_timesteps=model.num_timesteps == 0, progress_bar=sys.stdout.isatty())
@@ -251,7 +251,7 @@ def _note_error(folder: RunFolder) -> None:
     try:
         (folder.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
     except OSError:
-        return  # the disk may be what failed
+        return  # the error may be a full disk
 
 
 def _outcome(model: LLMOnPolicyAlgorithm) -> str:

@@ -35,8 +35,8 @@ Self = TypeVar("Self", bound="LanguageModelAlgorithm")
 class LanguageModelAlgorithm(BaseAlgorithm):
     """SB3's algorithm around a language model: makes its policy, steps the environments, and resumes exactly.
 
-    A checkpoint holds, beside SB3's members, the states of environments and random generators, and what a kind of
-    algorithm adds to them by `_capture` and `_restore`. Mixed in before the SB3 class that it makes resumable.
+    A checkpoint holds, beside SB3's members, the states of environments and random generators, and the state that
+    subclasses add in `_capture` and `_restore`. Mixed in before the SB3 class that it makes resumable.
     """
 
     policy: TextPolicy
@@ -155,7 +155,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         }
 
     def _restore(self, captured: dict[str, Any]) -> None:
-        """Put back what `_capture` took, but for what waits for `learn`."""
+        """Restore the state of `_capture`, except the parts that `learn` restores."""
         states = captured["rollout_rngs"]
         for rng, state in zip(self.policy.rngs_of(len(states)), states, strict=True):
             rng.bit_generator.state = state
@@ -179,7 +179,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             )
 
     def _check_prompt(self, spec: PromptSpec) -> None:
-        """Refuse to act by another prompt than the weights were trained with, unless it was asked for."""
+        """Refuse a prompt other than the one in the checkpoint, unless given in `policy_kwargs`."""
         template = self.policy.lm.prompter.template
         self._context_spec = template.context_spec
         if spec != "auto" and template != prompt_template(spec, self.policy.lm.tokenizer):
@@ -252,7 +252,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         exclude: Iterable[str] | None = None,
         include: Iterable[str] | None = None,
     ) -> None:
-        """Write a checkpoint from which training continues as if it had never stopped.
+        """Write a checkpoint; training resumed from it is the same, bit for bit, as without a stop.
 
         The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole.
 
@@ -286,7 +286,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         exact_match: bool = True,
         device: torch.device | str = "auto",
     ) -> None:
-        """Load weights and optimiser states in place; a damaged file or another base model changes nothing."""
+        """Load weights and optimiser states in place; a damaged file or another base model leaves them unchanged."""
         if not isinstance(load_path_or_dict, dict):
             self._check_fingerprint(checkpoints.read_header(load_path_or_dict)["base_fingerprint"])
         super().set_parameters(load_path_or_dict, exact_match, device)

@@ -1,4 +1,4 @@
-"""`TokenRolloutBuffer`: what was sampled, per token, without padding in memory."""
+"""`TokenRolloutBuffer`: sampled actions, per token, without padding in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         action_space: Kept for SB3.
         device: Where minibatches go.
         n_envs: Parallel environments.
-        estimator: Computes the advantages, and says which units they belong to.
+        estimator: Computes the advantages, and defines their units.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         *,
         estimator: TokenGAE,
     ) -> None:
-        # BaseBuffer.__init__ asks for numeric shapes, which text has not; its few attributes are set here.
+        # BaseBuffer.__init__ needs numeric shapes; text has none, so its few attributes are set here.
         self.buffer_size = buffer_size
         self.observation_space = observation_space
         self.action_space = action_space
@@ -80,7 +80,7 @@ class TokenRolloutBuffer(RolloutBuffer):
                 observation, whose value the step bootstraps from.
             durations: Time that each action took, `[n_envs]`; `gamma` discounts by its power.
             counted: Whether the step of each environment belongs to the rollout, `[n_envs]`. False for steps after the
-                end of its episode, in a rollout of whole episodes; nothing is learned from them.
+                end of its episode, in a rollout of whole episodes; these are left out of the update.
         """
         counted = np.broadcast_to(counted, self.n_envs).copy()
         self.steps.append(steps)
@@ -187,11 +187,11 @@ class TokenRolloutBuffer(RolloutBuffer):
         return flat.old_values.cpu().numpy(), flat.returns.cpu().numpy()
 
     def sampled_actions(self) -> Iterator[RolloutAction]:
-        """The actions of a full rollout, step by step, and of each step in the order of the environments.
+        """Return the actions of a full rollout, step by step, and of each step in the order of the environments.
 
         Raises:
-            RuntimeError: Before `compute_returns_and_advantage`, and for a rollout that a checkpoint brought back:
-                it holds what the update needs, and no rewards.
+            RuntimeError: Before `compute_returns_and_advantage`, and for a rollout restored from a checkpoint: it has
+                the data of the update, but no rewards.
         """
         if self._flat is None or not self.steps:
             raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
@@ -208,7 +208,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         return {"paths": flat.paths, "offsets": self._offsets, "estimator": type(self.estimator).__name__, **arrays}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_state` returned.
+        """Restore the state of `get_state`.
 
         Raises:
             ValueError: If its advantages are another estimator's.

@@ -1,4 +1,4 @@
-"""Callbacks: the last checkpoint of a run, the best program found, tables of what is generated, Weights & Biases."""
+"""Callbacks: the last checkpoint of a run, the best program found, tables of generated actions, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ class BestCodeCallback(BaseCallback):
 
 
 def _plain(value: object) -> object:
-    """A value of `info` in terms of JSON."""
+    """Return a value of `info` in terms of JSON."""
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
 class WandbCallback(BaseCallback):
-    """Sends what is logged to Weights & Biases.
+    """Sends the logged values to Weights & Biases.
 
-    SB3 tells callbacks nothing of a training that an error ends: call `close` in a `finally`.
+    SB3 does not notify callbacks when an error ends a training: call `close` in a `finally`.
 
     Args:
         project: Name of the project.
@@ -166,7 +166,7 @@ class WandbCallback(BaseCallback):
         self._finish()
 
     def close(self) -> None:
-        """End a run that an error has left open, as a failed one; without such a run nothing happens."""
+        """End a run that an error has left open, as a failed one; without such a run it has no effect."""
         self._finish(exit_code=1)
 
     def _finish(self, **options: int) -> None:
@@ -187,4 +187,4 @@ class _WandbWriter(KVWriter):
         self._run.log(shown, step=step)
 
     def close(self) -> None:
-        """Nothing: the run ends with the training."""
+        """Do not end the run here: it ends with the training."""

@@ -101,7 +101,7 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def markdown(one: Generation) -> str:
-    """A heading, the prompt as a quotation, and a table with a row for each token."""
+    """Return a heading, the prompt as a quotation, and a table with a row for each token."""
     rows: list[tuple[str, ...]] = [("token", "p", "V", "A", "return"), ("---",) * 5]
     for token in one.tokens:
         probability = "forced" if token.forced else f"{token.probability:.3g}"
@@ -120,7 +120,7 @@ def _number(value: float | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """A token in a cell: spaces and line ends visible, nothing that Markdown or HTML would take as its own."""
+    """Escape a token for a table cell: spaces and line ends visible, Markdown and HTML escaped."""
     return _plain(text.translate(_VISIBLE))
 
 
@@ -133,7 +133,7 @@ def _plain(text: str) -> str:
 
 
 def print_generations(shown: Sequence[Generation]) -> None:
-    """Print actions with their tokens coloured by advantage, and what is known of each token below it."""
+    """Print actions with their tokens coloured by advantage, and the figures of each token below it."""
     console = Console(highlight=False)
     scale = max((abs(a) for one in shown for a in _advantages(one) if math.isfinite(a)), default=0.0) or 1.0
     for one in shown:
@@ -148,7 +148,7 @@ def _advantages(one: Generation) -> list[float]:
 
 
 def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
-    """A token, and below it its probability and value."""
+    """Return a token, and below it its probability and value."""
     advantage = one.advantage if token.advantage is None else token.advantage
     weight = "" if token.forced else "bold "
     lines = [(f"{_printable(token.text.translate(_VISIBLE))}\n", weight + _colour(advantage or 0.0, scale))]
@@ -168,5 +168,5 @@ def _colour(advantage: float, scale: float) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without the control codes by which a text could command the terminal."""
+    """Escape control characters."""
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

@@ -1,6 +1,6 @@
-"""Arguments of the algorithms: which there are, a command line's text for them, presets, and useless combinations.
+"""Arguments of the algorithms: their names, parsing of command-line text, presets, and useless combinations.
 
-Importing this module imports nothing of the `llm` extra.
+Importing this module imports no package of the `llm` extra.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def check_combination(sampling: SamplingSettings, kl_coef: float, whole_actions:
 
 
 def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
-    """Refuse arguments that change nothing in an algorithm as it was made.
+    """Refuse arguments without effect in this algorithm.
 
     Args:
         made: The algorithm. Without an environment, `action_sampling="auto"` counts as any way that it may become.
@@ -192,7 +192,7 @@ def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str,
         n_envs: Environments that step together; those of the preset if None.
 
     Raises:
-        PresetError: If there is no such preset, or it says nothing about the algorithm.
+        PresetError: If there is no such preset, or none for the algorithm.
     """
     found = _find(name, algorithm)
     return _with_batch_size(found, algorithm, n_envs, _merged(found.methods[algorithm], {}))

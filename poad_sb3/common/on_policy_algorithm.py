@@ -89,8 +89,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     Args:
         policy: `"LLMPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        **settings: The fields of `PPOSettings` (in their order also positional) and of `SamplingSettings`, which hold
-            default, range and help of each.
+        **settings: The fields of `PPOSettings` (in their order also positional) and of `SamplingSettings`; default,
+            range and help of each are there.
         stats_window_size: Episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: The fields of `ModelSettings`. Without a `model`, or with `model="auto"`, it is the pocket coder
@@ -101,8 +101,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         _init_setup_model: As in SB3.
 
     Raises:
-        UnsupportedEnvError: If the environment has no text observations or no token-sequence actions, or its actions
-            cannot be sampled in the way that is asked for.
+        UnsupportedEnvError: If the environment has no text observations or no token-sequence actions, or does not allow
+            the given `action_sampling`.
         ValueError: For an unknown policy, or numbers out of range.
         TypeError: For an unknown argument.
     """
@@ -203,10 +203,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._make_policy(critic_lr_schedule=self.critic_lr_schedule, **sampling)
 
     def _choose_defaults(self) -> None:
-        """Replace `"auto"` by what the environment's actions ask for; a checkpoint holds the choice.
+        """Replace `"auto"` by the choice for the environment's actions; a checkpoint holds the choice.
 
         Raises:
-            UnsupportedEnvError: If the actions cannot be sampled in the way that was asked for.
+            UnsupportedEnvError: If the actions do not allow the given `action_sampling`.
         """
         if self.env is None:  # a checkpoint without an environment: the choice is in it
             return
@@ -225,7 +225,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "Expected action_sampling='free', since any text is an action of this environment; got "
                 f"{self.action_sampling!r}. Fix: leave it out."
             )
-        is_new = self.base_fingerprint is None  # a checkpoint goes on with its model, in whatever environment
+        is_new = self.base_fingerprint is None  # a checkpoint keeps its model in any environment
         if is_new and self.policy_kwargs.get("model", AUTO) == AUTO:
             if "model" in self.policy_kwargs or kind is ActionKind.CODE:  # else it is the policy's default
                 self.policy_kwargs = {**self.policy_kwargs, "model": kind.model}
@@ -244,7 +244,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         exclude: Iterable[str] | None = None,
         include: Iterable[str] | None = None,
     ) -> None:
-        """Write a checkpoint from which training continues as if it had never stopped.
+        """Write a checkpoint; training resumed from it is the same, bit for bit, as without a stop.
 
         The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
         in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
@@ -475,7 +475,7 @@ LLMOnPolicyAlgorithm.__signature__ = _signature(LLMOnPolicyAlgorithm)  # type: i
 
 
 def _warn_if_off_policy(error: float, is_full_precision: bool) -> None:
-    """The first ratio of an update is 1 where what was sampled is what is optimised."""
+    """Warn unless the first ratio of an update is 1, as it is when the sampled policy is the optimised one."""
     tolerance = RATIO_TOLERANCE if is_full_precision else ROUNDED_TOLERANCE
     if not error < tolerance:
         warnings.warn(

@@ -28,7 +28,7 @@ class _Parts(Protocol):
 
 
 class _OnePart:
-    """An ordinary vector of environments, which steps while it is waited for."""
+    """An ordinary vector of environments: it steps inside `wait`."""
 
     def __init__(self, env: VecEnv) -> None:
         self._env = env
@@ -44,12 +44,12 @@ class _OnePart:
 class PipelinedRollout:
     """Steps of all environments of an algorithm, part by part.
 
-    With parts A and B a step is: A's environments begin; the model acts for B; B's begin; A's are waited for; the
-    model acts for A's *next* step, while B's are stepping; B's are waited for. So between two steps nothing is under
-    way, whatever was faster, and all that happens there (callbacks, saves, the end of a rollout) is as with one part.
+    With parts A and B a step is: start A's environments; act for B; start B's; wait for A's; act for A's *next* step
+    while B's are stepping; wait for B's. So between two steps no environment is stepping, independent of timing, and
+    all that happens there (callbacks, saves, the end of a rollout) is as with one part.
 
-    What was chosen ahead counts only when it is taken: until then the generators are as they were, and whoever stops
-    between two steps leaves no trace of it.
+    Actions chosen ahead count only once a step takes them: until then the generators keep their state, so a stop
+    between two steps leaves no trace of them.
 
     Args:
         env: The environments; one part, unless they are a `PipelinedVecEnv`.
@@ -70,7 +70,7 @@ class PipelinedRollout:
         self.playing = np.ones(env.num_envs, dtype=bool)
 
     def choose(self, observations: Any) -> None:
-        """Choose for the first part, unless that was done ahead; nothing is stepping yet."""
+        """Choose for the first part, unless done ahead; no part may be stepping yet."""
         if self._chosen[0] is None:
             self._chosen[0] = self._choose(0, _part(observations, self._parts.slices[0]))
 

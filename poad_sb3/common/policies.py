@@ -61,9 +61,9 @@ class TextPolicy(BasePolicy):
         self.predict_rng = np.random.default_rng([seed, 1])
 
     def rngs_of(self, n_envs: int) -> list[np.random.Generator]:
-        """The rollout generators of the first environments, made when they are first asked for.
+        """Return the rollout generators of the first environments, made when they are first asked for.
 
-        Each has its own, so that what is drawn for it does not depend on which others are acted for, and when.
+        Each has its own, so that its draws do not depend on the other environments or on their timing.
         """
         for index in range(len(self.rollout_rngs), n_envs):
             self.rollout_rngs.append(np.random.default_rng([self._rollout_seed, 0, index]))
@@ -120,7 +120,7 @@ class TextPolicy(BasePolicy):
         return super().predict(observation, state, episode_start, deterministic)
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
-        """The observation itself, and whether it is a batch."""
+        """Return the observation itself, and whether it is a batch."""
         return parse_observation(observation)
 
     def is_vectorized_observation(self, observation: Any) -> bool:
@@ -148,7 +148,7 @@ class TextPolicy(BasePolicy):
         return {name: tensor for name, tensor in full.items() if name in trainable or name.startswith("critic.")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load adapter and critic; on an error nothing has changed.
+        """Load adapter and critic; on an error the policy is unchanged.
 
         Raises:
             RuntimeError: If a shape does not fit or, with `strict`, a name.
@@ -196,7 +196,7 @@ class LLMPolicy(TextPolicy):
         use_sde: Accepted for SB3; must be False.
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         device: Where a quantised model is loaded.
-        **settings: The fields of `ModelSettings` and `SamplingSettings`, which hold default, range and help of each.
+        **settings: The fields of `ModelSettings` and `SamplingSettings`; default, range and help of each are there.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
@@ -233,7 +233,7 @@ class LLMPolicy(TextPolicy):
         self.seed(int(torch.randint(2**62, ())))
 
     def adapter_parameters(self) -> list[nn.Parameter]:
-        """The trainable weights of the language model."""
+        """Return the trainable weights of the language model."""
         return [parameter for parameter in self.lm.parameters() if parameter.requires_grad]
 
     def clear_caches(self) -> None:

@@ -41,8 +41,8 @@ def update(
     not leave it untrained. The first minibatch whose KL estimate exceeds `target_kl` (or is not finite) ends the whole
     update, before any step is taken on it.
 
-    In 16 bits or less, passes of another shape give other numbers. What was stored at sampling is then scored once more
-    by the passes of the update, so that ratios compare like with like.
+    In 16 bits or less, passes of another shape give other numbers. The log-probabilities stored at sampling are then
+    computed again by the passes of the update, so that ratios compare like with like.
 
     Args:
         policy: The policy, and its critic.
@@ -61,7 +61,7 @@ def update(
     clip_range, clip_range_vf = clips or (settings.clip_range, settings.clip_range_vf)
     if settings.normalize_value:
         if policy.critic.scale.count == 0:
-            clip_range_vf = None  # the first scale moves every value: there is nothing to clip to
+            clip_range_vf = None  # the first scale moves every value, so there is no old value to clip to
         policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
     for _ in range(settings.n_critic_epochs):
         for batch in buffer.get(settings.batch_size, rng):

@@ -1,4 +1,4 @@
-"""Checkpoints: what is beside SB3's own zip members, and how a file is written and verified."""
+"""Checkpoints: the members beside SB3's own in the zip file; writing and verifying the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMAT = 4
 since 4 a rollout names its estimator and the header the version of the package."""
 _DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
-"""Wrappers that keep statistics or observations which nobody can capture."""
+"""Wrappers whose statistics or observations cannot be captured."""
 _MEMBERS = frozenset({"data", "policy.pth", "policy.critic_optimizer.pth"})
 _COUNTERS = ("rewards", "_elapsed_steps", "episode_context")
 """Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation: of an episode in progress."""

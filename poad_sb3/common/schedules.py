@@ -12,7 +12,7 @@ from poad_sb3.settings.fields import linear_start
 
 
 def schedule_of(name: str, rate: object) -> Schedule:
-    """Return a learning rate or clip range as a function of the progress remaining, which falls from 1 to 0.
+    """Return a learning rate or clip range as a function of the progress remaining (1 at the start, 0 at the end).
 
     `"lin_NUMBER"` falls from that number to 0 during training, as RL Baselines3 Zoo writes it. As in SB3, an update has
     the rate of the moment after its rollout: the last one has 0.

@@ -29,7 +29,7 @@ class Stopwatch:
 
     @contextmanager
     def timing(self, part: Part) -> Iterator[None]:
-        """Count what happens inside as a part."""
+        """Add the wall time of the block to a part."""
         started = time.perf_counter()
         self.part = part
         try:

@@ -1,4 +1,4 @@
-"""`GenerationTableCallback`: what the agent writes, token by token, in a file, in TensorBoard and in the terminal."""
+"""`GenerationTableCallback`: the agent's actions, token by token, in a file, in TensorBoard and in the terminal."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Pick(StrEnum):
     SPREAD = "spread"
     """Evenly over the rollout, first and last included."""
     EXTREMES = "extremes"
-    """Those of the highest and of the lowest advantages (the mean over the tokens at which there was a choice)."""
+    """Those of the highest and of the lowest advantages (the mean over the action's decisions)."""
 
 
 class GenerationTableCallback(BaseCallback):
-    """Shows what the agent writes, token by token: probability, value before it, advantage and return.
+    """Shows the agent's actions, token by token: probability, value before it, advantage and return.
 
     At the ends of rollouts some of their actions go to `generations.jsonl`, one JSON object a line, and as Markdown to
     TensorBoard. A training that goes on from a checkpoint drops the lines beyond it; one that starts over empties the
@@ -45,7 +45,7 @@ class GenerationTableCallback(BaseCallback):
         folder: Where the file goes.
         every: Rollouts from one table to the next; they are counted from the start of the training, not of the process.
         n_samples: Actions in a table.
-        pick: Which, see `Pick`.
+        pick: Choice of the actions, see `Pick`.
         prompt_characters: How much of the end of a prompt is kept, behind an ellipsis if that is not all.
         verbose: 1 to print the table too, tokens coloured by advantage: green above 0, red below.
 
@@ -95,7 +95,7 @@ class GenerationTableCallback(BaseCallback):
             self._generation(action) for action in _picked(list(buffer.sampled_actions()), self.n_samples, self.pick)
         ]
         with self.path.open("a", encoding="utf-8") as file:
-            # One write: what a kill leaves of it is dropped by the next start.
+            # One write: the next start drops a line cut short by a kill.
             file.write("".join(_json_line(one) for one in shown))
             file.flush()
             os.fsync(file.fileno())
@@ -145,7 +145,7 @@ def _picked(actions: Sequence[RolloutAction], n: int, pick: Pick) -> list[Rollou
 
 
 def _advantage(action: RolloutAction) -> float:
-    """Mean over what was a choice; all of an action that was none."""
+    """Mean over the decisions; over all tokens of an action without any."""
     choices = [decision.position for decision in action.path.decisions if decision.position < len(action.advantages)]
     return float(action.advantages[choices].mean() if choices else action.advantages.mean())
 
@@ -161,7 +161,7 @@ def _lines_up_to(path: Path, step: int) -> Iterator[str]:
     for line in text[: text.rfind("\n") + 1].split("\n"):
         try:
             known = json.loads(line)["step"] <= step
-        except (ValueError, TypeError, KeyError):  # damaged: it cannot be told when it was
+        except (ValueError, TypeError, KeyError):  # damaged: the step is unknown
             continue
         if known:
             yield f"{line}\n"
@@ -173,7 +173,7 @@ def _json_line(one: Generation) -> str:
 
 
 def _record(entry: TokenEntry | Generation) -> dict[str, Any]:
-    """In terms of JSON, which knows no infinities; what does not apply is left out."""
+    """Convert to JSON, with None for infinities; fields that do not apply are left out."""
     fields = {"return" if name == "ret" else name: value for name, value in entry._asdict().items()}
     finite = {name: None if _is_wild(value) else value for name, value in fields.items()}
     return {name: value for name, value in finite.items() if fields[name] is not None}

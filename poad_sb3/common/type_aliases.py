@@ -52,7 +52,7 @@ class TokenRolloutSamples(NamedTuple):
 
 
 class RolloutAction(NamedTuple):
-    """One action of a full rollout, and what is learned from it.
+    """One action of a full rollout, and the training data of it.
 
     Attributes:
         position: Step of the rollout, from 0.

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 
 def next_state_values(state_values: Floats, last_values: Floats, episode_ends: Bools, final_values: Floats) -> Floats:
-    """Value of what follows each decision, as the last token bootstraps from it.
+    """Value after each decision, from which the last token bootstraps.
 
     Args:
         state_values: V of each observation, `[steps, envs]`.
@@ -60,9 +60,9 @@ def gae(rewards: Floats, values: Floats, next_values: Floats, discounts: Floats,
 
     A[k] = delta[k] + discount[k] lambda[k] A[k+1],   delta[k] = r[k] + discount[k] V'[k] - V[k]
 
-    The ends are in the numbers: a terminal entry has V' = 0, and `lambda = 0` cuts off what follows, so sequences may
-    be laid end to end. The next value V' is an argument because it need not be V[k+1]: not after a truncation, and
-    not in ARCHER.
+    Episode ends are encoded in the arguments: a terminal entry has V' = 0, and `lambda = 0` ends the recursion, so
+    sequences may be laid end to end. The next value V' is an argument because it need not be V[k+1]: not after a
+    truncation, and not in ARCHER.
 
     Args:
         rewards: r, `[n]`.
@@ -130,7 +130,7 @@ def token_gae(
     # Inputs of `gae`: at the last token of an action, and at the tokens before it.
     following = np.concatenate([values[..., 1:], np.zeros_like(values[..., :1])], axis=-1)
     across = np.where(episode_ends, 0.0, gae_lambda)
-    across[-1:] = 0.0  # nothing is known of what follows the rollout
+    across[-1:] = 0.0  # the value after the rollout is unknown
     filled = (
         np.where(last, rewards[..., None], 0.0),
         values,

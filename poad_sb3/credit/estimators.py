@@ -1,7 +1,7 @@
 """Estimators of advantages as strategies: each fills the one recursion of `advantages.gae` in its own way.
 
-An estimator says which units have a value and an advantage (tokens, or whole actions), and computes the advantages of a
-rollout. `ESTIMATORS` is the only place that knows them all.
+An estimator defines the units with a value and an advantage (tokens, or whole actions), and computes the advantages of
+a rollout. `ESTIMATORS` is the only place that knows them all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TokenGAE:
     whole_actions: ClassVar[bool] = False
     """Whether a unit of credit is a whole action: one value, one advantage and one ratio for all of its tokens."""
     ignores: ClassVar[tuple[str, ...]] = ()
-    """Arguments of an algorithm that change nothing."""
+    """Arguments of an algorithm that have no effect."""
 
     def n_units(self, n_tokens: int) -> int:
         """Return the number of units of an action of `n_tokens`."""
@@ -47,7 +47,7 @@ class TokenGAE:
         return log_probs
 
     def is_decision(self, n_tokens: int, decisions: list[int]) -> NDArray[np.bool_]:
-        """Return which units were a choice, given the places of the tokens that were."""
+        """Return the mask of units that are decisions, given the positions of the decision tokens."""
         chosen = np.zeros(n_tokens, dtype=bool)
         chosen[decisions] = True
         return chosen
@@ -97,7 +97,7 @@ class TokenGAE:
         episode_ends: Bools,
         final_values: Floats,
     ) -> Floats:
-        """Return what the last token of each action bootstraps from, `[steps, envs]`."""
+        """Return the bootstrap value of the last token of each action, `[steps, envs]`."""
         return next_state_values(values[..., 0], last_values, episode_ends, final_values)
 
 

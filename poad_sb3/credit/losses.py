@@ -1,7 +1,6 @@
 """Losses: pure functions on tensors, one entry per token, no reduction hidden inside.
 
-Callers divide sums by the number of *real* tokens of the minibatch, so splitting a minibatch into chunks changes
-nothing.
+Callers divide sums by the number of *real* tokens of the minibatch, so the result does not depend on its chunks.
 """
 
 from __future__ import annotations

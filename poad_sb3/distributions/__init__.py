@@ -1,4 +1,4 @@
-"""Distributions over actions in tokens: one object for each kind of action space, which samples and scores."""
+"""Distributions over actions in tokens: for each kind of action space one object that samples and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token trie of admissible actions: which tokens are choices, and what an action's probability is.
+"""The token trie of admissible actions: its branch points, and the probabilities of actions.
 
 At each node of the trie the next-token distribution is the model's, restricted to the node's children and
 renormalised. A node with one child is *forced*: its token has log-probability 0. A node with several is a *decision*.
@@ -28,7 +28,7 @@ TokenIds = tuple[int, ...]
 
 
 class Decision(NamedTuple):
-    """A token at which there is a choice, on the path of one action.
+    """A token with alternatives, on the path of one action.
 
     Attributes:
         position: Index of the token in the action, from 0.

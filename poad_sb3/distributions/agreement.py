@@ -1,8 +1,8 @@
 """How well a model's update reproduces its own sampling, measured on a few tokens.
 
-Architectures differ in silence: some route a token by its batch, choose what to attend to by an index, or share layers
-that an adapter changes. Three figures say whether that matters: the error of the first ratio of an update, that of
-log-probabilities against the model's own forward pass, and that of a merged export.
+Some architectures differ without an error: they route a token by its batch, choose the attended positions by an index,
+or share layers that an adapter changes. Three figures show whether that matters: the error of the first ratio of an
+update, that of log-probabilities against the model's own forward pass, and that of a merged export.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Agreement(NamedTuple):
     log_prob: float
 
     def agrees(self, is_full_precision: bool) -> bool:
-        """Whether both are within what rounding explains.
+        """Whether both are within rounding error.
 
         Args:
             is_full_precision: Whether the base is float32 and not quantised.
@@ -148,7 +148,7 @@ class ModelReport:
     verdict: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, for JSON."""
+        """Return the fields, for JSON."""
         return asdict(self)
 
 
@@ -187,7 +187,7 @@ def examine_model(model: str | ModelFactory) -> ModelReport:
 @contextmanager
 @torch.no_grad()
 def perturbed(network: Any) -> Iterator[None]:
-    """Change an adapter, which begins as the identity, and put it back; a model without one stays as it is."""
+    """Perturb an adapter (it starts as the identity), and restore it; a model without one is left alone."""
     trained = [one for one in network.parameters() if one.requires_grad] if isinstance(network, PeftModel) else []
     kept = [one.detach().clone() for one in trained]
     generator = torch.Generator().manual_seed(0)
@@ -205,7 +205,7 @@ def _ratio_error(lm: LanguageModel) -> float:
     prompts, pool = _prompts(lm)
     worst = 0.0
     for sampled in (_along_trie(lm, prompts, _trie(pool, lm.end_token)), _free(lm, prompts)):
-        # A minibatch puts together what was not together when it was sampled.
+        # Minibatches combine rows that were sampled in different batches.
         for batch in (sampled[::2], sampled[1::2][::-1]):
             old = torch.from_numpy(np.concatenate([log_probs for _, log_probs in batch]))
             ratio = (_scored(lm, [path for path, _ in batch], len(old)) - old).exp()
@@ -241,7 +241,7 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _prompts(lm: LanguageModel) -> tuple[list[TokenIds], list[int]]:
-    """Prompts of several lengths, two of which begin alike, and the tokens that they are made of."""
+    """Prompts of several lengths, two with a common beginning, and the tokens in them."""
     vocabulary = lm.base.config.get_text_config().vocab_size
     special = {*lm.tokenizer.all_special_ids, lm.end_token}
     pool = [token for token in range(min(vocabulary, 1024)) if token not in special]
@@ -271,7 +271,7 @@ def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie
 
 
 def _free(lm: LanguageModel, prompts: Sequence[TokenIds]) -> list[Sampled]:
-    """A free action behind each prompt, likewise."""
+    """Return a free action behind each prompt, likewise."""
     uniforms = np.random.default_rng(1).random((len(prompts), _WRITTEN))
     written = generate(lm, prompts, SamplingSettings(max_new_tokens=_WRITTEN), uniforms)
     return [(one.path, one.log_probs) for one in written]

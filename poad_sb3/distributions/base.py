@@ -69,7 +69,7 @@ class TokenPath(NamedTuple):
     Attributes:
         prompt: Token ids of the prompt.
         action: Token ids of the action, end token included.
-        decisions: The action's tokens at which there was a choice.
+        decisions: The action's tokens with alternatives.
         row: The row that scores the decisions, where their probabilities depend on the other candidates; None where
             the path alone is enough.
         nodes: Of that row, the decisions that are on this path.
@@ -208,7 +208,7 @@ class ActionDistribution(ABC):
             base_features: Frozen-trunk features before each decision, `[D, hidden]`, for the divergence from the base.
 
         Yields:
-            Each unit once, in the order in which they go through the model.
+            Each unit once, in the order of the forward passes.
         """
         device = self.lm.base.device
         children = [decision.children for path in paths for decision in path.decisions]
@@ -228,7 +228,7 @@ class ActionDistribution(ABC):
         all_rows, unit = list(rows), torch.tensor(units)
         row_of, node_of, choice = torch.tensor(found, dtype=torch.int64).reshape(-1, 3).unbind(1)
         for chunk in self.lm.chunks([row.row for row in all_rows]):
-            # All of this is known on the host: nothing waits for the device.
+            # All of this is computed on the host, without waiting for the device.
             place = torch.full((len(all_rows),), -1)
             place[chunk] = torch.arange(len(chunk))
             here = (place[row_of] >= 0).nonzero().squeeze(-1)
@@ -245,7 +245,7 @@ class ActionDistribution(ABC):
             total = partial(_sum_within, unit_of, len(units_here))
             if whole_actions and action_entropy is not None:
                 of_units = total(action_entropy) / total(torch.ones_like(entropy))
-            else:  # along the sampled path, which estimates the entropy of a whole action (chain rule)
+            else:  # along the sampled path: an estimate of the entropy of a whole action (chain rule)
                 of_units = total(entropy)
             yield ActionEvaluation(units_here, total(log_prob), of_units, None if kl is None else total(kl))
 

@@ -52,7 +52,7 @@ class CandidateDistribution(TrieDistribution):
 
     def _tokenized(self, question: Question) -> TokenizedQuestion:
         prompt, trie = tokenize(self.lm, question)
-        if len(trie.sequences) == 1:  # nothing to decide
+        if len(trie.sequences) == 1:  # a single action
             return TokenizedQuestion(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
         pairs = zip(question.actions or (), trie.sequences, strict=True)
         branches, mixture = build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs])
@@ -66,7 +66,7 @@ class CandidateDistribution(TrieDistribution):
         path = TokenPath(one.prompt, tokens, tuple(Decision(place, (), token) for place, token in enumerate(tokens)))
         if one.row.mixture is not None:
             return SampledAction(text, path, scores.tokens[list(one.row.mixture.token_edges[pick])])
-        (scored,) = self.evaluate([path])  # the only action: nothing was scored
+        (scored,) = self.evaluate([path])  # the only action: without a score so far
         log_probs = np.empty(len(tokens), dtype=np.float32)
         log_probs[scored.units.cpu().numpy()] = scored.log_prob.detach().cpu().numpy()
         return SampledAction(text, path, log_probs)

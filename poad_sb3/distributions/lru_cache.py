@@ -1,4 +1,4 @@
-"""`LRUCache`: a function with a cache of its latest results, which can be pickled."""
+"""`LRUCache`: a function with a picklable cache of its latest results."""
 
 from __future__ import annotations
 

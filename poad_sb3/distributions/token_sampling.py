@@ -1,8 +1,8 @@
 """How a token is drawn from the model's logits: temperature, top-k, top-p. Pure functions on tensors.
 
-A token that is drawn from a restricted distribution keeps its *support*, the tokens that it was drawn among. Old and
-new log-probabilities are both normalised over that stored support: were it chosen anew, an update could push a token
-out of its own support, and its log-probability to minus infinity.
+A token that is drawn from a restricted distribution keeps its *support*, the tokens of that distribution. Old and new
+log-probabilities are both normalised over the stored support: with a new support for each update, an update could push
+a token out of its own support, and its log-probability to minus infinity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Support(NamedTuple):
     """A distribution over the next token for each of n rows.
 
     Attributes:
-        log_probs: `[n, k]`, -inf outside the support, which comes first.
+        log_probs: `[n, k]`, support first, -inf outside it.
         ids: Tokens these belong to, `[n, k]`; None for the whole vocabulary in its order.
         sizes: Tokens in the support of each row, `[n]`.
     """
@@ -37,7 +37,7 @@ class Support(NamedTuple):
 def next_token_support(logits: Tensor, sampling: SamplingSettings) -> Support:
     """Return the distribution that the next token is drawn from.
 
-    As in transformers, temperature comes first, then top-k, then top-p on what that left. A token belongs to the
+    As in transformers, temperature comes first, then top-k, then top-p on the rest. A token belongs to the
     nucleus if those before it, the more probable ones, sum to less than p; so the first always does.
 
     Args:

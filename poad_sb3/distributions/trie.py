@@ -65,7 +65,7 @@ class TrieDistribution(ActionDistribution):
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
     def prompt(self, question: Question) -> TokenIds:
-        """See `ActionDistribution.prompt`; at the end of an episode nothing may be left to choose."""
+        """See `ActionDistribution.prompt`; at the end of an episode the list of actions may be empty."""
         return self.tokenized(question).prompt if question.actions else self.lm.prompt_ids(question)
 
     def _tokenized(self, question: Question) -> TokenizedQuestion:

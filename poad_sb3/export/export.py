@@ -1,4 +1,4 @@
-"""A trained agent for others: a PEFT adapter, or a model with the adapter merged in, that need nothing of ours to load.
+"""Exports of a trained agent: a PEFT adapter, or a model with the adapter merged in, to load without this package.
 
 exported = export_policy(model, "salad-adapter")
 print(exported.code)  # two lines that load it
@@ -50,7 +50,7 @@ class Export(NamedTuple):
         n_tensors: Number of tensors.
         n_bytes: Size of all files.
         code: Two lines of Python that load it.
-        local_base: Whether an adapter's base model is a folder of this machine, which others do not have.
+        local_base: Whether an adapter's base model is a folder of this machine, absent on others.
     """
 
     folder: Path
@@ -82,7 +82,7 @@ def export_policy(
         check: Response to a merged model with other log-probabilities, `"error"` or `"warn"`; the policy's by default.
 
     Raises:
-        ExportError: If it cannot be exported, or the folder cannot be written; nothing has changed then. Without
+        ExportError: If it cannot be exported, or the folder cannot be written; the folder is then unchanged. Without
             `merge`, if the whole model was trained, so that there is no adapter. With it, if the base model is
             quantised, or ties embeddings that were adapted; and if the written model gives other log-probabilities than
             the policy, unless `check` is `"warn"`.
@@ -111,7 +111,7 @@ def export_policy(
 
 
 def push(folder: str | Path, repo_id: str, *, private: bool = True, token: str | None = None) -> str:
-    """Upload an export to a repository on the hub, which is made if there is none. Nothing else is in the upload.
+    """Upload an export, and no other file, to a repository on the hub; create the repository if there is none.
 
     Args:
         folder: An export of `export_policy`.
@@ -182,7 +182,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
         "kind": "merged" if merge else "adapter",
         "base": str(folder or lm.source.name),
         "is_local": folder is not None,
-        # Where no revision was asked for, it is the commit whose weights were trained.
+        # Without a given revision, it is the commit whose weights were trained.
         "revision": None if folder else lm.source.revision or commit,
         "fingerprint": lm.fingerprint,
         "dtype": str(lm.base.dtype).removeprefix("torch."),
@@ -263,7 +263,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
-    """Write the merged model as transformers does, compare what is read back, and return the number of tensors."""
+    """Write the merged model as transformers does, read it back, compare, and return the number of tensors."""
     merged = _merged(policy.lm.network)
     kind = type(merged)
     with no_progress_bars():
@@ -291,7 +291,7 @@ def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
 
 
 def _merged(network: Any) -> Any:
-    """Return a model of transformers with the policy's weights; the live one shares nothing that may change."""
+    """Return a model of transformers with the policy's weights, without mutable state shared with the live one."""
     base = network.get_base_model() if isinstance(network, PeftModel) else network
     if is_quantized(base) or getattr(base.config, "quantization_config", None):
         raise ExportError(

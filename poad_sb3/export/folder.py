@@ -22,7 +22,7 @@ MANIFEST = "poad_export.json"
 
 @contextlib.contextmanager
 def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
-    """Where to write so that `folder` is either what it was or the whole new one.
+    """Yield a scratch folder, so that `folder` is either unchanged or the whole new one.
 
     Args:
         folder: The folder to make. An empty one may be there.
@@ -90,8 +90,8 @@ def _sync(folder: Path) -> None:
     mode = (folder / MANIFEST).stat().st_mode
     for path in folder.rglob("*"):
         if path.is_file():
-            path.chmod(mode)  # safetensors lets nobody else read its files
-            with path.open("r+b") as file:  # Windows syncs only what is open for writing
+            path.chmod(mode)  # safetensors makes its files readable by their owner alone
+            with path.open("r+b") as file:  # Windows syncs only files open for writing
                 os.fsync(file.fileno())
 
 
@@ -114,7 +114,7 @@ def _put_in_place(scratch: Path, final: Path) -> None:
 
 
 def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
-    """Note what a folder is and what it holds.
+    """Write the manifest of a folder, with its origin and its files.
 
     Args:
         folder: With all other files.

@@ -6,8 +6,8 @@ Llama, Mistral and Qwen: two RMS norms, rotary positions of whole heads, keys an
 MLP. Measured in turns in one process (`code` of `python -m benchmarks measure throughput`, vocabulary 2,000, one core):
 a rollout takes 1/1.6 of the time of transformers' modules with the same cache, a rollout and its update 1/1.44.
 
-Other architectures are built almost so: they scale queries at late positions, or have weights that do nothing in a
-fresh model. A comparison on a few tokens would not tell. So the layers must be of the classes that are known, as
+Other architectures have nearly the same layers: they scale queries at late positions, or have weights without effect in
+a fresh model. A comparison on a few tokens would not show that. So the layers must be of the classes that are known, as
 transformers made them; and the comparison at loading must agree as well.
 """
 
@@ -26,7 +26,7 @@ from poad_sb3.language_model.forward import decoder_of
 from poad_sb3.language_model.packing import TokenIds
 
 FEW_ROWS = 8
-"""Rows up to which `few_rows_product` is faster."""
+"""Largest number of rows at which `few_rows_product` is faster."""
 
 _PRODUCTS = {"self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"), "mlp": ("gate_proj", "up_proj", "down_proj")}
 
@@ -34,8 +34,7 @@ _PRODUCTS = {"self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"), "mlp": ("gat
 def applies_to(decoder: Any) -> bool:
     """Whether the layers of a decoder, and the norm behind them, are known ones with plain products.
 
-    Not so if something stands in for a product, as adapters do, if a forward pass was replaced, or if somebody watches
-    or changes what passes by (hooks).
+    False if a product is replaced, as by adapters, if a forward pass was replaced, or with hooks.
     """
     inside = [
         (name, module)
@@ -73,13 +72,13 @@ class TokenPass:
         self._last = _Norm.of(decoder.norm)
 
     def __call__(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: Sequence[Any]) -> Tensor:
-        """Last hidden states of tokens that follow what is in a cache, `[n, hidden_size]`.
+        """Last hidden states of tokens that follow those in a cache, `[n, hidden_size]`.
 
         Args:
             tokens: One for each row, `[n]`.
             positions: Theirs, `[n]`.
-            bias: Additive attention mask over all tokens that will then be in the cache, `[n, 1, 1, length]`.
-            cache: Layers of a cache, to which the tokens are added.
+            bias: Additive attention mask over all tokens in the cache after this call, `[n, 1, 1, length]`.
+            cache: Layers of a cache; the tokens are appended to them.
         """
         hidden = self._decoder.embed_tokens(tokens)
         cosine, sine = self._decoder.rotary_emb(hidden, positions[:, None])
@@ -121,7 +120,7 @@ class _Norm(NamedTuple):
 
 
 class _Heads(NamedTuple):
-    """Of attention: how many keys a token has, by how many heads each is asked, and how wide they are."""
+    """Shape of attention: key-value heads, query heads for each, and their width."""
 
     shared: int
     sharing: int
@@ -179,7 +178,7 @@ class _Layer(NamedTuple):
         return to_output(torch.bmm(scores.softmax(-1), values.flatten(0, 1)).view(n, -1))
 
     def mlp(self, hidden: Tensor) -> Tensor:
-        """Of what is behind the norm, `[n, hidden_size]`."""
+        """Gated MLP after its norm, `[n, hidden_size]`."""
         gate, up, down = self.of_mlp
         return down((self.activation(gate(hidden)) * up(hidden)).contiguous())
 
@@ -207,7 +206,7 @@ class FastDecoding(CachedDecoding):
     """`CachedDecoding` whose tokens go through the layers by `TokenPass`.
 
     Args:
-        base: As in `CachedDecoding`; one that can be told what is seen, and which this `applies_to`.
+        base: As in `CachedDecoding`; one that takes an attention mask, and that this `applies_to`.
         prompts: Token ids, at least one each.
         enter: As in `CachedDecoding`.
     """

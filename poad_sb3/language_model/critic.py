@@ -19,10 +19,10 @@ _RIDGE = 1e-3
 class FeatureWhitening(nn.Module):
     """Maps features to zero mean and unit covariance (ZCA), by running statistics.
 
-    A language model's last hidden states vary mostly with the position in the sentence. What tells one situation from
-    another is small beside that, and an MLP behind raw or standardised features learns it last. Measured on the pocket
-    model (docs/decisions.md): after 300 steps the explained variance of state values was 0.03 standardised and 0.37
-    whitened, of 0.40 possible.
+    A language model's last hidden states vary mostly with the position in the sentence. The difference between
+    situations is small beside that, and an MLP behind raw or standardised features learns it last. Measured on the
+    pocket model (docs/decisions.md): after 300 steps the explained variance of state values was 0.03 standardised and
+    0.37 whitened, of 0.40 possible.
 
     The map is renewed whenever the number of features seen has doubled, so it settles down and costs
     O(log n) eigendecompositions. ZCA, unlike PCA, keeps the axes, so a renewal moves the critic's input little.
@@ -94,7 +94,7 @@ class ReturnScale(nn.Module):
 
     @torch.no_grad()
     def renew(self, returns: Tensor) -> Tensor:
-        """Take returns `[n]` into the statistics; the factor by which the last layer's weights must be multiplied."""
+        """Update the statistics with returns `[n]`; return the factor for the last layer's weights."""
         total = self.count + len(returns)
         delta = returns.mean() - self.mean
         known = self.deviation.square() * self.count
@@ -102,7 +102,7 @@ class ReturnScale(nn.Module):
         mean = self.mean + delta * len(returns) / total
         deviation = ((known + spread) / total).sqrt().clamp(min=_MIN_DEVIATION)
         factor = self.deviation / deviation
-        if self.count > 0:  # at first every output is 0: nothing to keep, and 0 shall stand for the mean
+        if self.count > 0:  # at first every output is 0, and stays 0: it stands for the mean
             self.shift.copy_((self.shift * self.deviation + self.mean - mean) / deviation)
         for old, new in ((self.mean, mean), (self.deviation, deviation), (self.count, total)):
             old.copy_(new)

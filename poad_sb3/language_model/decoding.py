@@ -44,7 +44,7 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
     values: Tensor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Begin with nothing, and with no room."""
+        """Start empty, without room."""
         super().lazy_initialization(key_states, value_states)
         self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
 
@@ -53,7 +53,7 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, added = self.get_seq_length(), key_states.shape[-2]
-        # Whoever selects rows leaves other tensors than ours.
+        # Selecting rows replaces the tensors.
         if self.keys is not self._shown or self._rooms[0].shape[-2] < start + added:
             self._rooms = _with_room(self.keys, start, key_states), _with_room(self.values, start, value_states)
         for room, new in zip(self._rooms, (key_states, value_states), strict=True):
@@ -64,7 +64,7 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
 
 
 def _with_room(old: Tensor, length: int, new: Tensor) -> Tensor:
-    """The first `length` columns of `old`, with room for `new` and more behind them."""
+    """Return the first `length` columns of `old`, with room for `new` and more behind them."""
     room = new.new_empty(*new.shape[:-2], length + new.shape[-2] + CACHE_ROOM, new.shape[-1])
     if length:
         room[..., :length, :] = old

@@ -1,4 +1,4 @@
-"""One pass of packed rows through a decoder, and which rows share one."""
+"""A forward pass of packed rows through a decoder, and the division of rows into passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from poad_sb3.language_model.packing import Group, Packed, moved
 
 
 def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
-    """Groups that go through a model together: of similar sizes, `limit` tokens with their padding, at least one."""
+    """Group rows of similar sizes: at most `limit` tokens with padding, at least one row in each group."""
     ordered = sorted(groups, key=lambda group: group.size, reverse=True)
     start = 0
     while start < len(ordered):
@@ -22,7 +22,7 @@ def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
 
 
 def decoder_of(base: Any) -> Any:
-    """Decoder of a model; `get_decoder` returns Llama 4 itself, and the head of ModernBERT."""
+    """Return the decoder of a model; `get_decoder` returns Llama 4 itself, and the head of ModernBERT."""
     found = base.get_decoder()
     return base.model if found is base or found is base.get_output_embeddings() else found
 

@@ -1,8 +1,8 @@
 """`LanguageModel`: token rows in, hidden states and logits out.
 
-It answers two questions about *token rows* (a prompt, and what follows it): what are the hidden states at given
-positions, as the model is trained or as it was; and what are the logits of some tokens there. No tensor of
-`[batch, tokens, vocabulary]` is ever made, and the language-model head sees only the rows that are asked for.
+*Token rows* are prompts with their continuations. The model computes their hidden states at given positions, with the
+trained weights or with those before training, and the logits of given tokens there. No tensor of `[batch, tokens,
+vocabulary]` is ever made, and the language-model head runs only at the rows that need it.
 
 Only this module and the package `poad_sb3.language_model` call transformers and peft.
 """
@@ -53,14 +53,14 @@ little more for many texts than for one, and without gradients a token takes lit
 
 
 class LanguageModel(nn.Module):
-    """A causal language model, what is trained of it, and its tokenizer.
+    """A causal language model, its trained parameters, and its tokenizer.
 
     Args:
         model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
             and tokenizer.
         device: Where a quantised base is loaded.
         is_trained: False for a model that stays as it is, without an adapter.
-        **settings: Others of `ModelSettings`, which holds default, range and help of each.
+        **settings: Others of `ModelSettings`; default, range and help of each are there.
 
     Raises:
         ModelError: If the model cannot be loaded as asked, is not scored as it scores itself, has no end token, or the
@@ -148,13 +148,13 @@ class LanguageModel(nn.Module):
     def forward(self, run: Callable[..., Tensor], *args: Any) -> Tensor:
         """Run one part of the model: a pass of the decoder or of the head.
 
-        Every pass over the weights enters through this module, so that its forward hooks (by which FSDP2 gathers
-        sharded weights) see all of them.
+        Every pass over the weights enters through this module, so that its forward hooks (those of FSDP2 gather sharded
+        weights) see all of them.
         """
         return run(*args)
 
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
-        """Indices of rows that go through the model together: those that begin alike, of similar lengths."""
+        """Group indices of rows for one pass: rows that begin alike, of similar lengths."""
         for groups in passes_of(self._groups(rows), 1 if self.plain_passes else self.max_tokens_per_forward):
             yield [index for group in groups for index in group.rows]
 
@@ -162,11 +162,11 @@ class LanguageModel(nn.Module):
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
 
     def hidden_states(self, rows: Sequence[TokenRow], *, reference: bool = False) -> Tensor:
-        """Last hidden states at the positions that the rows read. What rows begin with alike is run once.
+        """Last hidden states at the positions that the rows read. Common prefixes of rows are run once.
 
         Args:
             rows: One chunk; `chunks` makes them.
-            reference: Those of the reference model, which is the model before training.
+            reference: Use the reference model, the model before training.
 
         Returns:
             `[total reads, hidden_size]` in the order of the rows and their reads.
@@ -271,7 +271,7 @@ class LanguageModel(nn.Module):
         return features
 
     def decode_batches(self, prompts: Sequence[TokenIds], n_new: int) -> Iterator[list[int]]:
-        """Indices of prompts that are continued together, of similar lengths: as many as their cache may hold.
+        """Group indices of prompts of similar lengths: as many as their cache may hold.
 
         Args:
             prompts: Token ids.
@@ -287,7 +287,7 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
-        """Where prompts are continued; nothing else may use the model meanwhile."""
+        """Context in which prompts are continued; the model has no other use meanwhile."""
         is_sharded = any(hasattr(one, "device_mesh") for one in self.base.parameters())  # sums would be no DTensors
         with merged(self.base) if self.is_full_precision and not is_sharded else nullcontext():
             self._decodes_fast = self._may_be_fast()
@@ -311,7 +311,7 @@ class LanguageModel(nn.Module):
     # ------------------------------------------------------------------ modes
 
     def train(self, mode: bool = True) -> LanguageModel:
-        """Always evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
+        """Stay in evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
         super().train(False)
         spare_linear4bit(self)
         return self

@@ -1,6 +1,6 @@
 """Logits and statistics of a language-model head, without a table `[rows, vocabulary]` that outlives its slice.
 
-Both passes go through the head a slice of rows at a time and write what they need in place: with a large vocabulary,
+Both passes go through the head a slice of rows at a time and write their results in place: with a large vocabulary,
 moving tables through memory costs as much as the product that makes them. Logits of the first `MAX_LOGITS` are kept for
 the backward pass; those of further slices are computed once more there.
 """
@@ -29,7 +29,7 @@ _LEAST = -1e4
 
 
 class Picks(NamedTuple):
-    """Tokens that are asked for at each of n rows.
+    """Tokens to score at each of n rows.
 
     Attributes:
         tokens: Flat, row by row, int64 `[m]`.
@@ -57,7 +57,7 @@ def can_gather(head: Any) -> bool:
 
 
 def all_logits(head: Any, hidden: Tensor) -> Tensor:
-    """Logits of the whole vocabulary, float32 `[n, vocabulary]`, before what an architecture does to them.
+    """Logits of the whole vocabulary, float32 `[n, vocabulary]`, before an architecture's own scaling or caps.
 
     Args:
         head: Of the model.
@@ -96,7 +96,7 @@ def vocabulary_statistics(
     d log p_k / dz = e_k - p, dH / dz = -p (log p + H), dKL(p, q) / dz = p (log p - log q - KL).
 
     Args:
-        head: Of the model. What is trained of it gets its gradient in the backward pass, in `.grad`.
+        head: Of the model. Its trained parameters get their gradient in the backward pass, in `.grad`.
         vocabulary: Number of logits.
         hidden: `[n, hidden]`.
         picks: Tokens at each row.
@@ -138,7 +138,7 @@ class _Query(NamedTuple):
 
 
 class _Statistics(torch.autograd.Function):
-    """See `vocabulary_statistics`. What is as large as a slice is made in functions of its own, and ends there."""
+    """See `vocabulary_statistics`. Tensors of a slice's size are local to their own functions, to be freed early."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, query: _Query) -> tuple[Tensor, Tensor, Tensor]:

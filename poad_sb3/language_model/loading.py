@@ -42,7 +42,7 @@ _FIXES = {
     "attn_implementation": "leave attn_implementation out; `poad doctor` says what works here",
     "flash": "leave attn_implementation out; `poad doctor` says what works here",
 }
-"""By a word of what transformers says."""
+"""Fixes, by a word in the error message of transformers."""
 FIX_FILES = (
     "check the spelling, also of the revision; a folder is looked up where the process runs; for a private or gated "
     "model run `hf auth login` or set HF_TOKEN; without a network, download the folder elsewhere and pass its path"
@@ -62,7 +62,7 @@ class ModelSource:
         revision: Commit, tag or branch on the hub.
         dtype: Key of `DTYPES`.
         quantization: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
-        attn_implementation: `"eager"`, `"sdpa"`, `"flash_attention_2"` or what else transformers knows; its choice if
+        attn_implementation: `"eager"`, `"sdpa"`, `"flash_attention_2"` or another of transformers; its choice if
             None.
         device: Where a quantised model is loaded; others are moved later.
     """
@@ -123,7 +123,7 @@ def context_length(config: Any, name: str) -> int:
 
 
 def check_source(source: ModelSource) -> None:
-    """Refuse what no model can be made of, before anything is read.
+    """Refuse an impossible source before any file is read.
 
     Raises:
         ModelError: If it is of the wrong kind, or its settings do not go together.
@@ -165,7 +165,7 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
     assert isinstance(source.model, str)
     check_folder(source.model)
     where = model_path(source.model)
-    # Said, since transformers would ask on stdin whether to run the code of a model that brings some.
+    # Explicit: transformers would otherwise ask on stdin whether to run code that comes with a model.
     both: dict[str, Any] = {"trust_remote_code": False}
     options: dict[str, Any] = {"dtype": DTYPES[source.dtype]}
     if source.attn_implementation is not None:
@@ -195,7 +195,7 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
 
 
 def check_folder(model: str) -> None:
-    """Refuse what can only be a folder and is none, before a hub is asked for it.
+    """Refuse a path that can only be a folder and does not exist, before any request to a hub.
 
     Raises:
         ModelError: If it is none.
@@ -209,10 +209,10 @@ def check_folder(model: str) -> None:
 
 
 def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
-    """The revision, tied to the commit that it means now, and the commit; None for a folder.
+    """Return the revision, tied to the commit that it means now, and the commit; None for a folder.
 
-    Model and tokenizer come from the same commit then. What is not there, or a hub that cannot be reached, is refused
-    before any file is asked for: the client would try for half a minute to get one.
+    Model and tokenizer come from the same commit then. A missing model or an unreachable hub is refused before any file
+    is requested: the client would retry for half a minute.
     """
     if Path(where).exists():
         return revision, None
@@ -221,7 +221,7 @@ def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
 
 
 def said_by(error: BaseException) -> str:
-    """An error in one line, with the one behind it where transformers says what it guesses."""
+    """Format an error in one line, with its cause where transformers only guesses."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
     # A broken download is a folder without weights to it.
     behind = error.__cause__ if type(error) is OSError else None
@@ -293,7 +293,7 @@ def quantization_config(source: ModelSource) -> Any:
 
 @contextlib.contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Loading a small model is instant; its progress bar would only break into ours."""
+    """Hide the progress bar of loading a small model, which would break into ours."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

@@ -35,7 +35,7 @@ _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2
 
 
 def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
-    """The base with an adapter around it, or the base itself with all weights trainable.
+    """Return the base with an adapter around it, or the base itself with all weights trainable.
 
     Args:
         base: A transformers model.
@@ -63,7 +63,7 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
         settings.setdefault("fan_in_fan_out", True)  # GPT-2 keeps its weights transposed
     try:
         with warnings.catch_warnings():
-            # peft 0.21 reads an attribute that transformers 5 deprecates; users can do nothing about it.
+            # peft 0.21 reads an attribute that transformers 5 deprecates; users cannot change that.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
             if not {"rank_pattern", "alpha_pattern"} & set(settings):  # peft's own, for experts without an adapter
                 warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
@@ -151,7 +151,7 @@ def merged(base: Any) -> Iterator[None]:
 
 
 def merged_copy(network: PeftModel) -> Any:
-    """A copy of the model in the CPU's memory, with the adapter merged into its weights.
+    """Return a copy of the model in the CPU's memory, with the adapter merged into its weights.
 
     Raises:
         ValueError: If the adapter cannot be merged; of peft, as the next one.
@@ -190,7 +190,7 @@ def _sum_of(layer: Any) -> nn.Linear:
 
 
 def fingerprint(base: Any, tokenizer: Any) -> str:
-    """Digest of the base weights, the vocabulary, and how the tokenizer treats what tokenizers treat differently.
+    """Digest of the base weights, the vocabulary, and the behaviour in which tokenizers differ.
 
     Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
     that no fine-tuning passes for the original, in seconds.

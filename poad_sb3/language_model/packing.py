@@ -1,8 +1,8 @@
-"""Token rows: what goes through the model in one pass, as sequences or as packed trees.
+"""Token rows: the input of one forward pass, as sequences or as packed trees.
 
 Prompts of an episode, and actions after one prompt, begin alike. A transformer with a mask over ancestors computes such
-a beginning once, and in the backward pass collects there what all continuations say. `groups_of` decides which rows are
-merged, `pack` merges them.
+a beginning once, and in the backward pass sums the gradients of all continuations there. `groups_of` decides on the
+rows to merge, `pack` merges them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def groups_of(rows: Sequence[TokenRow], width: int, limit: int) -> list[Group]:
         limit: Tokens of a tree that more rows may join.
 
     Returns:
-        Groups, each of which holds rows that are in no other.
+        Groups of rows; each row is in one group.
     """
     if not width:
         return [Group([index], [0], len(row.tokens)) for index, row in enumerate(rows)]
@@ -128,7 +128,7 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
     """Rows as tensors.
 
     Behind a causal mask right padding cannot be seen from any real position, so ordinary rows need no mask. Their
-    padding goes on counting positions: a position that starts anew would look like a second, packed sequence.
+    padding goes on counting positions: a position that starts again at 0 would look like a second, packed sequence.
 
     Args:
         rows: Sequences or trees.
@@ -159,7 +159,7 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device, without waiting for what the device is doing."""
+    """Copy a tensor of the host to a device, without waiting for work queued there."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=device.type == "cuda")
@@ -187,7 +187,7 @@ def _merge(rows: Sequence[TokenRow], group: Group) -> tuple[Ints, Ints, list[Int
 
 
 def _mark_ancestors(parents: Ints, seen: NDArray[np.bool_]) -> Ints:
-    """Mark in `seen` what each position attends to, itself and what it follows, run by run; the depths of all."""
+    """Mark in `seen` the positions that each position attends to, itself and its ancestors; return the depths."""
     depths = np.empty(len(parents), dtype=np.int64)
     starts = np.flatnonzero(parents != np.arange(-1, len(parents) - 1))
     starts = np.unique(np.concatenate([[0], starts, [len(parents)]]))
@@ -211,7 +211,7 @@ def tree_row(prompt: TokenIds, prefixes: Sequence[TokenIds]) -> TokenRow:
 
 
 def path_to(row: TokenRow, read: int) -> TokenRow:
-    """An ordinary row that ends at one read of a branching one."""
+    """Return an ordinary row that ends at one read of a branching one."""
     tokens: list[int] = []
     place = read
     while place >= 0:

@@ -1,11 +1,11 @@
 """Checks, at loading, of everything that the package relies on in a model.
 
-Some things differ between architectures without any error: what a model does to its logits behind the head (scaling,
-soft caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
-distance and recurrent layers do not), whether a text is the same to it in any batch and whatever follows (routing of
-experts by batch and sparse attention by index may not be), whether its key-value cache
-continues padded prompts, by its modules and by a pass written out, whether it is as it was with its adapter taken off,
-and whether its layers compute the same when their activations are computed again for the backward pass.
+Some things differ between architectures without any error: how a model changes its logits after the head (scaling, soft
+caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
+distance and recurrent layers do not), whether the hidden states of a text depend on its batch or on later tokens (with
+routing of experts by batch or sparse attention by index they may), whether its key-value cache continues padded
+prompts, by its modules and by the CPU fast path, whether taking its adapter off restores it, and whether its layers
+compute the same when their activations are computed again for the backward pass.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Abilities(NamedTuple):
 
     Attributes:
         hidden_size: Width of its hidden states.
-        plain_passes: Whether every position that is read needs a pass of its own over the tokens up to it, since a text
-            depends on what else is in its batch or on what follows.
+        plain_passes: Whether every position that is read needs a pass of its own over the tokens up to it, since its
+            hidden state depends on the rest of its batch or on later tokens.
         packs_trees: Whether several continuations of a prompt may share a row.
         caches: Whether its key-value cache continues prompts of different lengths.
         is_fast: Whether `cpu_fast_path` decodes as the model's own modules do.
@@ -131,7 +131,7 @@ def check_model(
 
 
 def probe_length(base: Any) -> int:
-    """Tokens of a prompt that shows what an architecture does: more than fit its windows, where these are short."""
+    """Length of a prompt that exercises an architecture: longer than its windows, where these are short."""
     config = base.config.get_text_config()
     reaches = [getattr(config, name, None) for name in (*_WINDOW_SETTINGS, *_REACHES)]
     shown = max([12, *(3 * reach // 2 for reach in reaches if isinstance(reach, int) and reach <= _LONGEST_REACH)])
@@ -140,7 +140,7 @@ def probe_length(base: Any) -> int:
 
 
 def probe_row(base: Any) -> TokenRow:
-    """Some tokens of the vocabulary, read at their end."""
+    """Return a row of some tokens of the vocabulary, read at their end."""
     size, length = base.config.get_text_config().vocab_size, probe_length(base)
     first, step = (7, 3) if size > 64 else (0, 1)
     return TokenRow(tuple((first + step * k) % size for k in range(length)), None, (length - 1,))
@@ -152,7 +152,7 @@ def plain_hidden(base: Any) -> Tensor:
     ids = torch.tensor([probe_row(base).tokens], device=base.device)
     try:
         hidden: Tensor = decoder_of(base)(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
-    except Exception:  # what cannot be asked is told by `check_model`
+    except Exception:  # an error here is reported by `check_model`
         return torch.zeros(0)
     return hidden
 
@@ -172,7 +172,7 @@ def check_reference(
         before: `plain_hidden` of the base.
         trained: Parameters that training will change; changed here, and restored.
         name: The model's name, for the message.
-        base: The transformers model. What rounds, as 8 bits do, is compared roughly: passes differ in shape.
+        base: The transformers model. With rounding, as in 8 bits, the tolerance is larger: passes differ in shape.
 
     Raises:
         ModelError: If they differ, as with trained biases or adapters that begin with a part of the base.
@@ -182,7 +182,7 @@ def check_reference(
         for one in trained:
             one.add_(0.5 * one.abs().mean() + 0.01)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # what is asked here
+            warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # done on purpose here
             difference = _relative(reference([probe_row(base)]), before)
     finally:
         for one, saved in zip(trained, kept, strict=True):
@@ -239,7 +239,7 @@ def _context_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
 
 
 def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
-    """By how much two branches packed into one row differ from what they give apart."""
+    """Difference between two branches packed into one row and the same branches apart."""
     n = len(tokens)
     left, right = (*tokens, tokens[3], tokens[5]), (*tokens, tokens[1], tokens[8])
     parents = (*range(-1, n + 1), n - 1, n + 2)

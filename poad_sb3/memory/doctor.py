@@ -1,7 +1,7 @@
 """Facts of this machine: devices, number formats, attention kernels, quantisation, and the models that fit.
 
-Every claim is tried out where that takes no time: a small product of matrices in each number format, a quantised layer
-forward and backward. Nothing is downloaded, and nothing is loaded but a few small tensors.
+Every claim is tried out where that is quick: a small product of matrices in each number format, a quantised layer
+forward and backward. There are no downloads, and only a few small tensors are loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
 
 MARGIN = 0.1
-"""Share of the free memory that is left alone: for the allocator's gaps, and for what is not counted."""
+"""Share of the free memory that is left alone: for the allocator's gaps, and for uncounted memory."""
 TOKENS = (1024, 512, 256)
 """Values of `max_tokens_per_forward` to try: a smaller pass takes less memory and more time, and learns the same."""
 _PACKAGES = ("lang-envs", "torch", "transformers", "peft", "stable-baselines3")
@@ -66,7 +66,7 @@ class Device(NamedTuple):
         total: Bytes of memory; None if it does not say.
         free: Bytes that are free now.
         capability: CUDA's compute capability, such as `"9.0"`.
-        dtypes: Number formats in which a product of matrices works.
+        dtypes: Number formats in which a matrix product works.
         emulates_bfloat16: Whether bfloat16 works, but not in hardware (CUDA only).
     """
 
@@ -148,7 +148,7 @@ PRECISIONS = (
 
 
 class Choice(NamedTuple):
-    """A model, and settings with which it can be trained.
+    """A model, and settings for training it.
 
     Attributes:
         model: Name of a common model.
@@ -169,7 +169,7 @@ class Fit(NamedTuple):
         precision: How its weights are held.
         bytes: Needed without gradient checkpointing.
         bytes_with_checkpointing: Needed with it.
-        verdict: `"yes"`, `"checkpointing"` (only with it), `"no"`, or `""` if nobody knows what is free.
+        verdict: `"yes"`, `"checkpointing"` (only with it), `"no"`, or `""` if the free memory is unknown.
     """
 
     model: str
@@ -180,11 +180,11 @@ class Fit(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """A machine and what fits there.
+    """A machine and the models that fit there.
 
     Attributes:
         machine: The machine.
-        usable: Bytes that a training may take: what is free, less a margin; None if nobody knows what is free.
+        usable: Bytes that a training may take: the free ones, less a margin; None if unknown.
         fits: Each common model, in each way to hold its weights.
         best: The largest model that can be trained here, and how; None if there is none.
     """
@@ -196,7 +196,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(machine: Machine | None = None) -> Diagnosis:
-    """Find out what this machine can do, and which models can be trained on it.
+    """Examine this machine, and find the models that can be trained on it.
 
     Args:
         machine: One that was examined already; this one by default.
@@ -227,10 +227,10 @@ def fits(usable: int | None) -> tuple[Fit, ...]:
 def largest_choice(
     usable: int, precisions: Sequence[Precision] = PRECISIONS, models: Iterable[str] = tuple(COMMON_MODELS)
 ) -> Choice | None:
-    """The largest model that can be trained; of the settings that do, those that cost the least.
+    """Return the largest model that can be trained; of the settings that do, those that cost the least.
 
-    Large passes come before small ones, then exact weights before coarse ones, and what is computed once before what
-    is computed twice.
+    Large passes come before small ones, then exact weights before coarse ones, and no checkpointing before
+    checkpointing.
 
     Args:
         usable: Bytes that a training may take.
@@ -286,12 +286,12 @@ def free_memory(device: str) -> int | None:
 
 
 def usable_memory(free: int | None) -> int | None:
-    """Bytes that a training may take of those that are free; None if nobody knows."""
+    """Bytes that a training may take of those that are free; None if unknown."""
     return None if free is None else int((1 - MARGIN) * free)
 
 
 def host_memory(root: Path = _MACHINE) -> HostMemory:
-    """Main memory, within the limits of the control groups (both versions): a container has less than the machine.
+    """Return the main memory within the limits of control groups (v1, v2): a container may have less than the host.
 
     Args:
         root: Where `proc` and `sys` are; another folder in tests.
@@ -362,7 +362,7 @@ def _mps() -> Iterable[Device]:
 
 
 def _working(device: str) -> tuple[str, ...]:
-    """Number formats in which a product of matrices works."""
+    """Return the number formats that support a matrix product."""
     working = []
     for name in _DTYPES:
         try:
@@ -386,7 +386,7 @@ def _version(package: str) -> str | None:
 
 def _attention() -> Attention:
     switches = {"flash": "flash_sdp", "math": "math_sdp"}
-    if torch.cuda.is_available():  # elsewhere these are switched on too, but there is nothing behind them
+    if torch.cuda.is_available():  # elsewhere these are switched on too, but have no implementation
         switches |= {"efficient": "mem_efficient_sdp", "cudnn": "cudnn_sdp"}
     asked = {name: getattr(torch.backends.cuda, f"{switch}_enabled", None) for name, switch in switches.items()}
     enabled = tuple(name for name, is_enabled in asked.items() if is_enabled is not None and is_enabled())
@@ -401,13 +401,13 @@ def _quantization(device: str) -> Quantization:
     for name in ("8bit", "4bit"):
         try:
             _try_quantised(device, name)
-        except Exception as error:  # bitsandbytes raises whatever its libraries do
+        except Exception as error:  # bitsandbytes raises any error of its libraries
             problems[name] = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     return Quantization(version, problems)
 
 
 def _try_quantised(device: str, name: str) -> None:
-    """A quantised layer, forward and backward: training needs both."""
+    """Return a quantised layer, forward and backward: training needs both."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         layers = importlib.import_module("bitsandbytes").nn

@@ -22,7 +22,7 @@ from poad_sb3.vec_env.text_observations import parse_observation
 __all__ = ["Expected", "Rows", "expect", "expected_rows", "largest_pass", "remedy"]
 
 _ID, _DECISION, _ACTION = 40, 140, 600
-"""Bytes that Python takes for a token id in a tuple, a decision, and what else is stored of an action (measured)."""
+"""Bytes that Python takes for a token id in a tuple, a decision, and the other data of an action (measured)."""
 
 
 class Rows(NamedTuple):
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
         prompt: Of the longest prompt.
         action: Of the longest action, end token included.
         row: Of the longest row of a training pass: a prompt and an action, or with candidates all actions of a prompt.
-        share: The largest share of a row's tokens at which something is decided.
+        share: The largest share of a row's tokens that are decisions.
         children: The most tokens to decide among, on average over a row; 0 for the whole vocabulary.
     """
 
@@ -64,7 +64,7 @@ class Expected(NamedTuple):
         return estimate(self.size, self.settings, self.workload)
 
     def with_settings(self, **changes: object) -> Expected:
-        """The same training with other settings of the model that leave its size as it is."""
+        """Return the same training with other settings of the model that leave its size as it is."""
         return self._replace(settings=replace(self.settings, **changes))  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def expect(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Expected:
         observation: Batch of first observations, one of each environment.
 
     Raises:
-        ValueError: If the way in which the weights are quantised is not counted here.
+        ValueError: If the estimate does not cover the quantization of the weights.
         ObservationError: If no action can be chosen there.
         ModelError: If a prompt is longer than the model's context.
     """
@@ -93,7 +93,7 @@ def expect(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Expected:
 
 
 def largest_pass(expected: Expected, usable: int) -> int | None:
-    """The largest `max_tokens_per_forward` that fits; None if not even one row does. More never needs less memory.
+    """Return the largest `max_tokens_per_forward` that fits; None if not even one row does.
 
     Args:
         expected: Of the training.
@@ -108,19 +108,19 @@ def largest_pass(expected: Expected, usable: int) -> int | None:
         return None
     while fits_with(beyond):
         low, beyond = beyond, 2 * beyond
-    while beyond - low > 1:
+    while beyond - low > 1:  # more tokens never need less memory
         middle = (low + beyond) // 2
         low, beyond = (middle, beyond) if fits_with(middle) else (low, middle)
     return low
 
 
 def remedy(expected: Expected, usable: int) -> dict[str, object] | None:
-    """Arguments of the policy that make a training fit and change nothing that is learned; None if none do.
+    """Arguments of the policy that make a training fit, with the same updates; None if none do.
 
-    Gradient checkpointing comes before smaller passes, and both before nothing.
+    Try gradient checkpointing first, then smaller passes, then both.
 
     Args:
-        expected: Of the training, which does not fit.
+        expected: Of the training that does not fit.
         usable: Bytes that it may take.
     """
     again = expected.with_settings(gradient_checkpointing=True)
@@ -137,7 +137,7 @@ def remedy(expected: Expected, usable: int) -> dict[str, object] | None:
 
 
 def expected_rows(algorithm: LLMOnPolicyAlgorithm, questions: Sequence[Question]) -> Rows:
-    """Lengths of what goes through the model to learn from the answers to some questions.
+    """Compute the lengths of the rows of a training pass over the answers to some questions.
 
     Args:
         algorithm: Whose tokens, and way to act.
@@ -157,7 +157,7 @@ def _written(prompt: int, action: int) -> Rows:
 
 
 def _listed(algorithm: LLMOnPolicyAlgorithm, distribution: TrieDistribution, question: Question) -> Iterator[Rows]:
-    """A row for each action, as the update makes it."""
+    """Return a row for each action, as the update makes it."""
     one = distribution.tokenized(question)
     for ids, decisions in zip(one.trie.sequences, one.trie.decisions, strict=True):
         if algorithm.paper_mode:
@@ -165,7 +165,7 @@ def _listed(algorithm: LLMOnPolicyAlgorithm, distribution: TrieDistribution, que
             continue
         by_tree = isinstance(distribution, CandidateDistribution)
         row = one.row if by_tree else decision_row(TokenPath(one.prompt, ids, decisions))
-        if row is None:  # nothing to decide
+        if row is None:  # a single action
             yield Rows(len(one.prompt), len(ids), len(one.prompt), 0.0, 0.0)
         else:
             reads = len(row.row.reads)

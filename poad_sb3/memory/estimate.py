@@ -28,7 +28,7 @@ from poad_sb3.settings import ModelSettings
 __all__ = ["MemoryEstimate", "ModelSize", "Workload", "activation_bytes", "cache_bytes", "estimate", "logit_bytes"]
 
 WORK_SPACE = 0.4
-"""Work space of the backward pass, as a share of what autograd saves in one layer.
+"""Work space of the backward pass, as a share of the tensors that autograd saves in one layer.
 
 Measured as (peak - saved) / (saved in a layer) on the 24 training passes of `data/results/memory.json`: 0.18 to 0.53,
 more where little is saved (an adapter on two matrices in float32), less where much is (all weights). With 0.4 the
@@ -136,10 +136,10 @@ class Workload(NamedTuple):
 
     Attributes:
         row_tokens: Length of a row, prompt and actions; a pass has at least one row.
-        merged_tokens: Length of the longest row that rows which begin alike can be merged into, if it is known to be
+        merged_tokens: Length of the longest row after merging rows that begin alike, if it is known to be
             less than a whole pass.
-        action_share: Share of the tokens of a pass at which the language-model head is asked.
-        children: Tokens that it is asked for there, on average; 0 for the whole vocabulary.
+        action_share: Share of the tokens of a pass at which the language-model head runs.
+        children: Tokens scored there, on average; 0 for the whole vocabulary.
         decode_batch: Texts that are continued at a time in a rollout; 0 where actions are listed, not written.
         decode_context: Tokens of each, prompt and action.
         rollout_tokens: Action tokens of a rollout; each has a feature vector.
@@ -166,7 +166,7 @@ class Workload(NamedTuple):
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes that a training needs, by what they hold.
+    """Bytes that a training needs, by purpose.
 
     Attributes:
         weights: Frozen weights: the base model, or in full fine-tuning the copy of it.
@@ -226,12 +226,12 @@ def estimate(
 def activation_bytes(size: ModelSize, settings: ModelSettings, workload: Workload) -> int:
     """Bytes that one training pass holds at its peak, the weights and logits left out.
 
-    Each token needs what autograd saves for it in all layers, or with checkpointing the inputs of the layers and what
-    is saved in one of them; in 8 bits also what the matrices read, which bitsandbytes (`MatMul8bitLt`) holds where
-    `torch.utils.checkpoint` cannot drop it (measured with bitsandbytes 0.50.2 and `use_reentrant=False`). On top come
-    `WORK_SPACE`, and the mask of packed rows, a number and a bool for each pair of tokens. Rows that begin alike are
-    merged into one, which may be as long as the whole pass unless `merged_tokens` says otherwise: this is the most that
-    it may be, and less where rows differ.
+    Each token needs the tensors that autograd saves for it in all layers, or with checkpointing the inputs of the
+    layers and the saved tensors of one of them; in 8 bits also the inputs of the matrices, held by bitsandbytes
+    (`MatMul8bitLt`) where `torch.utils.checkpoint` cannot drop them (measured with bitsandbytes 0.50.2 and
+    `use_reentrant=False`). On top come `WORK_SPACE`, and the mask of packed rows, a number and a bool for each pair of
+    tokens. Rows that begin alike are merged into one, as long as the whole pass unless `merged_tokens` is given: an
+    upper bound, not reached where rows differ.
     """
     bits = bits_of(settings.quantization)
     saved: float = size.saved_8bit if bits == 8 else size.saved
@@ -318,8 +318,8 @@ def _frozen_bytes(size: ModelSize, settings: ModelSettings) -> int:
 
 
 class _FusedAttention(torch.autograd.Function):
-    """Attention that saves what a fused kernel saves, for a model without numbers: on the meta device torch would take
-    the kernel that saves tables of scores.
+    """Attention that saves the tensors of a fused kernel, for a model on the meta device: torch would choose the kernel
+    that saves tables of scores there.
     """
 
     NAME = "poad_memory"

@@ -32,7 +32,7 @@ __all__ = ["OutlineModel", "OutlinePolicy"]
 
 
 class OutlineModel(LanguageModel):
-    """A `LanguageModel` on torch's meta device: it tokenises, and knows what is trained of it.
+    """A `LanguageModel` on torch's meta device: it tokenises, and has the shapes of the trained parameters.
 
     Args:
         settings: Of the model.
@@ -79,7 +79,7 @@ class OutlinePolicy(LLMPolicy):
         self.distribution = make_distribution(self.lm, SamplingSettings(**of_sampling))
 
     def to(self, *args: Any, **kwargs: Any) -> OutlinePolicy:
-        """Stay where it is: there is nothing to move."""
+        """Stay on the meta device."""
         return self
 
 

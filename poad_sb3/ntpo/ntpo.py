@@ -15,7 +15,7 @@ class NTPO(LLMOnPolicyAlgorithm):
     is positive short actions are favoured, where it is negative long ones. It is the baseline that POAD (arXiv
     2405.15821, section 4.2) is compared with.
 
-    Arguments are those of `LLMOnPolicyAlgorithm`; `gamma_token` is None by default, which is `gamma`.
+    Arguments are those of `LLMOnPolicyAlgorithm`; `gamma_token` is None by default (equal to `gamma`).
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"gamma_token": None}

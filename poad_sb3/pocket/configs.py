@@ -67,7 +67,7 @@ class TrainingConfig:
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, Any]:
-        """Description of the corpus for the model card."""
+        """Return the description of the corpus for the model card."""
         return {}
 
 

@@ -1,12 +1,12 @@
 """The text the pocket model learns from, all of it generated here.
 
-It may hold nothing of the tasks in `lang_envs.UNSEEN_IDS` but phrases that a training task has too (`open the
-microwave`), and their nouns in plain sentences.
+Of the tasks in `lang_envs.UNSEEN_IDS` it may hold only phrases that a training task has too (`open the microwave`), and
+their nouns in plain sentences.
 
 Two sources. *Play*: situations of the training environments, drawn uniformly from all that a long walk meets, each with
-an action drawn uniformly from its admissible list. So the model learns the language of the tasks and which phrases
-belong to which situation, the rare ones included, but nothing about which of them is good. *Sentences*: small
-statements about kitchens and homes from a grammar, so that it is not only a parrot of prompts.
+an action drawn uniformly from its admissible list. So the model learns the language of the tasks and the phrases of
+each situation, the rare ones included, but not their values. *Sentences*: small statements about kitchens and homes
+from a grammar, so that it is not only a parrot of prompts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...]
 def _situations(env_id: str, rng: np.random.Generator, n_steps: int = 40_000) -> list[tuple[str, tuple[str, ...]]]:
     """Return the distinct pairs of prompt and admissible actions on a long walk.
 
-    Half of the steps are the oracle's, so that the walk gets to what random play almost never sees.
+    Half of the steps are the oracle's, so that the walk reaches states that random play almost never sees.
     """
     env = gym.make(env_id, disable_env_checker=True)
     met: dict[tuple[str, tuple[str, ...]], None] = {}

@@ -1,4 +1,4 @@
-"""Train a model that ships from nothing: `python -m poad_sb3.pocket.train [--model pocket-coder]`; it takes minutes.
+"""Train an embedded model from scratch: `python -m poad_sb3.pocket.train [--model pocket-coder]`; it takes minutes.
 
 Writes a Hugging Face model folder (weights, tokenizer, model card). Everything is seeded; on one machine with one
 version of torch two runs give the same weights.
@@ -40,7 +40,7 @@ def make_tokenizer(lines: list[Example], vocab_size: int, word: str | None = Non
     Args:
         lines: The corpus.
         vocab_size: Most tokens, special ones included.
-        word: A regular expression: what at most becomes one token; GPT-2's if None.
+        word: A regular expression: the longest texts that become one token; GPT-2's if None.
     """
     tokenizer = Tokenizer(models.BPE())
     words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=word is None)
@@ -67,7 +67,7 @@ def make_tokenizer(lines: list[Example], vocab_size: int, word: str | None = Non
 
 
 def make_model(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """An untrained Llama of the configured size."""
+    """Return an untrained Llama of the configured size."""
     torch.manual_seed(config.seed)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -171,8 +171,8 @@ def _loss(model: LlamaForCausalLM, batch: list[_Row]) -> torch.Tensor:
     targets = ids[:, 1:].clone()
     for target, row in zip(targets, batch, strict=True):
         target[: max(row.unlearned - 1, 0)] = -100
-    # Right padding behind a causal mask changes nothing in front of it, so no attention mask is needed. The head, a
-    # large part of so small a model, sees only the places from which something is learned.
+    # Right padding after a causal mask cannot be seen by earlier tokens, so no attention mask is needed. The head, a
+    # large part of so small a model, runs only at the positions of the loss.
     hidden = model.model(input_ids=ids.clamp(min=0)).last_hidden_state[:, :-1]
     learned = targets != -100
     return cross_entropy(model.lm_head(hidden[learned]), targets[learned])

@@ -1,7 +1,7 @@
 """How a prompt is made of an observation: templates, and their binding to a tokenizer.
 
 A *template* is data: it can be compared, written as JSON and saved with a run. Bound to a tokenizer it becomes a
-*layout*, which knows where special tokens go. The `Prompter` makes token ids of both.
+*layout*, with the places of special tokens. The `Prompter` makes token ids of both.
 """
 
 from poad_sb3.prompts.encoding import Prompter

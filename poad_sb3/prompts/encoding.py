@@ -20,8 +20,8 @@ TokenIds = tuple[int, ...]
 class Prompter:
     """A template for a tokenizer.
 
-    Prompt and action are tokenised apart and their ids joined, so what is sampled is what is scored, whatever the
-    tokenizer would make of the joined text.
+    Prompt and action are tokenised apart and their ids joined, so the sampled ids are the scored ids, for any
+    tokenizer.
 
     Args:
         tokenizer: Of the model.
@@ -40,12 +40,12 @@ class Prompter:
         self.template, self.layout, self.max_length = template, template.bind(tokenizer), max_length
         self.end_token = self.layout.end_token
         added = tokenizer.added_tokens_decoder
-        # A model's settings may name an ordinary word: those of a config that nobody adjusted do.
+        # A model's settings may name an ordinary word: left-over defaults of a config do.
         others = {int(token) for token in other_ends if token in added}
         self.end_tokens = frozenset({self.end_token, int(tokenizer.eos_token_id)} | others)
         self._tokenizer = tokenizer
         # Words such as "<think>" are no special tokens, but tokens with a meaning all the same. Runs of spaces are not;
-        # and what a tokenizer does not know it says with its unknown token.
+        # unknown text is encoded by the unknown token.
         meaningful = {number: str(token) for number, token in added.items() if str(token).strip()}
         meaningful.pop(tokenizer.unk_token_id, None)
         self._meaningful = frozenset(meaningful)
@@ -61,15 +61,15 @@ class Prompter:
         """Token ids of a prompt.
 
         If it is too long, steps are left out from the middle of the history (the first and the latest tell most), one
-        more until it fits; a mark says how many. What the task says, and the present observation, are never cut.
+        more until it fits; a mark shows how many. The task and the present observation are never cut.
 
         Args:
             question: The question.
             reserve: Tokens to leave for the action.
 
         Raises:
-            ObservationError: If there is no token (the first action token would have nothing to follow), or the
-                template needs what the observation does not bring.
+            ObservationError: If there is no token (the first action token would have no predecessor), or the
+                observation lacks a field of the template.
             ModelError: If the prompt is too long even without history.
         """
         past = self._history(question)
@@ -78,7 +78,7 @@ class Prompter:
         if past and not self._fits(ids, bare, reserve):
             kept, ids = self._longest(question, past, bare, reserve)
             self._warn_once(len(past) - kept, len(past))
-        if len(ids) > self.max_length:  # with less room than was asked for, a shorter action may still fit
+        if len(ids) > self.max_length:  # with a smaller reserve, a shorter action may still fit
             raise ModelError(
                 f"Expected a prompt of at most {self.max_length} tokens (the model's limit); an observation of "
                 f"{len(question.text)} characters takes {len(ids)}. Fix: shorten the observation (or the instructions "
@@ -89,8 +89,8 @@ class Prompter:
     def _longest(
         self, question: Question, past: tuple[PastStep, ...], bare: TokenIds, reserve: int
     ) -> tuple[int, TokenIds]:
-        """The most steps that fit, and the prompt with them: by halving, since a prompt grows with its steps."""
-        kept, best = 0, bare  # without the mark of a gap, where nothing of the history is seen
+        """Return the most steps that fit, and the prompt with them: by halving, since a prompt grows with its steps."""
+        kept, best = 0, bare  # without any history, and without the mark of a gap
         low, high = 0, len(past) - 1
         while low <= high:
             middle = (low + high) // 2
@@ -141,7 +141,7 @@ class Prompter:
     def _encode_segments(self, segments: list[Segment]) -> TokenIds:
         """Ids of a prompt's pieces.
 
-        As one text, which is what models are trained on, unless a content spells a special token: then piece by piece.
+        As one text, as in the models' training, unless a content spells a special token: then piece by piece.
         """
         if all(segment.is_content for segment in segments) or self._spell_specials(segments):
             return tuple(
@@ -160,8 +160,8 @@ class Prompter:
         ids = tuple(encode(text))
         if not is_content or self._meaningful.isdisjoint(ids):
             return ids
-        # Text from an environment is text: a "</s>" in it must not become the end token. What the tokenizer takes for
-        # one all the same is cut inside of the word, and if that does not help, everywhere.
+        # Text from an environment is text: a "</s>" in it must not become the end token. Text that the tokenizer takes
+        # for one all the same is cut inside of the word, and if that does not help, everywhere.
         for pieces in (self._cut(text), list(text)):
             ids = tuple(token for piece in pieces for token in encode(piece))
             if self._meaningful.isdisjoint(ids):
@@ -169,7 +169,7 @@ class Prompter:
         return ids
 
     def _cut(self, text: str) -> list[str]:
-        """The text, cut inside of every name of a token with a meaning."""
+        """Return the text, cut inside of every name of a token with a meaning."""
         found = () if self._names is None else self._names.finditer(text)
         cuts = [0, *(one.start() + 1 for one in found), len(text)]
         return [text[start:end] for start, end in pairwise(cuts)]
@@ -185,7 +185,7 @@ class Prompter:
         return (*self._encode(self.layout.separator + text, is_content=True), self.end_token)
 
     def action_text(self, ids: TokenIds) -> str:
-        """The text of an action's tokens, without the separator before it and the end token."""
+        """Return the text of an action's tokens, without the separator before it and the end token."""
         kept = ids[:-1] if ids and ids[-1] in self.end_tokens else ids
         text = self._decode((*self._anchor_ids, *kept))
         return text.removeprefix(self._anchor_text).removeprefix(self.layout.separator)

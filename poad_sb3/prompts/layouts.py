@@ -1,4 +1,4 @@
-"""Templates bound to a tokenizer: where text goes, where special tokens go, and what ends an action."""
+"""Templates bound to a tokenizer: places of text and of special tokens, and the end of an action."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Steps = Sequence[PastStep]
 
 _LONGEST_ANCHOR = 16
 _MARK = "\ue000{}\ue001"
-"""Stands for a content while a chat template is rendered; of the private use area, which no template looks for."""
+"""Stands for a content while a chat template is rendered; of the private use area, unknown to templates."""
 
 
 class Segment(NamedTuple):
@@ -39,7 +39,7 @@ class Layout(ABC):
         start: Token ids before everything.
         separator: Text between prompt and action.
         anchor: Plain text right before the separator. Tokenizers treat the beginning of a text in their own ways
-            (an added space, another token for the same word); behind the anchor an action is tokenised as what it is.
+            (an added space, another token for the same word); behind the anchor an action has its usual tokens.
         end_token: Id that ends an action.
     """
 
@@ -160,7 +160,7 @@ class ChatLayout(Layout):
         return (*pieces, rest)
 
     def _check_contents(self) -> None:
-        """Refuse a template that changes what it is given, beyond the spaces around it."""
+        """Refuse a template that changes its contents, beyond the spaces around them."""
         words = 'Pick up "it" & wait.'
         segments = self.segments(Question(words, None), (), (), 0)
         roles = ["system"] * self._has_system + ["user"]
@@ -191,7 +191,7 @@ class ChatLayout(Layout):
             return False
 
     def _end_of_turn(self, behind: str) -> int:
-        """The special token that follows an answer; the tokenizer's end token if none does."""
+        """Return the special token that follows an answer; the tokenizer's end token if none does."""
         special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
         ids = self._tokenizer.encode(behind, add_special_tokens=False)
         return next((int(token) for token in ids if token in special), int(self._tokenizer.eos_token_id))
@@ -200,7 +200,7 @@ class ChatLayout(Layout):
         return [str(token) for token in self._tokenizer.added_tokens_decoder.values() if str(token).strip()]
 
     def _plain_tail(self, text: str) -> str:
-        """The last plain characters of a prompt, behind its last special token (which may have swallowed spaces)."""
+        """Return the plain characters after a prompt's last special token (it may have swallowed spaces)."""
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         special = [place for place, token in enumerate(ids) if token in self._tokenizer.added_tokens_decoder]
         tail: str = self._tokenizer.decode(ids[max(special, default=-1) + 1 :], clean_up_tokenization_spaces=False)
@@ -212,7 +212,7 @@ def _message(role: str, number: int, around: str = "") -> dict[str, str]:
 
 
 class _FillInMiddleTokens(NamedTuple):
-    """How a family of models marks a hole: before each of prefix, suffix and middle, and what ends the middle."""
+    """Special tokens of a family of models for a hole: before prefix, suffix and middle, and the end of the middle."""
 
     prefix: str
     suffix: str

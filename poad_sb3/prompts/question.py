@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class PastStep(NamedTuple):
-    """An earlier step of the episode: what was seen, and what was done."""
+    """An earlier step of the episode: its observation and its action."""
 
     observation: str
     action: str

@@ -1,4 +1,4 @@
-"""From what a user says of a prompt to its template."""
+"""The template of a prompt setting: a kind, settings by name, or a template."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: Mapping[str, type[PromptTemplate]] = {
 
 
 def prompt_template(spec: PromptSpec, tokenizer: Any) -> PromptTemplate:
-    """The template that is meant.
+    """Return the template that is meant.
 
     Args:
         spec: See `PromptSpec`; `"auto"` is `"chat"` where the tokenizer has a chat template, else `"completion"`.
@@ -38,7 +38,7 @@ def _own_kind(tokenizer: Any) -> str:
 
 
 def template_of(spec: PromptSpec) -> PromptTemplate:
-    """The template of a kind, or of what `PromptTemplate.to_dict` wrote.
+    """Return the template of a kind, or of the output of `PromptTemplate.to_dict`.
 
     Raises:
         ModelError: If there is no such kind, or it has no such setting.

@@ -17,7 +17,7 @@ DEFAULT_SYSTEM = (
     "nothing else."
 )
 _FIXED_DATE = "26 Jul 2024"
-"""Some chat templates print today's date, which would make a run another one tomorrow."""
+"""Some chat templates print today's date: the same run would have another prompt tomorrow."""
 
 
 class ContextSpec(NamedTuple):
@@ -45,7 +45,7 @@ class PromptTemplate(ABC):
     version: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Refuse unknown versions."""
         if self.version not in range(1, self.newest + 1):
             raise ModelError(
                 f"Expected a version of the {self.kind} prompt up to {self.newest}; got {self.version!r}. "
@@ -64,10 +64,10 @@ class PromptTemplate(ABC):
 
     @abstractmethod
     def bind(self, tokenizer: Any) -> Layout:
-        """The template for one tokenizer.
+        """Return the template for one tokenizer.
 
         Raises:
-            ModelError: If the tokenizer lacks what it needs.
+            ModelError: If the tokenizer lacks a token or a chat template.
         """
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class _WithHistory(PromptTemplate):
 
     Attributes:
         history: Latest steps of the episode that are shown.
-        max_history_tokens: Bound on what they take; None for what the model's context leaves.
+        max_history_tokens: Bound on their tokens; None for the model's context alone.
     """
 
     history: int = 0
@@ -131,7 +131,7 @@ class ChatPrompt(_WithHistory):
     Attributes:
         system: Instructions before it; empty for none. Where a template knows no system role, they are the beginning
             of the first message.
-        arguments: Variables of the template beside the messages. A model that thinks is told not to.
+        arguments: Variables of the template beside the messages. Thinking is off by default.
     """
 
     kind: ClassVar[str] = "chat"
@@ -151,7 +151,7 @@ class FillInMiddlePrompt(PromptTemplate):
     """`info["prefix"]` and `info["suffix"]` around a hole, for models that are trained to fill one.
 
     Attributes:
-        tokens: The model's tokens: before the prefix, before the suffix, and before what fills the hole (or, with
+        tokens: The model's tokens: before the prefix, before the suffix, and before the text of the hole (or, with
             `hole_last=False`, where the hole is and behind the suffix). Found by the vocabulary if None.
     """
 

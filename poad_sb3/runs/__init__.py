@@ -1,1 +1,1 @@
-"""Folders of runs: what is in them, and how they are loaded."""
+"""Folders of runs: their files, and how to load them."""

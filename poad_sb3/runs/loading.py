@@ -1,4 +1,4 @@
-"""A trained model, from the path of its checkpoint or of its run, whatever algorithm wrote it."""
+"""A trained model, from the path of its checkpoint or of its run, by any algorithm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def find_checkpoint(source: Path) -> tuple[Path, RunConfig | None]:
 
 
 def writer_of(checkpoint: Path) -> type[LLMOnPolicyAlgorithm | BADQ]:
-    """The class that wrote a checkpoint, which is verified whole.
+    """Return the class that wrote a checkpoint, after verifying all of the file.
 
     Raises:
         CheckpointError: If it is damaged, or of a class that is not in this package.
@@ -49,7 +49,7 @@ def writer_of(checkpoint: Path) -> type[LLMOnPolicyAlgorithm | BADQ]:
 
 
 def load_checkpoint(checkpoint: Path, **arguments: Any) -> LLMOnPolicyAlgorithm | BADQ:
-    """The model in a checkpoint; see `load` of the algorithms for the arguments.
+    """Return the model in a checkpoint; see `load` of the algorithms for the arguments.
 
     Raises:
         CheckpointError: If it cannot be loaded.

@@ -1,4 +1,4 @@
-"""`ResumableCSV`: the table of a run, `progress.csv`, which goes on after a checkpoint."""
+"""`ResumableCSV`: the table of a run, `progress.csv`, continued after a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training run in a folder: what is written there, and how it is taken up again."""
+"""The folder of a training run: its files, and how to resume it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RunConfig:
     format: int = 1
 
     def moved(self, model: Mapping[str, Any]) -> RunConfig:
-        """The same run, whose base model is elsewhere: `policy_kwargs` that replace those of the run."""
+        """Return the same run, whose base model is elsewhere: `policy_kwargs` that replace those of the run."""
 
         def changed(arguments: Mapping[str, Any]) -> dict[str, Any]:
             return {**arguments, MERGED: {**(arguments.get(MERGED) or {}), **model}} if model else dict(arguments)
@@ -105,7 +105,7 @@ class RunFolder:
         return self.path / "progress.csv"
 
     def read_config(self) -> RunConfig | None:
-        """The run's config; None if there is no run here.
+        """Return the run's config; None if there is no run here.
 
         Raises:
             RunError: If it cannot be read.
@@ -127,7 +127,7 @@ class RunFolder:
         write_text(self.config_file, json.dumps(asdict(config), indent=2, default=str) + "\n")
 
     def clean(self) -> None:
-        """Remove what a killed process left half written."""
+        """Remove half-written files of a killed process."""
         for scratch in self.path.glob(".*.tmp"):
             scratch.unlink(missing_ok=True)
 
@@ -150,7 +150,7 @@ def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
 
 
 def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
-    """All constructor arguments as an algorithm has them, in terms of JSON; without the seed, which stands apart."""
+    """All constructor arguments with their present values, as JSON values; without the seed, a field of its own."""
     apart = ("seed", "verbose", "tensorboard_log", "device")
     names = [name for name in known_arguments(type(model)) if name not in apart]
     have = vars(model)
@@ -179,7 +179,7 @@ def dataset_digest(envs: VecEnv) -> str | None:
 
 
 def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """In what a command disagrees with the run: a sentence for each key that both know and see differently.
+    """Yield a sentence for each key whose values differ between a command and the run.
 
     Args:
         recorded: Values of the run, by key; mappings are compared key by key.
@@ -199,7 +199,7 @@ def run_logger(folder: RunFolder, up_to: int) -> Logger:
 
     Args:
         folder: Of the run.
-        up_to: Step from which the run goes on.
+        up_to: Step of the checkpoint to resume from.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
     formats: list[KVWriter] = [ResumableCSV(folder.progress, up_to)]

@@ -1,7 +1,7 @@
 """The settings of a training, each declared once: default, range and one line of help.
 
 Constructors, checks, `--set`, presets, the memory estimate and the tables of the documentation are derived from the
-fields of these dataclasses. Importing the package imports nothing of the `llm` extra.
+fields of these dataclasses. Importing the package imports no package of the `llm` extra.
 """
 
 from poad_sb3.settings.fields import Settings, split_settings, unknown_setting

@@ -1,4 +1,4 @@
-"""Fields of settings: a default, what values are allowed, and one line of help."""
+"""Fields of settings: a default, the allowed values, and one line of help."""
 
 from __future__ import annotations
 
@@ -229,12 +229,12 @@ class Settings:
 
     @classmethod
     def kinds(cls) -> dict[str, Setting]:
-        """Return which values each may have."""
+        """Return the allowed values of each."""
         return {one.name: one.metadata["kind"] for one in fields(cls)}
 
 
 def split_settings(given: Mapping[str, Any], *kinds: type[Settings]) -> list[dict[str, Any]]:
-    """Return which of the given settings belong to each of some kinds, with defaults for the others of its own.
+    """Split the given settings by their dataclass, and fill in its defaults.
 
     Raises:
         TypeError: For a name that none of them has.

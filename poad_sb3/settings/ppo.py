@@ -13,7 +13,7 @@ SHARE = Number(share=True)
 
 @dataclass(frozen=True)
 class PPOSettings(Settings):
-    """Rollout, credit and update: arguments of the algorithms, in the order in which they may be positional.
+    """Rollout, credit and update: arguments of the algorithms, in the order of positional arguments.
 
     The defaults suit the embedded pocket model; a larger model wants a smaller `learning_rate` (start at 1e-4).
     """

@@ -25,7 +25,7 @@ AUTO = "auto"
 
 
 class Normalization(StrEnum):
-    """N(a), by which TWOSOME divides the log-probability of a candidate."""
+    """N(a), TWOSOME's divisor of the log-probability of a candidate."""
 
     SUM = "sum"
     """1: the model's own probability (GLAM)."""

@@ -58,7 +58,7 @@ class TokenMDP:
     gamma: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no such problem."""
+        """Refuse invalid problems."""
         shapes = (self.admissible.shape, self.rewards.shape, self.transitions.shape)
         n_states, n_actions = len(self.admissible), len(self.actions)
         if shapes != ((n_states, n_actions), (n_states, n_actions), (n_states, n_actions, n_states)):
@@ -117,14 +117,14 @@ def random_token_mdp(
     max_length: int = 6,
     end_probability: float = 0.25,
 ) -> TokenMDP:
-    """A random problem: actions of different lengths with shared prefixes, different ones in every state.
+    """Return a random problem: actions of different lengths with shared prefixes, different ones in every state.
 
     Every action ends the episode with at least `end_probability`, so that values exist for gamma = 1 too.
 
     Args:
         rng: Source of chance.
         gamma: Discount between actions.
-        n_states: States, of which the last is terminal; at least 2.
+        n_states: States, the last of them terminal; at least 2.
         n_splits: How often a leaf of the trie, drawn at random, grows children; at least 1.
         n_tokens: Size of the vocabulary, and largest number of children.
         max_length: Largest number of tokens of an action.

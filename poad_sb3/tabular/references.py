@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 def token_reference(mdp: TokenMDP, weights: Floats) -> Floats:
     """Token conditionals of a distribution over actions: pi(w | o, p) = mass below p + w / mass below p.
 
-    Of weight 1 for every admissible action these are the numbers of admissible actions below, which the SAC form needs.
+    With weight 1 for every admissible action these are the numbers of admissible actions below, as the SAC form needs.
 
     Args:
         mdp: The problem.

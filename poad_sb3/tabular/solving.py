@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 _Fold = Callable[[Floats, tuple[int, ...]], Floats]
 """From Q of the children of a node, `[states, children]`, and their nodes to V of the node, `[states]`."""
 
-_TOLERANCE = 1e-13  # relative change of the values at which an iteration has settled
+_TOLERANCE = 1e-13  # relative change of the values at convergence
 _MAX_SWEEPS = 100_000
 
 
@@ -37,7 +37,7 @@ class TokenSolution(NamedTuple):
         values: V(o, p) of the prefix of each node, `[states, nodes]`; NaN where no token can follow. Column 0 is V(o),
             0 where terminal.
         q: Q(o, p, w) of the token that leads to each node, `[states, nodes]`; -inf where not admissible, and in
-            column 0, to which no token leads.
+            column 0, the root.
     """
 
     values: Floats
@@ -45,12 +45,12 @@ class TokenSolution(NamedTuple):
 
 
 def solve_actions(mdp: TokenMDP) -> ActionSolution:
-    """The action-level optimum: V(o) = max_a Q(o, a)."""
+    """Return the action-level optimum: V(o) = max_a Q(o, a)."""
     return _solve_actions(mdp, lambda q: q.max(axis=1))
 
 
 def solve_tokens(mdp: TokenMDP, gamma_token: float) -> TokenSolution:
-    """The token-level optimum: V(o, p) = max_w Q(o, p, w), at every prefix.
+    """Return the token-level optimum: V(o, p) = max_w Q(o, p, w), at every prefix.
 
     With `gamma_token = 1` this is the Bellman backup with Action Decomposition (BAD); with `gamma_token = gamma` the
     naive token-level backup. An action of n tokens has its reward and all that follows scaled by gamma_token^(n-1).
@@ -82,7 +82,7 @@ def evaluate_tokens(mdp: TokenMDP, policy: Floats, gamma_token: float) -> TokenS
 
 
 def solve_soft_actions(mdp: TokenMDP, reference: Floats, beta: float) -> ActionSolution:
-    """The soft action-level values: V(o) = beta log sum_a pi_ref(a | o) exp(Q(o, a) / beta).
+    """Return the soft action-level values: V(o) = beta log sum_a pi_ref(a | o) exp(Q(o, a) / beta).
 
     Args:
         mdp: The problem.
@@ -119,7 +119,7 @@ def solve_soft_tokens(mdp: TokenMDP, reference: Floats, beta: float) -> TokenSol
 
 
 def greedy_actions(mdp: TokenMDP, solution: TokenSolution) -> NDArray[np.intp]:
-    """The action that the best token at every prefix spells, `[states]`; -1 where terminal."""
+    """Return the action that the best token at every prefix spells, `[states]`; -1 where terminal."""
     trie, rows = mdp.trie, np.arange(len(mdp.rewards))
     spelled = np.full(solution.q.shape, -1, dtype=np.intp)
     spelled[:, trie.ends] = np.arange(len(mdp.actions))

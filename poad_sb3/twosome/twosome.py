@@ -12,11 +12,11 @@ class TWOSOME(LLMOnPolicyAlgorithm):
     """PPO with one ratio, one advantage and one value for each action.
 
     The policy is a softmax over the admissible actions of their log-probabilities, each divided by its number of words
-    (arXiv 2401.14151, ICLR 2024). Credit stops at the action: nothing says which token earned the reward.
+    (arXiv 2401.14151, ICLR 2024). Credit stops at the action, without a share for each of its tokens.
 
     Arguments are those of `LLMOnPolicyAlgorithm`, with `credit_level="action"` and `action_sampling="candidates"`
-    (`"trie"` for the policy of `POAD` with credit for whole actions). Free sampling and `paper_mode`, which is about
-    token ratios, raise ValueError.
+    (`"trie"` for the policy of `POAD` with credit for whole actions). Free sampling and `paper_mode` (it concerns token
+    ratios) raise ValueError.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"credit_level": "action", "action_sampling": "candidates"}

@@ -29,5 +29,5 @@ def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int, n_parts: 
     assert isinstance(envs, DummyVecEnv)
     elsewhere = envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere"))
     wanted = n_parts or (2 if elsewhere and n_envs > 1 else 1)
-    # One part of them still steps at once, each in a thread; what computes here would gain nothing by that.
+    # One part of them still steps at once, each in a thread; environments that compute here would gain no time by that.
     return pipeline_envs(envs.envs, wanted) if wanted > 1 or (elsewhere and n_envs > 1) else envs

@@ -27,8 +27,8 @@ class PipelinedVecEnv(VecEnv):
     part can be stepped while the others rest or step: `begin` and `wait`.
 
     Only steps run in the threads, and only one of a part at a time; all else waits until no part is stepping, and
-    runs in the thread of the caller. So environments of different parts must not share what is not safe in threads,
-    and a step must not want the main thread (as `signal.signal` does).
+    runs in the thread of the caller. So environments of different parts must not share data that is not thread-safe,
+    and a step must not need the main thread (as `signal.signal` does).
 
     A part may be a `PipelinedVecEnv` too: its environments step together, and each in a thread of its own.
 
@@ -56,7 +56,7 @@ class PipelinedVecEnv(VecEnv):
         weakref.finalize(self, end_threads, [stepper.tasks for stepper in self._steppers])
 
     def wrapped(self, wrap: Callable[[VecEnv], VecEnv]) -> PipelinedVecEnv:
-        """The same parts, each in a wrapper."""
+        """Return the same parts, each in a wrapper."""
         return PipelinedVecEnv([wrap(part) for part in self.parts])
 
     # ------------------------------------------------------------------ one part
@@ -74,7 +74,7 @@ class PipelinedVecEnv(VecEnv):
         self._steppers[number].begin(actions)
 
     def wait(self, number: int) -> VecEnvStepReturn:
-        """Wait for the step of a part. What the step raised is raised here.
+        """Wait for the step of a part. Its exception is raised here.
 
         Raises:
             RuntimeError: If no step was begun.
@@ -90,7 +90,7 @@ class PipelinedVecEnv(VecEnv):
     # ------------------------------------------------------------------ all together
 
     def reset(self) -> VecEnvObs:
-        """Reset all environments, after the ends of steps that nobody has waited for."""
+        """Reset all environments, after the end of any pending steps."""
         self._drop()
         observations = []
         for number, (part, span) in enumerate(zip(self.parts, self.slices, strict=True)):
@@ -111,7 +111,7 @@ class PipelinedVecEnv(VecEnv):
         try:
             return gather([self.wait(number) for number in range(len(self.parts))])
         except Exception:
-            self._drop()  # as after the error of an ordinary vector, nothing is under way
+            self._drop()  # as after the error of an ordinary vector, no part is stepping
             raise
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class PipelinedVecEnv(VecEnv):
     # ------------------------------------------------------------------ attributes and methods of environments
 
     def _places(self, indices: VecEnvIndices) -> list[tuple[VecEnv, int]]:
-        """Part of each environment, and its place there; nothing is stepping."""
+        """Part of each environment, and its place there; waits until no part is stepping."""
         self._settle()
         places = [(part, index) for part in self.parts for index in range(part.num_envs)]
         return [places[index] for index in self._get_indices(indices)]
@@ -196,7 +196,7 @@ def _check(parts: Sequence[VecEnv]) -> None:
 
 
 def gather(results: Sequence[VecEnvStepReturn]) -> VecEnvStepReturn:
-    """The step of all environments, from those of the parts."""
+    """Return the step of all environments, from those of the parts."""
     observations, rewards, dones, infos = zip(*results, strict=True)
     flat = [info for some in infos for info in some]
     return gather_observations(observations), np.concatenate(rewards), np.concatenate(dones), flat
@@ -225,7 +225,7 @@ def make_pipelined_envs(
     """Environments in parts, in this process, with SB3's Monitor around each; every one steps in its own thread.
 
     Args:
-        env: Id, or what makes one.
+        env: Id, or a function that makes one.
         n_envs: Their number.
         n_parts: Parts, as equal as can be. Two are enough to keep a model busy while environments step.
         env_kwargs: Arguments of `gym.make`, or of `env`.

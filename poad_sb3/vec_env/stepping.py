@@ -17,10 +17,10 @@ Tasks = SimpleQueue[tuple["futures.Future[VecEnvStepReturn]", NDArray[np.int64]]
 
 
 class Stepper:
-    """Steps one part in a thread of its own, which the first step starts.
+    """Steps one part in a thread of its own, started by the first step.
 
     The thread is a daemon: an interpreter that was interrupted ends without waiting for a step. It stays the same for
-    all steps, since what a step starts may be bound to the life of its thread (PR_SET_PDEATHSIG on Linux).
+    all steps, since processes started in a step may be bound to the life of its thread (PR_SET_PDEATHSIG on Linux).
 
     Args:
         part: The environments.
@@ -46,7 +46,7 @@ class Stepper:
         self.tasks.put((self._pending, actions))
 
     def wait(self) -> VecEnvStepReturn:
-        """Wait for the step; what it raised is raised here."""
+        """Wait for the step; its exception is raised here."""
         pending = self._pending
         if pending is None:
             raise RuntimeError("Expected a step that was begun; the part rests. Fix: begin() one first.")
@@ -57,12 +57,12 @@ class Stepper:
                 self._pending = None
 
     def settle(self) -> None:
-        """Wait until nothing is under way; the step can still be asked for."""
+        """Wait for a running step; `wait` can still return its result."""
         if self._pending is not None:
             futures.wait([self._pending])
 
     def drop(self) -> None:
-        """Wait until nothing is under way, and forget what came of it."""
+        """Wait for a running step, and drop its result."""
         self.settle()
         self._pending = None
 

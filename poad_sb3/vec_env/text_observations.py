@@ -1,4 +1,4 @@
-"""From what an environment or a user hands over to what a policy acts on: a text and its admissible actions."""
+"""Convert observations of an environment or a user to a policy's input: a text and its admissible actions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:
         ObservationError: If it is anything else.
     """
     if isinstance(observation, list) and observation and all(isinstance(one, Question) for one in observation):
-        return observation, True  # what `LLMPolicy.obs_to_tensor` returned
+        return observation, True  # the output of `LLMPolicy.obs_to_tensor`
     observation = _as_mapping(observation)
     if not isinstance(observation, Mapping) or set(observation) - {_CONTEXT} != _KEYS:
         got = sorted(map(str, observation)) if isinstance(observation, Mapping) else type(observation).__name__
@@ -232,7 +232,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
         return self._observations(texts, self._reset_infos())
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
-        """Begin a step, and remember what was said."""
+        """Begin a step, and keep its actions as text for the history."""
         self._said = [spoken(self.action_space, action) for action in actions] if self.contexts[0].n_steps else []
         super().step_async(actions)
 

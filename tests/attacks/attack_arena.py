@@ -1,4 +1,4 @@
-"""A small table, an evaluator that is watched, and what must be as before when all is over."""
+"""A small table, a watched evaluator, and the state that must be the same afterwards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Arena:
         self._files = _open_files()
 
     def evaluate(self, code: str, seconds: float | None = None, splits: int = 2) -> Evaluation:
-        """What becomes of code; nothing is remembered of it."""
+        """Evaluate code without the cache."""
         limits = LIMITS._replace(time_limit=AMPLE_SECONDS if seconds is None else seconds)
         key = limits.time_limit, splits
         if key not in self._evaluators:
@@ -72,7 +72,7 @@ class Arena:
         )
 
     def run(self, program: Program) -> Evaluation:
-        """Evaluate, and see that honest code still gets what it got."""
+        """Evaluate, and check that honest code still gets the same score."""
         self._files = _open_files()
         evaluation = self.evaluate(program.code, program.limit, program.splits)
         again = self.evaluate(HONEST, splits=1)
@@ -84,7 +84,7 @@ class Arena:
         return splits(small_table(), [number])[0]
 
     def leftovers(self) -> list[str]:
-        """What the last `run` has left behind: processes, descriptors, damage."""
+        """Leftovers of the last `run`: processes, descriptors, damage."""
         found = [f"descriptor {name}" for name in _open_files() - self._files]
         supervisor = int(self.sandbox.about()["pid"])
         deadline = time.monotonic() + 5
@@ -128,7 +128,7 @@ def peak_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Memory in use, without what the allocator keeps for later."""
+    """Memory in use, without the allocator's reserve."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)

@@ -67,7 +67,7 @@ def chunks():
             yield place, min(1 << 21, end - place)
 """
 
-# Two splits run at a time: each shares what it knows, waits a little, and takes what the other has shared.
+# Two splits run at a time: each shares its labels, waits a little, and takes those of the other.
 _SHARED = """
 def digest(row):
     return sum(row.tobytes()) * 7919 % 100003

@@ -1,4 +1,4 @@
-"""Programs that change the Python they run in, or play with names, encodings and what the environment remembers."""
+"""Programs that change the Python they run in, or play with names, encodings and the environment's memory."""
 # ruff: noqa: E501 - programs are data, and no easier to read in pieces
 
 from __future__ import annotations

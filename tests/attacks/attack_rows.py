@@ -1,8 +1,8 @@
-"""What an attack is: a program as data, what is to become of it, and what it is to be paid.
+"""An attack as a row: a program as data, with its allowed outcomes and its score.
 
 The programs come in three shapes. A *breach* tries something that must be refused; if it gets through, it answers with
 an honest model and otherwise with a constant, so a score other than that of a constant betrays it. A *theft* looks for
-labels and answers with what it found. Any other program is a body as an agent would write it.
+labels and answers with them. Any other program is a body as an agent would write it.
 """
 # ruff: noqa: E501 - programs are data, and no easier to read in pieces
 
@@ -39,7 +39,7 @@ CHANCE = 0.5
 """Score of an answer that is the same for all rows."""
 
 PREY = Path(tempfile.gettempdir(), f"lang-envs-attack-{os.getpid()}")
-"""A folder with a file that anybody may change: what programs try to damage."""
+"""A folder with a world-writable file, the target of damage."""
 _CONTENT = "do not change\n"
 
 Check = Callable[[Evaluation], bool]
@@ -121,11 +121,11 @@ class Program(NamedTuple):
     Attributes:
         name: Id of the test.
         code: The action.
-        outcomes: What may become of it, one of these.
-        score: Its score if it runs; None where `check` says what may be.
-        check: What else must hold of the evaluation.
-        opened_by: The layers of confinement without which it gets through, all of them; empty where another thing
-            stops it. Only for what does no harm on an open machine: it is tried.
+        outcomes: Allowed outcomes.
+        score: Its score if it runs; None where `check` decides.
+        check: A further condition on the evaluation.
+        opened_by: The layers of confinement without which it gets through, all of them; empty if another
+            mechanism stops it. Only for programs harmless on an open machine: it is tried.
         seconds: CPU seconds that it may take; None for few where it may end by the limit, else ample ones.
         splits: On how many halvings it runs.
         broken: Why it does not hold yet; the test is then expected to fail.
@@ -159,13 +159,13 @@ def theft(name: str, body: str, *, below: float | None = None, seconds: float | 
     Args:
         name: Id of the test.
         body: The search.
-        below: Where it may find what looks like labels by chance: what its score must stay below.
+        below: Bound on its score, for a search that may find arrays like labels by chance.
         seconds: CPU seconds that it may take; None for those of the other programs.
     """
     code = _TOOLS + dedent(body) + _THEFT_END
     if below is None:
         return Program(name, code, frozenset({Status.OK}), CHANCE, seconds=seconds)
-    ended = frozenset({Status.OK, Status.CRASHED})  # a search through all memory may touch what is no memory
+    ended = frozenset({Status.OK, Status.CRASHED})  # a search through all memory may touch unmapped memory
     return Program(name, code, ended, check=lambda e: (e.score or 0.0) < below, seconds=seconds)
 
 
@@ -184,7 +184,7 @@ def program(
 
 
 def answering(expression: str, before: str = "") -> str:
-    """The code of a model whose `predict_proba` returns an expression of `x`, `np` and what `before` defines."""
+    """The code of a model whose `predict_proba` returns an expression of `x`, `np` and the names of `before`."""
     return f"{dedent(before)}\nclass Model:\n    def predict_proba(self, x):\n        return {expression}\nmodel = Model()\n"
 
 
@@ -206,7 +206,7 @@ def lay_out_prey() -> None:
 
 
 def is_unharmed() -> bool:
-    """Whether nothing has been changed there."""
+    """Whether the target is unchanged."""
     mode = (PREY / "prey").stat().st_mode & 0o777
     return (
         [path.name for path in PREY.iterdir()] == ["prey"] and (PREY / "prey").read_text() == _CONTENT and mode == 0o666

@@ -63,7 +63,7 @@ model = Model()
 )
 
 WORDS = [a + b + c for a in "bcdfg" for b in "aeiou" for c in "klmnp"][:81]
-"""Four labels in a word; as many words are told as are not cut off."""
+"""Four labels in a word; the number of words is that left by the truncation."""
 
 _REHEARSED = (
     _NAMES
@@ -81,7 +81,7 @@ raise ValueError(" ".join(words[a * 27 + b * 9 + c * 3 + d] for a, b, c, d in np
 
 
 def reading_in_the_rehearsal() -> str:
-    """Code whose true run notes its labels down in names, and whose rehearsal says what it finds: never the same."""
+    """Code whose true run notes its labels down in names, and whose rehearsal shows its findings: always new code."""
     return "import os, time\n" + _REHEARSED.replace("NONCE", secrets.token_hex(8))
 
 

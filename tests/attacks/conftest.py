@@ -14,7 +14,7 @@ from attack_rows import PREY, lay_out_prey
 
 @pytest.fixture(scope="session", autouse=True)
 def meeting_place() -> Iterator[None]:
-    """Supervisors of these tests' own: nobody else runs code in them meanwhile."""
+    """Supervisors of these tests' own, without other users."""
     before = os.environ.get("XDG_RUNTIME_DIR")
     folder = os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="le-")
     yield

@@ -202,7 +202,7 @@ def test_checks_of_answers_keep_what_cannot_be_scored_out(own_arena: Arena, monk
 
 
 class _NumpyWithoutPermutations:
-    """numpy, in which sorting and permuting leave everything where it is."""
+    """numpy whose sorting and permuting keep the order."""
 
     random = SimpleNamespace(default_rng=lambda seed: SimpleNamespace(permutation=lambda values: values))
 

@@ -1,4 +1,4 @@
-"""Hostile and broken programs: what becomes of each is typed, what it is paid is earned, and nothing is left of it."""
+"""Hostile and broken programs: each has a typed outcome, an earned score, and no leftovers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cases() -> list[object]:
 
 @pytest.fixture(scope="module")
 def watched(arenas: Opener) -> Iterator[Opener]:
-    """The sandboxes; when all programs have run, nothing of them is left."""
+    """The sandboxes; when all programs have run, no leftovers of them exist."""
     for place in PLACES:
         arenas(place)
     files, memory = set(marked_files()), resident_bytes()
@@ -95,7 +95,7 @@ def test_every_program_has_a_name_of_its_own() -> None:
     assert len({row.name for row in PROGRAMS}) == len(PROGRAMS)
 
 
-# ---------------------------------------------------------------------- what is remembered
+# ---------------------------------------------------------------------- the cache
 
 _LUCK = "import random\nfrom sklearn.naive_bayes import GaussianNB\nx_train[:, 0] *= random.SystemRandom().random()\n"
 _LUCK += "x_train[:, 1] += random.SystemRandom().random()\nmodel = GaussianNB().fit(x_train, y_train)"

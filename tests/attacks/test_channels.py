@@ -1,4 +1,4 @@
-"""Programs that run at the same time can signal to each other; none may hold what another is scored on."""
+"""Programs that run at the same time can signal to each other; none may hold the test labels of another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
     def predict_proba(self, x):
         return np.tile([began, time.monotonic(), 1.0 - began - time.monotonic()], (len(x), 1))
 model = Clock()"""
-"""Three columns that add up to one, of which two say when it ran: it is scored, and rehearsed."""
+"""Three columns that add up to one, two of them the time of the run: it is scored, and rehearsed."""
 
 
 class Run(NamedTuple):
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 class Watched(Sandbox):
-    """Notes which labels ran when."""
+    """Records the labels of each run."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -1,4 +1,4 @@
-"""What an agent reads after a failure does not depend on which row has which label.
+"""The text after a failure does not depend on the labels of single rows.
 
 The tables of a pair differ only in a permutation of labels that leaves the classes of every half as they are.
 """
@@ -67,7 +67,7 @@ os.write(pipe, struct.pack("!I", len(head)) + head)
 os._exit(0)""",
 }
 
-# Where the outcome itself depends on labels, which of a few outcomes it is can be read; nothing else.
+# Where the outcome itself depends on labels, only the choice between a few outcomes can be read.
 CHOICES = {
     "an exit code": "import os\nos._exit(y_train[0])",
     "a signal": "import signal\nsignal.raise_signal([6, 5, 8][y_train[0]])",
@@ -204,7 +204,7 @@ model = Model()"""
 
 
 def test_the_attack_of_two_steps_would_pay_if_messages_held_labels(stage: _Stage, own_arena: Arena) -> None:
-    """The same second step with the true labels: what the first step is after."""
+    """The same second step with the true labels, the aim of the first step."""
     dataset = small_table()
     table = {round(float(x), 6): int(y) for x, y in zip(dataset.x[:, 0], dataset.y, strict=True)}
     code = f"TABLE = {table!r}\nclass Model:\n    def predict_proba(self, x):\n"

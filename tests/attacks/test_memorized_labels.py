@@ -1,4 +1,4 @@
-"""Programs that carry the public labels of a table: nothing is learned, and nothing in the sandbox can stop them."""
+"""Programs that carry the public labels of a table: they score without learning, and the sandbox cannot stop them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `LangEnv` asks of those who implement it."""
+"""The requirements of `LangEnv` on its subclasses."""
 
 from typing import Any
 

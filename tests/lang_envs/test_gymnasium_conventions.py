@@ -328,7 +328,7 @@ def test_methods_and_attributes_reach_every_environment(vector: Any) -> None:
 
 
 def worker_error(envs: Any) -> AbstractContextManager[Any]:
-    """The warning by which `AsyncVectorEnv` shows the traceback of a worker."""
+    """The warning of `AsyncVectorEnv` with the traceback of a worker."""
     return pytest.warns(UserWarning, match="ERROR") if isinstance(envs, AsyncVectorEnv) else nullcontext()
 
 

@@ -23,18 +23,18 @@ from lang_envs.wrappers import TextAction
 N_TEXTS = 10_000
 """Texts that are tried on every id."""
 N_STRANGE = 7_500
-"""Of those, texts that owe nothing to any phrase."""
+"""Of those, texts unrelated to any phrase."""
 MAX_ROUNDS = 20
 """Of at most 5,000 draws each; the texts asked for here take three."""
 N_PER_WALK = 20
-"""Texts that are said in one place, before the next one is walked to."""
+"""Texts tried in one place, before the walk to the next one."""
 
 OVER_LONG = "x" * 1_000_000
 """Longer than any action space: invalid even where every text is in the command set."""
 
 
 class Family(NamedTuple):
-    """What differs between families.
+    """Differences between families.
 
     Attributes:
         passing: Fields of the world that time changes; the first one counts it.
@@ -78,7 +78,7 @@ def family_of(env_id: str) -> Family:
 
 
 def lasting(family: Family, world: Any) -> dict[str, Any]:
-    """The world without what passes."""
+    """The world without its transient fields."""
     return {name: part for name, part in world._asdict().items() if name not in family.passing}
 
 
@@ -117,7 +117,7 @@ ALTERATIONS: list[Callable[[str], str]] = [
     lambda phrase: f'"{phrase}"',
 ]
 EDITS = st.tuples(st.integers(0, 60), st.integers(0, 3), st.text(ANY_CHARACTER, max_size=3))
-"""Where in a phrase, how many characters to leave out there, and what to say instead."""
+"""Place in a phrase, number of characters to leave out there, and their replacement."""
 
 
 def drawn(strategy: st.SearchStrategy[Any], n: int) -> list[Any]:
@@ -147,7 +147,7 @@ def strange_texts() -> list[str]:
 
 @lru_cache
 def edits() -> list[tuple[int, int, str]]:
-    return drawn(EDITS, N_TEXTS - N_STRANGE + 1_000)  # some of them change nothing, or say the same
+    return drawn(EDITS, N_TEXTS - N_STRANGE + 1_000)  # some of them have no effect, or give the same text
 
 
 @lru_cache
@@ -175,7 +175,7 @@ def near_texts(phrases: tuple[str, ...]) -> Iterator[str]:
 
 @pytest.mark.matrix
 def test_any_other_text_is_refused(env_id: str) -> None:
-    """Said in tokens, and as plain text past the action space."""
+    """In tokens, and as plain text past the action space."""
     env, family = talking(env_id), family_of(env_id)
     texts = list(dict.fromkeys([*strange_texts(), *near_texts(phrases_of(env_id))]))
     refused = set()

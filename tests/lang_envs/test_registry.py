@@ -1,4 +1,4 @@
-"""Every registered id keeps the environment contract, and what `LangEnv` promises beyond it."""
+"""Every registered id keeps the environment contract, and the further promises of `LangEnv`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_contract(env_id: str, check: Check) -> None:
     try:
         check.function(maker(env_id))
     except NotApplicableError as reason:
-        if check.name not in NOT_FOR_OPEN_ACTIONS:  # nothing else may be left out
+        if check.name not in NOT_FOR_OPEN_ACTIONS:  # no other check may be left out
             raise
         pytest.skip(str(reason))
 

@@ -1,4 +1,4 @@
-"""Tokenizers of action spaces, and what `tokenizer=` accepts."""
+"""Tokenizers of action spaces, and the values of `tokenizer=`."""
 
 from __future__ import annotations
 
@@ -190,4 +190,4 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(folder))
     assert isinstance(got.value, LangEnvsError)
     assert isinstance(got.value, ImportError)
-    gym.make("Overcooked-TomatoSalad-v0").reset()  # bytes need nothing
+    gym.make("Overcooked-TomatoSalad-v0").reset()  # bytes need no package

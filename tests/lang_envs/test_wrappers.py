@@ -1,4 +1,4 @@
-"""Wrappers change how an environment is seen, not what it does."""
+"""Wrappers change the view of an environment, not its dynamics."""
 
 from __future__ import annotations
 

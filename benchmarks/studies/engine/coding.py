@@ -34,7 +34,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
         `areas` of all attempts in their order (mean ROC AUC over the splits; None where the code did not run),
         `outcomes` (number of attempts by status), `distinct` (number of different bodies), `seconds`,
         `largest_first_ratio_error` of learners, and `best`: `code`, `area`, `attempt` (its number, from 0) and `fresh`
-        (see `fresh_scores`); None if nothing ran.
+        (see `fresh_scores`); None if no code ran.
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -68,7 +68,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
 
 
 def fresh_scores(job: CodingJob, code: str) -> dict[str, Any]:
-    """ROC AUC on halves that nothing was chosen by, in the sandbox.
+    """ROC AUC on halves unused for any choice, in the sandbox.
 
     Returns:
         `mean` and `std` (over splits, ddof 0), `splits`; or `status`, if the code fails on one of them.
@@ -95,7 +95,7 @@ def _by_grammar(job: CodingJob) -> Iterator[Mapping[str, Any]]:
 
 
 def _untrained(job: CodingJob) -> Iterator[Mapping[str, Any]]:
-    """The model as it ships, in whole episodes, sampled as in training."""
+    """Return the model as it ships, in whole episodes, sampled as in training."""
     envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
     model = poad_sb3.POAD("LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": CODER}, **job.arguments)
     env = model.get_env()

@@ -1,4 +1,4 @@
-"""Findings of runs on code, at equal numbers of evaluations: reward, share and AUC of what runs, best code."""
+"""Findings of runs on code, at equal numbers of evaluations: reward, share and AUC of code that runs, best code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 
 def ending(areas: Sequence[float | None]) -> Sequence[float | None]:
-    """The last eighth of the attempts, at least one: what a run has come to."""
+    """Return the last eighth of the attempts, at least one: the end of a run."""
     return areas[-max(1, len(areas) // 8) :]
 
 
@@ -49,7 +49,7 @@ Measure = Callable[[Floats, Floats, Floats], Floats]
 
 
 def _area(attempts: Floats, ran: Floats, area: Floats) -> Floats:
-    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: of nothing there is no mean
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: an empty mean
         return area / ran
 
 
@@ -62,17 +62,17 @@ MEASURES: Mapping[str, Measure] = {
 
 
 def measured(measure: Measure, runs: Sequence[Floats]) -> float:
-    """A measure of all attempts of some runs together, from AUCs `[n]` of each; NaN for code that did not run."""
+    """Average a measure over all attempts of some runs, given AUCs `[n]` of each (NaN for code that did not run)."""
     every = np.concatenate(runs)
     totals = (len(every), (~np.isnan(every)).sum(), np.nansum(every))
     return float(measure(*(np.asarray(one, dtype=np.float64) for one in totals)))
 
 
 def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
-    """A measure of all attempts together, or how much more it is than that of others.
+    """Return a measure of all attempts together, or how much more it is than that of others.
 
-    The interval is by bootstrap: seeds are drawn, and of each its attempts. Where there is one seed, it is the attempts
-    that vary, and the interval says nothing of other seeds.
+    The interval is by bootstrap: seeds are drawn, and of each its attempts. With one seed, only the attempts vary, and
+    the interval does not cover other seeds.
 
     Args:
         measure: Of `MEASURES`.
@@ -80,7 +80,7 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
         other: Likewise, to be taken off.
 
     Returns:
-        The value may be NaN, where nothing ran; there are no ends then.
+        The value may be NaN, if no code ran; there are no ends then.
     """
     rng = np.random.default_rng(_SEED)
     value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
@@ -119,7 +119,7 @@ class TableFindings(NamedTuple):
     runs: Mapping[str, Mapping[int, Piece]]
 
     def ends(self, method: str) -> list[Floats]:
-        """AUCs at the end, by seed: of a control all attempts, since nothing changes in it."""
+        """AUCs at the end, by seed: of a control all attempts, since it does not change."""
         whole = method in CONTROLS
         return [areas_of(one["areas"] if whole else ending(one["areas"])) for one in self.runs[method].values()]
 
@@ -140,13 +140,13 @@ class TableFindings(NamedTuple):
         return found
 
     def found_at(self, method: str) -> list[int]:
-        """At which attempt the best code of each run was, from 1; of runs that have any."""
+        """Attempt number of the best code of each run, from 1; of runs that have any."""
         return [one["best"]["attempt"] + 1 for one in self.runs[method].values() if one["best"]]
 
     def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
         """In how many of the common seeds the best code is better than the control's, and of how many; None of none.
 
-        A run without any code that runs there has lost, against whatever else.
+        A run without any code that runs there has lost, against any other.
         """
         ours, theirs = self.bests(method, where), self.bests(control, where)
         common = self.runs[method].keys() & self.runs[control].keys()
@@ -236,7 +236,7 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
 
 
 def _seeds(one: TableFindings, method: str, claim: str) -> str:
-    """How many seeds a claim is judged by, of the learner and of what it is compared with."""
+    """Describe the number of seeds behind a claim, of the learner and of its control."""
     ours, theirs = set(one.runs[method]), set(one.runs[CONTROLS[0]])
     if claim == CLAIMS[-1]:
         ours = theirs = ours & theirs

@@ -22,7 +22,7 @@ class Comparing(NamedTuple):
         name: On the command line.
         about: The question.
         title: Of its picture.
-        comparisons: Of chosen tasks, in the order in which they are done.
+        comparisons: Of chosen tasks, in the order of the runs.
         claims: Of the paper.
         published: The same in a sentence, with model and hardware.
         remarks: Facts that a reader needs to read it.
@@ -42,11 +42,11 @@ class Comparing(NamedTuple):
             yield from one.jobs(options, pieces)
 
     def findings(self, options: Options, pieces: Pieces) -> list[Findings]:
-        """Findings of all comparisons."""
+        """Return findings of all comparisons."""
         return [find(one, pieces, options.checked_seeds()) for one in self.comparisons(options)]
 
     def report(self, options: Options, pieces: Pieces) -> Report:
-        """Areas, final returns, orderings, what is missing; pictures of what there is."""
+        """Report areas, final returns, orderings, missing runs; with pictures of the existing ones."""
         findings = self.findings(options, pieces)
         found = sentences(findings, self.claims)
         references = {}

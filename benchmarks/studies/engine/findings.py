@@ -1,4 +1,4 @@
-"""Findings of learning curves: areas and final returns with intervals, orderings, and what is missing."""
+"""Findings of learning curves: areas and final returns with intervals, orderings, and missing runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Findings(NamedTuple):
     """The pieces of a comparison.
 
     Attributes:
-        comparison: Which.
+        comparison: Task, methods and tuning.
         methods: Of those that have final runs.
         missing: Jobs that have yet to be run.
         tuning: Areas of the tuning runs.
@@ -100,7 +100,7 @@ class Findings(NamedTuple):
         return dict(sorted(values.items(), key=lambda pair: pair[1].value, reverse=True))
 
     def to_json(self, claims: Sequence[Claim]) -> dict[str, Any]:
-        """For the report; the first method is compared with each other, and what is claimed."""
+        """Convert to JSON for the report: the first method against each other one, and the claims."""
         task, tuning = self.comparison.task, self.comparison.tuning
         first, *others = (arm.name for arm in self.comparison.arms)
         pairs = dict.fromkeys([*((first, other) for other in others), *((one.better, one.worse) for one in claims)])
@@ -139,7 +139,7 @@ class Findings(NamedTuple):
 
 
 def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:
-    """For JSON: what is not known, or no number, is None."""
+    """Round for JSON: unknown values and NaN are None."""
     return {
         name: None if value is None or np.isnan(value) else round(float(value), digits)
         for name, value in one._asdict().items()
@@ -147,7 +147,7 @@ def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:
 
 
 def largest(errors: Sequence[float | None]) -> float | None:
-    """The largest of the errors; None if one of them is no number."""
+    """Return the largest of the errors; None if one of them is no number."""
     known = [one for one in errors if one is not None]
     return max(known) if len(known) == len(errors) else None
 
@@ -176,7 +176,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
 
 
 def sentences(findings: Sequence[Findings], claims: Sequence[Claim]) -> dict[str, list[str]]:
-    """Findings in sentences: where the ordering is not the paper's, where it is, all orderings, what is missing."""
+    """Write findings in sentences: orderings unlike the paper's, orderings like it, all orderings, missing runs."""
     found: dict[str, list[str]] = {"differs": [], "agrees": [], "orderings": [], "missing": []}
     for one in findings:
         for claim in claims:

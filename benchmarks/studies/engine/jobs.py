@@ -21,9 +21,9 @@ N_ENVS = 16
 """Environments side by side in runs on code. The preset has 4; decoding costs the same for all that decode together."""
 N_STEPS = 8
 FIRST_ROLLOUT = N_STEPS * N_ENVS
-"""Attempts before the first update: what is found in them, nothing was learned for."""
+"""Attempts before the first update: the untrained model's."""
 CONTROLS = ("untrained", "RandomCoder")
-"""Those that learn nothing: the same model as it ships, whose best code is that of best-of-N; and the grammar."""
+"""Methods without learning: the same model as it ships, whose best code is that of best-of-N; and the grammar."""
 FRESH_SPLITS = tuple(range(5, 25))
 """Random states of halves that no reward was paid for."""
 
@@ -51,7 +51,7 @@ class Job(ABC):
 
     @abstractmethod
     def outcome(self, result: Mapping[str, Any]) -> str:
-        """A result in a few words."""
+        """Return a result in a few words."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Job(ABC):
 
 @cache
 def checksum(model: str) -> str:
-    """The shipped weights; a model that is trained again makes other pieces."""
+    """Return the shipped weights; a model that is trained again makes other pieces."""
     weights = SHIPPED_MODELS[model] / "model.safetensors"
     return f"{model} {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}"
 
@@ -104,7 +104,7 @@ class TrainingJob(Job):
         env_id: The task.
         steps: Environment steps; with 0 the untrained model is evaluated.
         seed: Of everything random in training.
-        arguments: Of the algorithm; written out, so that a default that changes does not change what a job is.
+        arguments: Of the algorithm; written out, so that a changed default does not change the job.
         evaluation: Form of the evaluation.
         env_kwargs: Arguments of `gym.make`.
     """
@@ -144,8 +144,8 @@ class CodingJob(Job):
         table: Key of `DATASETS`.
         attempts: How many bodies are evaluated. One that was evaluated before counts, though it costs no time.
         seed: Of everything random.
-        arguments: Of the algorithm, all that matter; of the untrained model what it is sampled by; none of the grammar.
-        fresh_splits: Random states of the halves on which the best code is scored again; none leaves that out.
+        arguments: Of the algorithm, all that matter; of the untrained model its sampling settings; none of the grammar.
+        fresh_splits: Random states of the halves for scoring the best code again; none leaves that out.
     """
 
     runner = "benchmarks.studies.engine.coding:run_coding"

@@ -76,7 +76,7 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
 
 @style()
 def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:
-    """A panel for each comparison: every run a dot, and the interquartile mean of each method with its interval."""
+    """Draw a panel for each comparison: a dot for every run, and interquartile means with intervals."""
     shown = [one for one in findings if one.methods]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // columns)
@@ -153,7 +153,7 @@ _ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of co
 
 @style()
 def coding_figure(found: Sequence[TableFindings]) -> Figure:
-    """A column for each table: reward, share and AUC of what runs along the attempts, and the best code so far."""
+    """Draw a column for each table: reward, share and AUC of running code by attempt, and the best code so far."""
     figure = Figure(figsize=(1.4 + 2.9 * len(found), 8.4), layout="constrained")
     grid = figure.subplots(len(_ROWS) + 1, len(found), squeeze=False, sharex="col")
     for column, one in enumerate(found):

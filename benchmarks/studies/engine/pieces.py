@@ -36,7 +36,7 @@ class Pieces:
         return self.folder / f"{job.name}.json"
 
     def find(self, job: Job) -> Piece | None:
-        """The result of a job; None if it has yet to be done."""
+        """Return the result of a job; None if it has yet to be done."""
         name = job.name
         if name not in self._known:
             try:
@@ -59,7 +59,7 @@ class Pieces:
         return [one for number, one in enumerate(machines) if one not in machines[:number]]
 
     def commits(self) -> list[str]:
-        """Commits that the pieces were measured at; pieces of before commits were recorded have none."""
+        """Return the commits that the pieces were measured at; old pieces have no record of it."""
         return sorted({one["measured"]["commit"] for one in self._known.values() if one["measured"].get("commit")})
 
     def require_room(self) -> None:

@@ -1,4 +1,4 @@
-"""Jobs over cores: whatever is not there yet is done, by processes of their own, while there is time."""
+"""Run the missing jobs in a process pool until the time limit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def work(
     seconds: float | None = None,
     watch: Callable[[Job, JobFailedError | None], None] = lambda job, failure: None,
 ) -> Done:
-    """Do what has no piece yet.
+    """Run the jobs that have no piece yet.
 
     Args:
         listed: The jobs as far as they are known, the most urgent first; asked again whenever one is done, since some
@@ -43,7 +43,7 @@ def work(
         pieces: Where pieces are, and are put.
         measured: Command, hardware, versions, for the pieces.
         n_workers: Jobs at a time.
-        seconds: After which no other job is begun; those that are under way are finished. None for no limit.
+        seconds: After these no other job is begun; running ones are finished. None for no limit.
         watch: Called with every job that is done, and at once with one that failed: others may go on for hours.
 
     Raises:
@@ -69,7 +69,7 @@ def work(
                 job = running.pop(future)
                 try:
                     future.result()
-                except BrokenProcessPool as error:  # nothing can be begun in it any more
+                except BrokenProcessPool as error:  # the pool is unusable
                     raise JobFailedError(
                         f"Expected {job} to be done; a process that trained was killed, it may have been this one. "
                         "Fix: if memory is short, fewer --workers. What was done is kept, and the same command goes on."
@@ -84,12 +84,12 @@ def work(
 
 
 def _start() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group, and ends what is under way
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group, and ends running jobs
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def _do(job: Job, folder: Path, measured: dict[str, Any]) -> None:
-    """In a worker, which writes the piece itself: nothing of it can be lost on the way."""
+    """Run a job in a worker; the worker writes the piece itself, so that none is lost in transit."""
     try:
         Pieces(folder).put(job, job.run(), measured)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A study: what there is to do, and what is made of it."""
+"""A study: its jobs, and the report of their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 
 TUNING_SEEDS = (101, 102)
-"""Seeds that rates are chosen on, and that nothing is reported of."""
+"""Seeds for choosing rates; they are not reported."""
 FINAL_SEEDS = (0, 1, 2)
 
 
@@ -28,7 +28,7 @@ class Options(NamedTuple):
     tuning_only: bool = False
 
     def checked_seeds(self) -> Sequence[int]:
-        """The seeds themselves.
+        """Return the seeds themselves.
 
         Raises:
             StudyError: If they are none, repeated or negative, or rates are chosen on one of them.
@@ -66,8 +66,8 @@ class Report(NamedTuple):
 
     Attributes:
         content: For the JSON file.
-        pictures: Figures or images, by what their names add to that of the study.
-        lines: For the terminal, what matters first.
+        pictures: Figures or images, by the suffix of their names after that of the study.
+        lines: For the terminal, the most important first.
     """
 
     content: Mapping[str, Any]

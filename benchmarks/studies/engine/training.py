@@ -61,7 +61,7 @@ class Evaluations(FirstRatioWatch):
         steps: Environment steps at the evaluations.
         summaries: Of the evaluations.
         train_seconds: Wall time of the training.
-        cpu_seconds: Processor time; on one thread, the wall time of a machine with nothing else to do.
+        cpu_seconds: Processor time; on one thread, the wall time of an otherwise idle machine.
     """
 
     def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int) -> None:
@@ -132,7 +132,7 @@ def run_training(job: TrainingJob) -> dict[str, Any]:
 
     Returns:
         `steps`, and there `returns` (discounted as the code bases report), `success`, `actions`; `cpu_seconds` of
-        training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` where they are asked for.
+        training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` if the job has them.
     """
     torch.set_num_threads(1)
     evaluation = job.evaluation
@@ -186,7 +186,7 @@ class _Judge(PolicyAgent):
 
 
 def _rollout(model: LLMOnPolicyAlgorithm, job: TrainingJob) -> list[dict[str, Any]]:
-    """The steps of one episode, with values and advantages of all tokens."""
+    """Return the steps of one episode, with values and advantages of all tokens."""
     steps: list[Step] = []
     env = make_text_env(job.env_id, job.env_kwargs)
     judge = _Judge.of(model)

@@ -24,7 +24,7 @@ class Tuning(NamedTuple):
         where: For sentences.
         methods: By name.
         rates: To be tried, rising.
-        seeds: Of the runs; nothing is reported of them.
+        seeds: Of the runs; they are not reported.
         job: The run of a method with a rate and a seed.
         score: Score of a run.
     """
@@ -90,7 +90,7 @@ class Task(NamedTuple):
     tuned_on: Task | None = None
 
     def job(self, algorithm: str, seed: int, **changes: Any) -> TrainingJob:
-        """A run with the arguments written down for the pocket model, but for some changes."""
+        """Return a run with the arguments written down for the pocket model, but for some changes."""
         name = "pocket/overcooked" if self.env_id.startswith("Overcooked") else "pocket/virtualhome"
         arguments = {**preset(name, algorithm, n_envs=1), **changes}
         return TrainingJob(algorithm, self.env_id, self.steps, seed, arguments, self.evaluation)
@@ -129,7 +129,7 @@ class Comparison(NamedTuple):
         return Tuning(f"{self.title} on {task.env_id}", list(arms), RATES, study.TUNING_SEEDS, job, area)
 
     def final_job(self, arm: Arm, rate: float, seed: int) -> TrainingJob:
-        """A reported run."""
+        """Return a reported run."""
         return self.task.job(arm.algorithm, seed, **arm.arguments, learning_rate=rate)
 
     def jobs(self, options: study.Options, pieces: Pieces) -> Iterator[Job]:

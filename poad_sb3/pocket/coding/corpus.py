@@ -1,8 +1,8 @@
 """Lines for the pocket coder: a prompt as the environment words it, and a body.
 
-Bodies, mistakes and tables are drawn independently of each other. What an earlier attempt is said to have done wrong is
-what the environment says of it: its code is run on the (random) table by the environment's own evaluator, in this
-process, since nobody else wrote it. A score that is told of code that ran is a random number.
+Bodies, mistakes and tables are drawn independently of each other. The error shown for an earlier attempt is the
+environment's: the code is run on the (random) table by the environment's own evaluator, in this process, since it is
+not untrusted. The score shown for code that ran is a random number.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
 
 
 def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
-    """Bodies without prompts: what a body is, is learned from them in a fraction of the tokens."""
+    """Bodies without prompts: the model learns their form from them in a fraction of the tokens."""
     for _ in range(n_lines):
         yield Example("", _body(rng))
 
@@ -101,7 +101,7 @@ def _first(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[lis
 
 
 def _after_failure(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """A body that failed, with what was said of it; then mostly the body without its mistake."""
+    """Return a body that failed, with its error; then mostly the body without its mistake."""
     body, evaluation = _failed(table, rng)
     number = int(rng.integers(1, attempts))
     remarks = [Remark(number, evaluation.code, f"it failed. {evaluation.error}")]
@@ -112,7 +112,7 @@ def _after_failure(table: Dataset, attempts: int, rng: np.random.Generator) -> t
 
 
 def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
-    """A sound body, and the failure of one that has a mistake more."""
+    """Return a sound body, and the failure of one that has a mistake more."""
     while True:
         body = random_code(rng)
         evaluation = evaluated(spoilt(body, rng).code, table)
@@ -121,7 +121,7 @@ def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
 
 
 def _after_success(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """As where an episode goes on after code that ran: a score, which is a random number, and any other body."""
+    """Prompt after a successful attempt: random score, different program."""
     score = rng.uniform(_LEAST_SCORE, _MOST_SCORE)
     return [Remark(int(rng.integers(1, attempts)), random_code(rng), f"it ran, with a score of {score:.4f}.")], _body(
         rng

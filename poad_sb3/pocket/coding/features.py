@@ -44,12 +44,12 @@ _SELECTIONS = ("x[:, :1]", "x[:, :2]", "x[:, :3]", "x[:, -1:]", "x[:, -2:]", "x[
 
 
 def elementwise(rng: np.random.Generator) -> str:
-    """An array of the shape of `x`."""
+    """Return an array of the shape of `x`."""
     return pick(_ELEMENTWISE, rng)
 
 
 def columns(rng: np.random.Generator) -> str:
-    """Some of the columns of `x`; mostly too few to tell much."""
+    """Select some columns of `x`, mostly too few for a good score."""
     if rng.random() < 0.5:
         return pick(_SELECTIONS, rng)
     chosen = rng.choice(4, size=int(rng.integers(1, 4)), replace=False)

@@ -1,4 +1,4 @@
-"""Random bodies of `build_model` that run: what is drawn knows nothing of the table it is drawn for."""
+"""Random bodies of `build_model` that run, drawn independently of any table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORD = (
     r"|\s+(?!\S)|\s+"
 )
 """Pattern of texts that may become one token: a whole name, a number, a run of signs, a line's end with its
-indentation; and of prose, of which code has none, several words, since the environment says much the same each time."""
+indentation; and several words of prose (code has none), since the environment's texts recur."""
 _LONGEST = 112
 """Words of a body; with names that take two tokens and the end token it stays within 128."""
 _WEAK, _NONNEGATIVE, _ENSEMBLE, _WRAPPED = 0.35, 0.06, 0.12, 0.1
@@ -36,7 +36,7 @@ _FUNCTION_NAMES = ("add_features", "features", "make_features", "transform", "pr
 
 
 def random_code(rng: np.random.Generator) -> str:
-    """A body that runs on any table of at least four columns and a handful of rows of each class."""
+    """Return a body that runs on any table of at least four columns and a handful of rows of each class."""
     while True:
         body = _Draft(rng).body()
         if len(re.findall(WORD, body)) <= _LONGEST:
@@ -44,7 +44,7 @@ def random_code(rng: np.random.Generator) -> str:
 
 
 class _Draft:
-    """A body in the making: what it imports, and the lines before its model."""
+    """A partial body: its imports, and the lines before its model."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -52,7 +52,7 @@ class _Draft:
         self._lines: list[str] = []
 
     def body(self) -> str:
-        """The finished text."""
+        """Return the finished text."""
         estimator = self._estimator()
         if self._chance(0.55):
             estimator = self._chained(self._steps(), estimator)
@@ -76,7 +76,7 @@ class _Draft:
         return name
 
     def _named(self, text: str, name: str) -> str:
-        """The text, or now and then a variable that is set to it before."""
+        """Return the text, or now and then a variable that is set to it before."""
         if not self._chance(0.25) or any(line.startswith(f"{name} = ") for line in self._lines):
             return text
         self._lines.append(f"{name} = {text}")
@@ -105,7 +105,7 @@ class _Draft:
         return self._chained([self._call(FULL_SCALERS)], self._leaf()) if self._chance(0.25) else self._leaf()
 
     def _group(self) -> str:
-        """A vote, or a stack, of two or three."""
+        """Return a vote, or a stack, of two or three."""
         names = pick(_MEMBER_NAMES, self._rng)[: 2 + self._chance(0.4)]
         members = ", ".join(f"('{name}', {self._named(self._member(), name)})" for name in names)
         if self._chance(0.7):
@@ -122,7 +122,7 @@ class _Draft:
     # ------------------------------------------------------------------ steps before a model
 
     def _steps(self) -> list[str]:
-        """Some steps; what makes columns of the first four comes before what leaves fewer."""
+        """Draw steps; those that make columns of the first four come before those that leave fewer."""
         first = self._scaler() if self._chance(0.35) else []
         made, is_wide = self._of_features() if self._chance(0.4) else ([], True)
         last = [make() for make, share in self._closing() if is_wide and self._chance(share)]
@@ -143,7 +143,7 @@ class _Draft:
         return [self._named(self._call(FULL_REDUCERS), "reducer")]
 
     def _of_features(self) -> tuple[list[str], bool]:
-        """A step of numpy, and whether it leaves four columns or more."""
+        """Return a step of numpy, and whether it leaves four columns or more."""
         transformer = self._use("FunctionTransformer", "preprocessing")
         if self._chance(0.08):
             return [f"{transformer}({self._pick(('np.tanh', 'np.square', 'np.abs', 'np.cbrt', 'np.arctan'))})"], True
@@ -158,7 +158,7 @@ class _Draft:
         return self._function(transformer, self._joined([new, *more])), True
 
     def _joined(self, new: Sequence[str]) -> list[str]:
-        """New columns beside the old ones: the lines of a function, of which the last is what it returns."""
+        """Write the lines of a function that adds columns; the last is its return value."""
         form = self._pick(
             ("np.hstack([x, {}])", "np.hstack([x, {}])", "np.concatenate([x, {}], axis=1)", "np.c_[x, {}]")
         )
@@ -167,7 +167,7 @@ class _Draft:
         return [form.format(", ".join(new))]
 
     def _function(self, transformer: str, lines: Sequence[str]) -> list[str]:
-        """A transformer around a lambda, or around a function that is written before."""
+        """Return a transformer around a lambda, or around a function that is written before."""
         if len(lines) == 1 and self._chance(0.6):
             return [self._named(f"{transformer}(lambda x: {lines[0]})", "features")]
         name = self._pick(_FUNCTION_NAMES)
@@ -200,7 +200,7 @@ class _Draft:
     # ------------------------------------------------------------------ the lines around it
 
     def _transformed_outside(self) -> list[str]:
-        """A habit that runs and costs: the model then meets columns that nobody has scaled."""
+        """Return a mistake that runs but costs score: the model then meets columns without scaling."""
         scaler = self._use(self._pick(("StandardScaler", "MinMaxScaler", "RobustScaler")), "preprocessing")
         return [f"x_train = {scaler}().fit_transform(x_train)"]
 

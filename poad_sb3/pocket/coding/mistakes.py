@@ -52,11 +52,11 @@ ALL_MISTAKES = {
         (r" import ", " imports "),
     ),
 }
-"""Patterns and what they are replaced by, once, by name."""
+"""Patterns and their replacements, applied once, by name."""
 
 
 def spoilt(body: str, rng: np.random.Generator) -> Spoiled:
-    """A body with a random mistake, which is not behind the point where it returns."""
+    """Return a body with a random mistake, before its return."""
     while True:
         spoiled = spoil(body, rng, ALL_MISTAKES)
         if _AFTER_RETURN.search(spoiled.code) is None:

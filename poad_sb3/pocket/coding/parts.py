@@ -1,7 +1,7 @@
 """The classes of scikit-learn that the grammar knows beyond those of `lang_envs.envs.datascicoding.coder`, as data.
 
-Every choice of arguments runs on every table with at least four features, and is quick: what that leaves out (defaults
-that are slow, counts above a small table's) is left out here. None of it was chosen by how well it scores.
+Every choice of arguments runs on every table with at least four features, and is quick; others (slow defaults, counts
+above a small table's) are left out. None of it was chosen by its score.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ WEAK_MODELS: tuple[Part, ...] = (
     Part("ensemble", "AdaBoostClassifier", {"n_estimators": ("1", "2"), "learning_rate": ("0.1", "1.0")}),
     Part("ensemble", "GradientBoostingClassifier", {"n_estimators": ("1", "2"), "max_depth": ("1",)}),
 )
-"""Models that are weak by what they are (one split, one neighbour, hardly trained), on whatever table: without them
-most code that runs would score much the same, and there would be little to learn."""
+"""Models that are weak on any table by construction (one split, one neighbour, hardly trained): without them most code
+that runs would score much the same, and there would be little to learn."""
 
 FULL_SCALERS: tuple[Part, ...] = (
     *SCALERS,
@@ -196,4 +196,4 @@ WRAPPERS: tuple[Part, ...] = (
     Part("calibration", "CalibratedClassifierCV", {"cv": ("2",), "method": ("'sigmoid'", "'isotonic'")}),
     Part("semi_supervised", "SelfTrainingClassifier", {"threshold": ("0.75", "0.9"), "max_iter": ("3",)}),
 )
-"""Classifiers around a classifier, which is their first argument."""
+"""Classifiers whose first argument is another classifier."""

@@ -1,6 +1,6 @@
 """Tables that bodies are written for: the sizes and words of real ones, and invented ones. Their numbers are random.
 
-No number of a real table is here, so nothing that is drawn, or fails, says which code suits which table.
+No number of a real table is here, so neither the draws nor the failures show a suitable code for a table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LEAST_ROWS, _MOST_ROWS = 60, 600
 
 
 def known_tables(rng: np.random.Generator) -> list[Dataset]:
-    """The registered tables by their titles and sizes, filled with random numbers; some as synthetic stand-ins too."""
+    """Return tables with titles and sizes of the registered ones and random numbers, and some synthetic stand-ins."""
     tables = []
     for name, row in DATASETS.items():
         tables.append(_filled(name, row.title, row.about, row.shape, row.classes, rng))
@@ -50,7 +50,7 @@ def known_tables(rng: np.random.Generator) -> list[Dataset]:
 
 
 def invented_table(rng: np.random.Generator) -> Dataset:
-    """A table that does not exist: its title, what it is about, its size, and random numbers."""
+    """Return a fictitious table: title, description, size, and random numbers."""
     classes = 2 if rng.random() < 0.4 else int(rng.integers(3, 11))
     shape = (int(rng.integers(max(_LEAST_ROWS, 12 * classes), _MOST_ROWS)), int(rng.integers(4, 41)))
     thing, other = pick(_THINGS, rng), pick(_THINGS, rng)
@@ -77,7 +77,7 @@ def _filled(
     *,
     synthetic: bool = False,
 ) -> Dataset:
-    """A table with independent normal features, of very different scales, and evenly frequent classes."""
+    """Return a table with independent normal features, of very different scales, and evenly frequent classes."""
     x = rng.normal(size=shape) * 10.0 ** rng.integers(-1, 3, size=shape[1])
     y = rng.permutation(np.arange(shape[0]) % classes)
     return Dataset(name, title, about, x, y, published=False, source="random numbers", synthetic=synthetic)

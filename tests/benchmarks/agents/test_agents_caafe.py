@@ -30,7 +30,7 @@ GOING_ON = {"terminate_on_success": False}
 
 
 class Model:
-    """Says given texts in order, the last of them for ever, and keeps what it was asked."""
+    """Returns given texts in order, the last of them for ever, and records its prompts."""
 
     def __init__(self, *said: str) -> None:
         self.said, self.asked = said, []

@@ -1,4 +1,4 @@
-"""The page of agents names what there is, and its commands are understood."""
+"""The page of agents names the existing ones, and its commands parse."""
 
 from __future__ import annotations
 

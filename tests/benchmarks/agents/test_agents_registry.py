@@ -1,4 +1,4 @@
-"""Agents by name: kinds, settings, and what a user's own module may hold."""
+"""Agents by name: kinds, settings, and the allowed objects of a user's own module."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_function_of_three_lines_from_text_to_text_is_an_agent() -> None:
 
 @pytest.mark.parametrize("name", ["first", "Own", "made", "wrapped", "cached", "part"])
 def test_another_text_of_the_file_is_another_agent(name: str) -> None:
-    """A prompt or a helper beside the function may be what changes."""
+    """The change may be in a prompt or a helper beside the function."""
     path = Path("agents_of_a_user.py")
     before = MODULE + WRAPPED
 

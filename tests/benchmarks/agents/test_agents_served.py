@@ -1,4 +1,4 @@
-"""Models behind a server, which a stand-in on the loopback interface plays."""
+"""Models behind a server, played by a stand-in on the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an agent of texts is asked, and what its answers mean."""
+"""Prompts of a text agent, and the matching of its answers to actions."""
 
 from __future__ import annotations
 

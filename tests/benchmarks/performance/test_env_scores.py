@@ -106,7 +106,7 @@ def test_a_closed_form(n_cups: int, duration: int, limit: int) -> None:
     for discount, value in zip(discounts, got.returns.values(), strict=True):
         going_on = (1 - found) * discount**duration
         assert value == pytest.approx((found - 0.125) * (1 - going_on**n_tries) / (1 - going_on))
-    assert got.n_situations == n_cups  # nothing lifted yet, and each wrong cup
+    assert got.n_situations == n_cups  # no cup lifted yet, and each wrong cup
 
 
 def test_a_policy_that_knows() -> None:
@@ -239,7 +239,7 @@ def generated() -> dict[str, Any]:
 def test_every_id_is_scored_in_one_way(
     committed: dict[str, Any], coding: dict[str, Any], generated: dict[str, Any]
 ) -> None:
-    """But those whose table has to be fetched, or is the user's: nobody could measure them again without it."""
+    """Except ids whose table has to be fetched, or is the user's: their scores cannot be measured again without it."""
     exact = [row.id for row in ENV_ROWS if row.id.startswith("KeyToken-")]  # its scores are a closed form
     assert [*committed, *coding, *generated, *exact] == [row.id for row in ENV_ROWS if not row.trial]
     assert {row.id for row in ENV_ROWS if row.trial} == {

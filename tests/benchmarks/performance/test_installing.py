@@ -1,4 +1,4 @@
-"""The archives hold what they should and nothing else. `make wheel` installs them too, which needs a network."""
+"""The archives hold the right files and no others. `make wheel` installs them too, with a network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
 
 
-# ---------------------------------------------------------------------- what is in them
+# ---------------------------------------------------------------------- files of the archives
 
 
 @needs_git
@@ -82,7 +82,7 @@ def test_archives_are_small(archives: Archives) -> None:
     assert max(path.stat().st_size for path in archives) < LIMIT
 
 
-# ---------------------------------------------------------------------- what they say
+# ---------------------------------------------------------------------- metadata
 
 
 @needs_git
@@ -142,7 +142,7 @@ def test_every_extra_has_a_use_and_nothing_else_was_measured() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("extra", ["nothing", "llm", "datasci", "cli", "test"])
 def test_the_uses_are_whole_programs(extra: str) -> None:
-    """In this environment, which has these extras."""
+    """In this environment: it has these extras."""
     subprocess.run([sys.executable, "-c", installing.USES[extra]], cwd=ROOT, check=True, capture_output=True)
 
 
@@ -164,7 +164,7 @@ def test_a_tree_that_cannot_be_built_is_told(tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Nothing is built nor installed; the extra `quant` fails."""
+    """Build and install without effect; the extra `quant` fails."""
 
     def try_extra(_wheel: Path, extra: str, _folder: Path) -> dict[str, Any]:
         if extra == "quant":

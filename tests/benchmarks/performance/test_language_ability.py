@@ -1,4 +1,4 @@
-"""lm-eval before and after: what is compared, and the whole path on the pocket model with a task of our own."""
+"""lm-eval before and after: the compared values, and the whole path on the pocket model with a task of our own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_report_says_what_is_limited_and_not_paired() -> None:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy that has learned for one rollout, at a rate at which something changes."""
+    """A policy after one rollout, at a rate at which weights change."""
     model = POAD("LLMPolicy", "VirtualHome-FoodPreparation-v0", n_steps=16, batch_size=8, learning_rate=0.02, seed=0)
     model.learn(16)
     path = tmp_path_factory.mktemp("trained") / "poad.zip"
@@ -146,7 +146,7 @@ def offline_harness(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("lm_eval", reason="the extra lm-eval is not installed")
 
 
-@pytest.mark.filterwarnings("ignore")  # of the harness and of what it brings
+@pytest.mark.filterwarnings("ignore")  # of the harness and its dependencies
 @pytest.mark.usefixtures("offline_harness")
 def test_the_whole_path_on_the_pocket_model(checkpoint: Path, tmp_path: Path) -> None:
     _quiz(tmp_path)

@@ -1,4 +1,4 @@
-"""The table of baselines: agreement with what was measured before, the published figures, and the file."""
+"""The table of baselines: agreement with earlier measurements, the published figures, and the file."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_the_published_figures_stand_beside_published_arrays_only() -> None:
         "iris": "default",
         "breast-cancer": "default",
         "digits": "default",
-        "airlines": "default",  # published on, but on rows that nobody can draw again
+        "airlines": "default",  # published on, but on rows that cannot be drawn again
         "breast-w": "published",
         "health-insurance": "published",
         "pharyngitis": "published",
@@ -199,7 +199,7 @@ def test_what_was_measured_on_tables_that_are_not_here_stays(tmp_path: Path, mon
 
 
 def test_the_winner_is_scored_where_it_was_not_chosen() -> None:
-    """With an evaluation that only counts: which code is run on which halves."""
+    """With a counting evaluation: the halves on which each code is run."""
     asked: list[tuple[str, tuple[int, ...]]] = []
     worth = {MODELS[0].code: 0.6, MODELS[1].code: 0.8, oracle_code("iris"): 1.0}
 

@@ -103,7 +103,7 @@ def test_a_report_is_whole(files: list[Path], tmp_path: Path) -> None:
                 picture.load()
                 assert min(picture.size) > 100
     assert not list(tmp_path.glob("report/.*"))
-    write_report(files[:1], tmp_path / "report")  # of one agent: nothing of the others stays
+    write_report(files[:1], tmp_path / "report")  # of one agent: the files of the others are removed
     assert not (tmp_path / "report" / "improvement.png").exists()
 
 

@@ -1,4 +1,4 @@
-"""The page of the benchmark tells what the code does."""
+"""The page of the benchmark agrees with the code."""
 
 from __future__ import annotations
 

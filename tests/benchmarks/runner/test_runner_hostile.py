@@ -1,4 +1,4 @@
-"""What agents, users and files do that nobody asked them to."""
+"""Misbehaving agents, users and files."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_ctrl_c_ends_a_run_between_two_episodes(undisturbed: Path, tmp_path: Pat
     with _start(path.parent, group=True) as process:
         while _size(path) < 0.2 * undisturbed.stat().st_size:
             time.sleep(0.005)
-        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"Traceback" not in errors

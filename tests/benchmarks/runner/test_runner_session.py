@@ -1,4 +1,4 @@
-"""Plans into files: what is written, and how a file is gone on with."""
+"""Plans into files: the written records, and resuming a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def undisturbed(tmp_path: Path) -> Path:
     return path
 
 
-# ---------------------------------------------------------------------- what is written
+# ---------------------------------------------------------------------- written records
 
 
 def test_every_episode_has_a_line_in_the_order_of_the_plan(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The datasci study: what is run, what made-up runs say, and one run of each kind from end to end."""
+"""The datasci study: its jobs, the report of made-up runs, and one run of each kind from end to end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE = Options(seeds=(0,), tasks=("balance-scale",))
 
 
 def _result(share: float, area: float, best: float, *, n: int = 3200, rising: bool = False) -> dict[str, Any]:
-    """Attempts of which a share runs, around an AUC; with `rising` a third of the share runs at first."""
+    """Attempts with a share that runs, around an AUC; with `rising` a third of the share runs at first."""
     rng = np.random.default_rng(int(1000 * best))
     shares = np.linspace(share / 3, share, n) if rising else np.full(n, share)
     drawn = [
@@ -84,7 +84,7 @@ def _findings(runs: dict[str, dict[str, Any]]) -> TableFindings:
     return TableFindings("wine", "default", {name: {0: runs[name]} if name in runs else {} for name in GOOD})
 
 
-# ---------------------------------------------------------------------- what is run
+# ---------------------------------------------------------------------- jobs
 
 
 def test_learners_are_tuned_alike_on_a_seed_that_nothing_is_reported_of() -> None:
@@ -161,7 +161,7 @@ def test_unknown_tables_and_tuning_seeds_are_refused(tmp_path: Path, options: Op
         list(DATASCI.jobs(options, Pieces(tmp_path)))
 
 
-# ---------------------------------------------------------------------- what runs say
+# ---------------------------------------------------------------------- report
 
 
 def test_measures_take_share_and_quality_apart() -> None:

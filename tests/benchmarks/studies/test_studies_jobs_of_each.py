@@ -1,4 +1,4 @@
-"""What each study has to do: tuning with equal budgets on seeds of its own, shared runs, jobs that hang on others."""
+"""Jobs of each study: tuning with equal budgets on seeds of its own, shared runs, jobs that depend on others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = Options(tasks=("food-preparation",))
 
 
 def _best(rates: dict[str, float]):
-    """Makes pieces in which every method does best with its rate, and with another one on the final seeds."""
+    """Make pieces in which every method does best with its rate, and with another one on the final seeds."""
 
     def make(job: TrainingJob) -> dict[str, object]:
         is_best = job.arguments["learning_rate"] == rates[job.algorithm]

@@ -1,4 +1,4 @@
-"""The command `lang-envs`: what it prints, and how it ends."""
+"""The command `lang-envs`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def flat(text: str) -> str:
-    """Without line breaks, which depend on the width."""
+    """Without line breaks, since these depend on the width."""
     return " ".join(text.split())
 
 
@@ -375,7 +375,7 @@ def test_doctor_where_there_is_no_fork(run: Run, monkeypatch: pytest.MonkeyPatch
 
 def test_clear_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
-    assert "cleared" in run("sandbox", "clear-cache")  # nothing there yet
+    assert "cleared" in run("sandbox", "clear-cache")  # an empty cache
     cache = Cache(cache_folder())
     cache.put("key", {"a": 1})
     assert f"{tmp_path / 'cache'}: cleared" in run("sandbox", "clear-cache")

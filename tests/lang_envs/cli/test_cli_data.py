@@ -1,4 +1,4 @@
-"""`lang-envs data`, and what `gym.make` says and asks when a table is not here."""
+"""`lang-envs data`, and the messages and requests of `gym.make` without a table."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def openml(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks anything of anybody fails."""
+    """Any network request fails."""
 
     def fail(*arguments: Any, **options: Any) -> None:
         raise AssertionError("somebody asked")
@@ -309,7 +309,7 @@ def test_fetch_from_a_file_that_is_another(run: Run, data: Path, tmp_path: Path)
 
 
 def test_fetch_from_an_archive(run: Run, data: Path, tmp_path: Path) -> None:
-    """Kaggle's pages give one; what is in it is looked at as if it came by itself."""
+    """Kaggle's pages give one; its content is checked like a single file."""
     table = tmp_path / "archive.zip"
     told = run("fetch", "pharyngitis", "--from", str(zipped(table, **{"d/pharyngitis.csv": throats()})), code=8)
     assert "a file with SHA-256 dcb6258299ad1b75; got " in told
@@ -445,7 +445,7 @@ def test_verify_goes_on_after_a_failure(data: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["data", "verify"]).exit_code == 1, "airlines is the first now"
 
 
-# ---------------------------------------------------------------------- nobody is asked without need
+# ---------------------------------------------------------------------- no request without need
 
 WATCHED = """
 import json, os, sys
@@ -512,7 +512,7 @@ def test_nobody_is_asked_unless_somebody_wants_a_table(tmp_path: Path, monkeypat
     assert control.startswith("DataMissingError: Expected the pharyngitis table in ")
     assert "Kaggle cannot be reached from here" in control
     assert "connect ('127.0.0.1', 1)" in control_asked, "which would have been seen above"
-    commands = {"list": 0, "data": 0, "data list": 0, "path": 1, "verify": 8, "bundled": 0}  # what is here is made up
+    commands = {"list": 0, "data": 0, "data list": 0, "path": 1, "verify": 8, "bundled": 0}  # of made-up tables
     expected = {"import": None, **commands, "synthetic": True, "cached": False}
     assert {name: said for name, (said, _) in report.items()} == expected
     assert [name for name, (_, asked) in report.items() if asked] == []
@@ -563,7 +563,7 @@ except FileNotFoundError as error:
 
 
 def make_airlines() -> tuple[float, float, str]:
-    """Seconds of `gym.make`, seconds of the whole process, and what the error says."""
+    """Seconds of `gym.make`, seconds of the whole process, and the error message."""
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", MAKE], capture_output=True, text=True, timeout=60)
     whole = time.monotonic() - started

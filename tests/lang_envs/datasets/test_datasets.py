@@ -1,4 +1,4 @@
-"""The tables: their exact content, and what a table may be."""
+"""The tables: their exact content, and the conditions on a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lang_envs.datasets import BUNDLED, DATASETS, Dataset, balance_scale, load
 from lang_envs.datasets.manifest import MANIFEST_NAMES, manifest
 from lang_envs.errors import MissingExtraError
 
-# What the published pipeline draws from the 625 rows, before it splits them 3 : 1 and joins the parts again.
+# The published pipeline's draw from the 625 rows, before it splits them 3 : 1 and joins the parts again.
 DRAWN = """
 415 59 151 70 406 66 133 93 172 81 518 64 121 545 535 490 488 443 402 294 568 171 448 115 398 174 98 23 586 510 532
 393 602 60 12 220 103 471 592 620 588 559 397 430 492 63 87 461 97 281 524 355 340 104 300 382 529 316 82 308 593 244
@@ -201,7 +201,7 @@ print(json.dumps(found))
 
 
 def test_without_scikit_learn() -> None:
-    """Importing is free of it; what needs it names the extra; the balance needs nothing."""
+    """Importing is free of it; code that needs it names the extra; the balance table does not need it."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_SKLEARN], capture_output=True, text=True, check=True)
     digest, *messages = json.loads(done.stdout)
     assert digest == "0e42365e6fa658cb"

@@ -75,7 +75,7 @@ def kaggle(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def before(data: Path, openml: OpenmlStandIn, tmp_path: Path) -> Iterator[dict[str, bytes]]:
-    """A table that is here already; afterwards it still is, byte for byte, and nothing else."""
+    """A table that is here already; afterwards it still is, byte for byte, and no other file."""
     install_tumours(tmp_path, seed=9)
     kept = tables(data)
     yield kept
@@ -88,7 +88,7 @@ def asked(server: StandIn) -> list[tuple[str, str, int]]:
 
 
 def ranges(server: StandIn, part: str) -> list[str | None]:
-    """The ranges that were asked of an object; None for all of it."""
+    """The requested ranges of an object; None for all of it."""
     return [
         request.headers.get("range")
         for request in server.requests
@@ -102,7 +102,7 @@ def fetch(wanted: Manifest = TUMOURS, **options: Any) -> tuple[store.Receipt, li
 
 
 def refused(code: int, name: str, *arguments: str) -> str:
-    """What `lang-envs data fetch` says when it ends with this code, in one line."""
+    """The message of `lang-envs data fetch` with this exit code, in one line."""
     result = CliRunner().invoke(app, ["data", "fetch", name, *arguments])
     assert result.exit_code == code, result.output
     assert isinstance(result.exception, SystemExit)
@@ -124,17 +124,17 @@ def wait_until(happened: Callable[[], Any], seconds: float = 30) -> None:
 
 
 def partial(data: Path) -> dict[str, bytes]:
-    """What has come of objects that are not complete."""
+    """Parts of incomplete objects."""
     kept = contents(data / ".partial") if (data / ".partial").exists() else {}
     return {name: content for name, content in kept.items() if not name.endswith(".xml")}
 
 
 def tables(data: Path) -> dict[str, bytes]:
-    """What is here, without what has come of others."""
+    """Complete files, without parts of incomplete objects."""
     return {name: content for name, content in contents(data).items() if not name.startswith(".partial/")}
 
 
-# ---------------------------------------------------------------------- OpenML: what comes
+# ---------------------------------------------------------------------- OpenML: complete files
 
 
 def test_parquet_and_arff_give_the_same_arrays(
@@ -237,7 +237,7 @@ def test_what_is_cut_off_for_good_stays_for_the_next_time(
     assert_tumours(1)
 
 
-# ---------------------------------------------------------------------- OpenML: what is refused
+# ---------------------------------------------------------------------- OpenML: refused files
 
 
 @pytest.mark.parametrize("fault", ["described wrong", "damaged"])
@@ -589,7 +589,7 @@ def test_one_waits_for_another_that_hangs(openml: OpenmlStandIn) -> None:
 
 
 def limited(n_bytes: int) -> Callable[[], None]:
-    """A disk on which no file has room for more."""
+    """A disk without room for a larger file."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 

@@ -1,4 +1,4 @@
-"""From tables to arrays: which rows, which columns, and which number every value becomes."""
+"""From tables to arrays: rows, columns, and the number for every value."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_ranks_of_a_mixture_are_refused() -> None:
 
 
 def as_published(table: Any, n_rows: int) -> tuple[Any, Any]:
-    """What the paper's code does to the tables of Kaggle, word for word."""
+    """The processing of Kaggle's tables in the paper's code, word for word."""
     array = table.dropna(axis=0)[:n_rows].to_numpy()
     assert array.dtype == object
     x, y = array[:, 1:-1], array[:, -1]

@@ -1,6 +1,6 @@
 """The real tables, where somebody has them: `LANG_ENVS_TEST_DATA=folder pytest FILE`.
 
-The folder is one that `lang-envs data fetch` filled (its `LANG_ENVS_DATA`). Nothing of them is in this repository, so
+The folder is one that `lang-envs data fetch` filled (its `LANG_ENVS_DATA`). This repository has no copy of them, so
 everywhere else these tests are skipped.
 """
 

@@ -1,4 +1,4 @@
-"""Tables on this machine: what is kept, how damage is met, and that nobody ever sees half a table."""
+"""Tables on this machine: stored files, detection of damage, and no half-written table at any time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rewrite(path: Path, **changes: Any) -> None:
     np.savez_compressed(path, **{name: value for name, value in members.items() if value is not None})
 
 
-# ---------------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------------- stored files
 
 
 @pytest.mark.parametrize("recipe", ["default", "published"])
@@ -245,7 +245,7 @@ def test_damage_is_an_error_that_says_what_to_do(
         receipt = install_tumours(tmp_path)
         assert store.verify(TUMOURS) == receipt
     del caught
-    gc.collect()  # what was left open is found here, not in another test
+    gc.collect()  # files left open are found here, not in another test
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -282,7 +282,7 @@ def test_a_receipt_of_other_json_is_damage(text: str, archive: Path) -> None:
 
 
 class Trap:
-    """What would make a file if it were unpickled."""
+    """Would make a file if it were unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -551,7 +551,7 @@ def test_the_environment_is_of_the_cached_rows(data: Path, tmp_path: Path) -> No
     assert store.verify(flights_manifest()) == receipt
 
 
-# ---------------------------------------------------------------------- what is not ours
+# ---------------------------------------------------------------------- files of others
 
 
 def test_files_that_are_not_ours_stay(data: Path, tmp_path: Path) -> None:

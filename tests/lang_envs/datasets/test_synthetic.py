@@ -1,4 +1,4 @@
-"""Made-up tables: their exact content, that code can earn something on them, and that the agent is told."""
+"""Made-up tables: their exact content, a reward for code on them, and the notice to the agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MANIFESTS = {name: manifest(name) for name in MANIFEST_NAMES}
 
 
 def odd(*columns: Column, n: int = 30, classes: int = 2) -> Manifest:
-    """A manifest of a table that nobody has."""
+    """A manifest of a table that does not exist."""
     columns = (Column("to be predicted", levels=classes), *columns)
     return MANIFESTS["airlines"]._replace(
         name="odd",
@@ -158,7 +158,7 @@ def test_code_can_earn_something_but_not_everything(name: str) -> None:
     assert min(areas) > 0.6
 
 
-# ---------------------------------------------------------------------- what the agent reads
+# ---------------------------------------------------------------------- observations
 
 
 @pytest.mark.parametrize("name", MANIFEST_NAMES)

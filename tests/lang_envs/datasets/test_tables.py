@@ -1,4 +1,4 @@
-"""Tables from files, and tables of the user's own: what is read, what is inferred, what is refused and why."""
+"""Tables from files, and tables of the user's own: reading, inferred types, refusals with their reason."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_one_table_in_three_formats(tmp_path: Path) -> None:
     write(tmp_path, "t.arff", head + rows)
     found = {suffix: own_table(tmp_path / f"t.{suffix}", "y") for suffix in ("csv", "parquet", "arff")}
     assert found["parquet"] == found["arff"]
-    assert found["csv"].x[:, 1].tolist() == [9, 10, 11] * 8  # CSV says nothing of categories
+    assert found["csv"].x[:, 1].tolist() == [9, 10, 11] * 8  # CSV has no categories
     assert np.array_equal(found["csv"].y, found["arff"].y)
     assert {dataset.name for dataset in found.values()} == {"t"}
 
@@ -264,7 +264,7 @@ def test_nothing_is_imported_early() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-# ---------------------------------------------------------------------- what a table becomes
+# ---------------------------------------------------------------------- arrays of a table
 
 
 def test_a_table_of_ones_own() -> None:
@@ -420,7 +420,7 @@ def test_the_smallest_table_can_be_halved() -> None:
         assert set(dataset.y[split.train]) == set(dataset.y[split.test]) == {0, 1}
 
 
-# ---------------------------------------------------------------------- what is said of it
+# ---------------------------------------------------------------------- description
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_words_that_stand_for_missing_values(tmp_path: Path, caplog: pytest.LogC
     assert caplog.messages == ["the t table: 16 rows; 6 left out with missing values ('a': 6)"]
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- refused tables
 
 
 @pytest.mark.parametrize(
@@ -633,7 +633,7 @@ def test_nested_columns_of_arrow(kind: str) -> None:
 def test_objects_with_a_text_are_categories() -> None:
     for column in (objects([Word(), "a"] * 20), objects([time(9), time(10)] * 20), objects([b"b", b"a"] * 20)):
         assert set(own_table(table(a=column), "y").x[:, 0]) == {0, 1}
-    assert own_table(table(a=["<x at 0x1>", "b"] * 20), "y").x.shape == (40, 2)  # a text, whatever it looks like
+    assert own_table(table(a=["<x at 0x1>", "b"] * 20), "y").x.shape == (40, 2)  # any text, also one like an object's
 
 
 def test_many_columns_are_not_all_listed() -> None:

@@ -117,7 +117,7 @@ def cheapest(graph: Graph, state: int | None, visited: frozenset[int] = frozense
 @given(graph=graphs(), data=st.data())
 def test_plans_are_those_of_brute_force(graph: Graph, data: st.DataObject) -> None:
     table = table_of(graph)
-    for state in data.draw(st.permutations(range(len(graph)))):  # whatever is asked about first
+    for state in data.draw(st.permutations(range(len(graph)))):  # any order of queries
         expected = cheapest(graph, state)
         assert (table.cost(state), table.best(state)) == (expected or (None, None))
 
@@ -161,7 +161,7 @@ def test_oracle_info(env_id: str, speaker: str) -> None:
     assert info["oracle_action"] is None
     assert terminated or speaker != "oracle"
     assert truncated or speaker != "nobody"
-    says_one_thing = info["admissible_actions"] is None  # the same code for a table, whatever was tried
+    says_one_thing = info["admissible_actions"] is None  # the same code for a table, after any attempts
     assert (len(set(told)) == 1) is (speaker == "nobody" or says_one_thing)
 
 

@@ -1,4 +1,4 @@
-"""What is found in the text of an action, and that no text harms the process that looks."""
+"""Code found in the text of an action, and no text harms the process that searches it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Model(list):
 
 
 def run(code: AgentCode):
-    """What `build_model(1, 2)` of the code returns."""
+    """The value of `build_model(1, 2)` of the code."""
     module = {"make": Model, "__name__": "agent"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -365,7 +365,7 @@ def test_extraction_does_not_change_warning_filters():
         ("'''SVC is not allowed'''\nprint('no SVC')", None),
         ("model = make(SVC=1)", None),
         ("return getattr(svm, 'SVC'[::-1] + 'x')", "SVC"),
-        ("return getattr(svm, 'CVS'[::-1])", None),  # out of reach, and said to be
+        ("return getattr(svm, 'CVS'[::-1])", None),  # out of reach, and reported as such
         ("return getattr(svm, 'S' + x + 'C', f'S{1}VC' + f'{x} SVC')", None),
         ("x = b'SVC' + 'SVC '", None),
         ("x = 0x" + "f" * 4000, None),
@@ -445,5 +445,5 @@ def test_one_thread_parses_at_a_time(monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(extract, [BODY] * 16))
     assert len(found) == 16
-    assert len(most) >= 2 * 16  # the body, and what it is put into
+    assert len(most) >= 2 * 16  # the body, and its wrapper
     assert set(most) == {1}

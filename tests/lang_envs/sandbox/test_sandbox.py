@@ -1,4 +1,4 @@
-"""The sandbox as a service: deadlines, deaths, sharing, and what is left behind. What it stops is in tests/attacks."""
+"""The sandbox as a service: deadlines, deaths, sharing, and leftovers. Attacks on it are in tests/attacks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def expected(sandbox: Sandbox) -> bytes:
 
 @pytest.fixture
 def meeting_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where nobody else meets; the path of a socket has room for some hundred bytes, less than `tmp_path` takes."""
+    """A private meeting place; the path of a socket is limited to some hundred bytes, less than `tmp_path` takes."""
     with tempfile.TemporaryDirectory(prefix="le") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
@@ -216,7 +216,7 @@ model = Number()"""
 
 
 def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> None:
-    """Run one program for each number, all at once; what becomes of it is decided by the number."""
+    """Run one program for each number, all at once; the number decides the outcome."""
     sandbox = Sandbox(place)
 
     def run(number: int) -> None:
@@ -235,7 +235,7 @@ def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> Non
 
 @pytest.mark.process
 def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits much longer than its limit, and gets what is its own."""
+    """Each waits much longer than its limit, and gets its own result."""
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 2.0)  # shorter than the queue
     sandbox = Sandbox(Place(cores=8))
     pid = sandbox.about()["pid"]
@@ -340,7 +340,7 @@ def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) ->
 
 
 def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
-    """One evaluation opens the second split; another joins there and fails, and is asked for its first all the same."""
+    """One evaluation opens the second split; another joins there and fails, and still reports its first failure."""
     slow = [task_of(f"import time\ntime.sleep(0.5)\n{HONEST}")._replace(table="t", labels="b")]
     thread = threading.Thread(target=sandbox.run, args=(slow, Limits()))
     thread.start()
@@ -473,7 +473,7 @@ def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
 
 
 def test_another_folder_where_the_first_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")  # nobody can make a folder there
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")  # no user can make a folder there
     assert rendezvous._folder().parent != Path("/proc")
 
 

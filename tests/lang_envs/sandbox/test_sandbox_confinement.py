@@ -1,4 +1,4 @@
-"""The layers of confinement, one by one and together: the filter on paper, then real processes, as root and as nobody.
+"""The layers of confinement, one by one and together: the filter on paper, then real processes, as root and `nobody`.
 
 The system calls below are written down by hand from the kernel's own tables, so that they can disagree with the
 module's.
@@ -30,7 +30,7 @@ ALLOW, KILL = "allow", "kill"
 
 
 def run_filter(code, number, arguments=(), *, audit):
-    """What the kernel would do: a classic BPF machine on `struct seccomp_data`."""
+    """The kernel's decision: a classic BPF machine on `struct seccomp_data`."""
     padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("<IIQ6Q", number, audit, 0x7F00_0000_1000, *padded)
     accumulator, counter = 0, 0
@@ -70,7 +70,7 @@ def verdict(architecture, number, *arguments, audit=None):
     return errno.errorcode[action & 0xFFFF]
 
 
-# by number: what must be allowed whatever its arguments are; in the order of the kernel's tables
+# by number: calls allowed with any arguments; in the order of the kernel's tables
 NEEDED = {
     "x86_64": {
         *(0, 1, 3, 5, 8, 10, 11, 12, 13, 14, 15, 17, 19, 20, 24, 25, 32, 33, 34, 35, 39, 60, 63, 96, 97, 100, 102),
@@ -83,7 +83,7 @@ NEEDED = {
 }
 OTHER_CLOCKS = [(~pid << 3 | kind) % 2**32 for pid in (1, OWN_PID) for kind in (0, 1, 2, 4, 6)]
 CLOCKS = [(clock,) for clock in range(12)], [(clock,) for clock in (*OTHER_CLOCKS, *map(FAR.__or__, OTHER_CLOCKS), 12)]
-# name: number on x86_64, number on aarch64, then arguments that pass and arguments that must not, and what they get
+# name: number on x86_64, number on aarch64, then arguments that pass, arguments that must not, and the result of these
 CONDITIONAL = {
     "mmap": (
         (9, 222),
@@ -335,7 +335,7 @@ USERS = [
 
 
 class Laboratory:
-    """A warm process of one user, which runs programs in confined children."""
+    """A warm process of one user that runs programs in confined children."""
 
     def __init__(self, user):
         self.user = user
@@ -364,7 +364,7 @@ def laboratory(request):
 
 @pytest.fixture
 def victim():
-    """A file that everybody may change, and so could the programs if nothing held them."""
+    """A world-writable file, open to the programs without confinement."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         file = Path(folder, "victim")
@@ -382,7 +382,7 @@ def call(number, *arguments):
     value = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
     return value if value >= 0 else -ctypes.get_errno()
 """
-# what both walls keep code from: nothing is there to be opened, and nothing else but libraries may be
+# blocked by both walls: one leaves no file to open, the other allows libraries only
 HIDDEN = {
     "read passwd": "open('/etc/passwd').read()",
     "read the checkout": f"open({str(CHECKOUT_FILE)!r}).read()",
@@ -401,7 +401,7 @@ HIDDEN = {
     "write to null": "open('/dev/null', 'w')",
     "write one's own memory file": "open('/proc/self/mem', 'r+b')",
 }
-# what Landlock lets through, or cannot see: each of them leaves a trace, or reads one
+# allowed by Landlock, or invisible to it: each of them leaves a trace, or reads one
 LOOKED_UP = {
     "open null": "os.open('/dev/null', 0)",
     "read a library": "open(os.__file__).read()",
@@ -564,7 +564,7 @@ def test_models_are_fitted(laboratory):
         assert answer.get("result", 0) > 0.65, (name, answer)
 
 
-# Every classifier of the library that needs nothing to be made, or why it cannot be fitted.
+# Every classifier of the library that can be made without arguments, or the reason why it cannot be fitted.
 CLASSIFIERS = """
 import warnings, numpy as np
 from joblib import parallel_config
@@ -690,7 +690,7 @@ NO_NEW_PRIVILEGES = "result = 'NoNewPrivs:\\t0' in open('/proc/self/status').rea
 CAPABLE = "result = 'CapEff:\\t0000000000000000' not in open('/proc/self/status').read()"
 LOOK = "import os\nresult = os.stat('/').st_nlink > 0"
 THREAD = "import threading\nt = threading.Thread(target=int)\nt.start()\nt.join()\nresult = True"
-# the layer, what is left out with and without it, a program that gives True without it, and the error it gets with it
+# the layer, the part left out with and without it, a program that gives True without it, and its error with it
 ABLATIONS = [
     (Layer.LANDLOCK, [Layer.SECCOMP], READ_PASSWD, "PermissionError"),
     (Layer.SECCOMP, [Layer.LANDLOCK], READ_PASSWD, "FileNotFoundError"),
@@ -835,7 +835,7 @@ def test_landlock_alone_keeps_signals_inside(laboratory):
     assert answer["error"] == "PermissionError"
 
 
-# ---------------------------------------------------------------------- which files
+# ---------------------------------------------------------------------- files
 
 
 def test_library_paths_hold_no_labels_no_checkout_and_no_foreign_package():

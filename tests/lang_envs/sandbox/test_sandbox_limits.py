@@ -16,7 +16,7 @@ from lang_envs.sandbox import rendezvous
 
 PACKAGES = Path(rendezvous.__file__).parents[2]
 NOBODY = 65533
-"""A user who runs nothing else."""
+"""A user without other processes."""
 
 SCRIPT = """
 import resource, subprocess, sys

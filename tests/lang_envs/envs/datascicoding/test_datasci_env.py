@@ -1,4 +1,4 @@
-"""`DataSciCodingEnv`: episodes, rewards, what the agent reads, and that no text makes it raise."""
+"""`DataSciCodingEnv`: episodes, rewards, observations, and no text makes it raise."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_other_tables_by_argument() -> None:
     assert "625 rows, 4 numeric features and 3 classes" in text.replace("\n# ", " ")
 
 
-# ---------------------------------------------------------------------- what the agent reads
+# ---------------------------------------------------------------------- observations
 
 
 @pytest.mark.parametrize("env_id", IDS_HERE)

@@ -1,4 +1,4 @@
-"""What code is worth, and what is said of it."""
+"""The score of code, and its message."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_failure_of_one_split_is_a_failure(evaluate: Callable[[str], Evaluatio
     )  # permuted labels have the same counts
 
 
-# ---------------------------------------------------------------------- what is said holds no label
+# ---------------------------------------------------------------------- messages hold no label
 
 
 def permuted(table: Dataset) -> Dataset:
@@ -198,7 +198,7 @@ def test_tasks_say_which_labels_they_hold() -> None:
 
 
 class Counting(Sandbox):
-    """Counts what is run."""
+    """Counts the runs."""
 
     n_runs = 0
 

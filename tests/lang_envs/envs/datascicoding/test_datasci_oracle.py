@@ -61,12 +61,12 @@ def test_the_oracle_is_strong_on_fetched_tables(
 
 def check(code: str, dataset: Dataset, bound: float) -> None:
     first = scores(code, dataset, range(5))
-    np.random.seed(1)  # nothing of it hangs on the global generator
+    np.random.seed(1)  # it is independent of the global generator
     assert scores(code, dataset, range(5)) == first
     assert np.mean(first) >= bound
 
 
-# What these are worth on stand-ins says nothing of the tables, but they have to fit their columns.
+# Scores on stand-ins do not carry over to the tables, but the programs have to fit their columns.
 @pytest.mark.matrix
 @pytest.mark.parametrize(("name", "bound"), [("health-insurance", 0.58), ("pharyngitis", 0.76)])
 def test_code_for_fetched_tables_runs_on_stand_ins(name: str, bound: float) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of an episode of programming: what they tell, that they fit any text, and that drawing changes nothing."""
+"""Pictures of an episode of programming: their content, that they fit any text, and that drawing has no side effect."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ BALANCE = load("balance-scale")
 
 @dataclass(frozen=True)
 class Episode:
-    """What an environment shows to whoever draws it; frozen, so that drawing cannot change it."""
+    """The environment's interface for drawing; frozen, so that drawing cannot change it."""
 
     attempts: tuple[Attempt, ...] = ()
     dataset: Dataset = BALANCE
@@ -121,7 +121,7 @@ def is_color(pixels: NDArray[np.uint8], name: str) -> NDArray[np.bool_]:
 
 
 def changed_outside(left: Episode, right: Episode, *boxes: tuple[slice, slice]) -> int:
-    """Pixels outside of the boxes in which two pictures differ."""
+    """Differing pixels of two pictures outside of the boxes."""
     changed = (frame(left) != frame(right)).any(axis=-1)
     for box in boxes:
         changed[box] = False
@@ -134,7 +134,7 @@ def wrong_rows(episode: Episode) -> list[int]:
     return sorted({int(y) // 15 for y in np.flatnonzero(marked)})
 
 
-# ---------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------- content
 
 
 @pytest.mark.parametrize("name", EPISODES)

@@ -214,7 +214,7 @@ def test_the_default_comes_first() -> None:
     assert SCORERS["roc_auc"] is auc
 
 
-# ---------------------------------------------------------------------- what can be scored
+# ---------------------------------------------------------------------- conditions on predictions
 
 THIRD = np.full((4, 3), 1 / 3)
 

@@ -1,4 +1,4 @@
-"""What stays of a message and what does not. The messages are those of scikit-learn 1.9.1 and numpy 2.4.6."""
+"""Kept and masked parts of messages. The messages are those of scikit-learn 1.9.1 and numpy 2.4.6."""
 
 from __future__ import annotations
 

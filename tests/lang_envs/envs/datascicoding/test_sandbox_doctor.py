@@ -1,4 +1,4 @@
-"""The doctor of the sandbox: what it finds, and what it concludes."""
+"""The doctor of the sandbox: its findings and conclusions."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ SPOIL = ("pick up the tomato", "serve the dish")
 @pytest.mark.parametrize(("once", "paid"), [(False, [0.193, 0.193, 0.193]), (True, [0.193, -0.003, -0.003])])
 def test_chopping_can_be_paid_once(once: bool, paid: list[float]) -> None:
     env = OvercookedEnv(once_only_chop_reward=once)
-    for _ in range(2):  # a reset forgets what was paid
+    for _ in range(2):  # a reset clears the paid rewards
         env.reset()
         earned = []
         for _ in paid:

@@ -1,4 +1,4 @@
-"""The numbers of the kitchen's page: what farming of chop rewards pays, and what plans are worth by discount."""
+"""The numbers of the kitchen's page: the reward of farming chops, and the values of plans by discount."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class KitchenGraph(NamedTuple):
         return True
 
     def farming_threshold(self) -> float:
-        """Smallest discount per action with which the best plan never delivers."""
+        """Smallest discount per action at which the best plan never delivers."""
         low, high = 0.95, 0.99
         for _ in range(16):
             middle = (low + high) / 2

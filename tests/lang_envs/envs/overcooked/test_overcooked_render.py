@@ -1,4 +1,4 @@
-"""Pictures of the kitchen: their shape, what they tell apart, and that drawing changes nothing."""
+"""Pictures of the kitchen: their shape, distinguishable states, and that drawing has no side effect."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_is_in_hand_shows_with_the_cook_and_in_the_strip() -> None:
 def test_cells_out_of_view_are_darker() -> None:
     near, far = (np.asarray(kitchen_env("tomato-salad", view_radius=radius).render()) for radius in (2, 6))
     darker = (near[:KITCHEN_ROWS].astype(int) < far[:KITCHEN_ROWS]).all(axis=-1)
-    assert darker[260:380, 70:380].all()  # floor below the view of radius 2, which ends at row 256
+    assert darker[260:380, 70:380].all()  # floor below the view of radius 2 (it ends at row 256)
     assert not darker[10:250, 140:440].any()
 
 
@@ -129,7 +129,7 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     env.step_text(action)
     frame = np.asarray(env.render())
     assert frame.shape == SHAPE
-    assert (frame[KITCHEN_ROWS:, -2:] == frame[-1, -1]).all()  # a margin: nothing is cut off at the right
+    assert (frame[KITCHEN_ROWS:, -2:] == frame[-1, -1]).all()  # a margin: the right edge is empty
     env.render_mode = "ansi"
     lines = text_of(env).splitlines()
     assert len(lines) == 14

@@ -164,7 +164,7 @@ def test_oracle_is_shortest_from_every_state(name: str) -> None:
     list(zip(OTHERS, [6, 6, 10, 10, 16], strict=True)),
 )
 def test_other_recipes(name: str, macros: int) -> None:
-    """One kitchen, another order: the same states as far as nothing is served, as many steps for as many foods."""
+    """One kitchen, another order: the same states until a dish is served, as many steps for as many foods."""
     graph = macro_graph(name)
     assert graph.task.foods == TASKS[LARGE].foods
     distance = graph.macros_to_delivery()
@@ -234,7 +234,7 @@ BEFORE_BOARDS = ((1, 1), (2, 1))
 
 
 def facts_of(task: KitchenTask, state: KitchenState) -> tuple[Any, ...]:
-    """What the sentence has to tell, worked out from the state alone and in its own way.
+    """Facts of the sentence, computed from the state alone, independently of the code.
 
     Number of boards; things in view at home; content of each board in view; hand and board stood at; goal.
     """

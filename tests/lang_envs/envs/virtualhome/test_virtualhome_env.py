@@ -18,7 +18,7 @@ FIELDS = {"admissible_actions", "features", "command_succeeded", "success", "inv
 
 
 def say(env: VirtualHomeEnv, *commands: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
-    """Say the phrases of some commands, none of which is invalid; the last step."""
+    """Say the phrases of some valid commands; return the last step."""
     for number in commands:
         step = env.step_text(env.command_set[number])
         assert step[-1]["invalid_action"] is False
@@ -26,7 +26,7 @@ def say(env: VirtualHomeEnv, *commands: int) -> tuple[str, float, bool, bool, di
 
 
 def begun(name: str, *commands: int, **kwargs: Any) -> VirtualHomeEnv:
-    """An environment after some commands, of which none may be refused or end the episode."""
+    """An environment after some commands; none may be refused or end the episode."""
     env = VirtualHomeEnv(name, **kwargs)
     env.reset(seed=0)
     for number in commands:
@@ -65,7 +65,7 @@ def test_after_the_end_no_command_succeeds() -> None:
 
 @BOTH
 def test_every_command_in_every_state(name: str) -> None:
-    """Against the rules: where it leads, what it shows, and that a refused command changes nothing but the time."""
+    """Against the rules: next state, observation, and that a refused command costs only time."""
     env, graph = VirtualHomeEnv(name), home_graph(name)
     env.reset()
     captured = env.get_state()

@@ -1,4 +1,4 @@
-"""Pictures of the home: their shape, what they tell apart, and that drawing changes nothing."""
+"""Pictures of the home: their shape, distinguishable states, and that drawing has no side effect."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def reachable(task: HomeTask, limit: int = 10_000) -> list[HomeState]:
 
 
 def visible(task: HomeTask, state: HomeState) -> tuple[object, ...]:
-    """What a picture can show: all but the room on record for a thing in hand, and nearness of what is not seen."""
+    """The visible part of a state: all but the recorded room of a thing in hand, and nearness of hidden things."""
     near = frozenset(fact[1] for fact in Rules(task.scene).perceive(state) if fact[0] == "near")
     return (tuple(item.place for item in state.items), state._replace(near=near, items=()))
 
@@ -210,7 +210,7 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     env = home_env()
     frame = after(env, action)
     assert (frame.shape, frame.dtype) == (SHAPE, np.uint8)
-    assert (frame[PLAN:, -4:] == frame[-1, -1]).all()  # a margin: nothing is cut off at the right
+    assert (frame[PLAN:, -4:] == frame[-1, -1]).all()  # a margin: the right edge is empty
     lines = text_of(env)
     assert len(lines) == len(text_of(home_env()))
     assert all(line.isprintable() for line in lines)

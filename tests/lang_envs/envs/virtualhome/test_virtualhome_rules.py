@@ -54,7 +54,7 @@ def test_reachable_states_by_listed_commands(name: str, n_states: int, n_transit
 
 @BOTH
 def test_no_two_states_behave_alike(name: str) -> None:
-    """A partition by what is shown, refined by where each command leads and whether it succeeds."""
+    """A partition by observation, refined by each command's next state and success."""
     graph = home_graph(name)
     label, n_classes = list(zip(graph.features, graph.goal.tolist(), strict=True)), 0
     while len(set(label)) > n_classes:
@@ -170,7 +170,7 @@ def test_oracle_leaves_the_lists_only_where_it_must() -> None:
     graph = home_graph(WATCH)
     unlisted, reached = unlisted_on_the_way(graph), graph.reachable(graph.listed)
     assert unlisted[0] == 0
-    assert unlisted[reached].max() > 0  # what makes a dead end of the lists no dead end
+    assert unlisted[reached].max() > 0  # dead ends of the lists, left by unlisted commands
 
 
 @BOTH
@@ -180,7 +180,7 @@ def test_oracle_of_a_goal_state_is_the_first_command(name: str) -> None:
         assert best_command(graph.task, graph.states[number]) == graph.task.commands[0]
 
 
-# ---------------------------------------------------------------------- what each command asks, facts sections 2 and 3
+# ---------------------------------------------------------------------- preconditions, facts sections 2 and 3
 
 
 class Situation(NamedTuple):
@@ -444,9 +444,9 @@ def test_walking_to_the_pancake_in_hand_leads_back() -> None:
     assert rooms == {"living room": 2, "bathroom": 2, "bedroom": 2}
 
 
-# ---------------------------------------------------------------------- what commands do
+# ---------------------------------------------------------------------- effects of commands
 
-# name: (task, commands from the start, what then holds of the state)
+# name: (task, commands from the start, facts of the state afterwards)
 EFFECTS: dict[str, tuple[str, tuple[int, ...], dict[str, object]]] = {
     "walking to a thing brings it near": (HEAT, (TO_PANCAKE,), {"near": {"pancake"}}),
     "walking elsewhere forgets it": (HEAT, (TO_PANCAKE, TO_BOX), {"near": {"microwave"}}),

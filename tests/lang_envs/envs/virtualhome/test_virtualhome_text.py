@@ -1,4 +1,4 @@
-"""The words of the homes, exact over all reachable states: what they tell, what they hide, and what they rename."""
+"""The words of the homes, exact over all reachable states: shown facts, hidden facts, renamed words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assert_bijection(pairs: Iterable[tuple[Hashable, Hashable]]) -> int:
     return len(forth)
 
 
-# ---------------------------------------------------------------------- what the published text tells, facts section 5
+# ---------------------------------------------------------------------- content of the published text, facts section 5
 
 EMPTY, USELESS = "Your hands are empty.", "There is nothing of use here."
 
@@ -133,7 +133,7 @@ def sentences(text: str) -> list[str]:
 
 
 def frame(name: str, state: HomeState) -> list[str]:
-    """What every text says: where one is, the task, and a cue for the command."""
+    """The common part of every text: the present room, the task, and a cue for the command."""
     rooms = "The home has a kitchen, a bathroom, a bedroom and a living room, and you are in"
     return [f"{rooms} the {state.room}.", GOALS[name], "For that, you"]
 
@@ -158,11 +158,11 @@ def test_published_text_and_what_it_has_to_tell_determine_each_other(
     assert len({texts[state] for state in graph.reachable(graph.listed)}) == n_by_lists
 
 
-# ---------------------------------------------------------------------- what the full text tells
+# ---------------------------------------------------------------------- content of the full text
 
 
 def all_that_is_visible(name: str, state: HomeState) -> list[str]:
-    """The state in words, but for what is out of sight."""
+    """The state in words, without things out of sight."""
     spots = {"pancake": "kitchen table", "chips": "kitchen counter", "milk": "kitchen table"}
     names = ["pancake"] if name == HEAT else [*FOOD]
     told, near = [in_hands(state, names)], []
@@ -330,7 +330,7 @@ def shown_by(env_id: str) -> list[str]:
     texts = []
     for home in home_graph(env.task.name).states:
         env.set_state(state | {"world": state["world"]._replace(state=home)})
-        texts.append(env.step_text("")[0])  # costs a step and changes nothing
+        texts.append(env.step_text("")[0])  # costs a step without another effect
         assert env.home_state == home
     return texts
 

@@ -24,7 +24,7 @@ NOUNS = {
     HEAT: {"pancake": ["pizza", "cheese", "soup"], "microwave": "oven"},
     WATCH: {"chips": "popcorn", "milk": ["juice", "lemonade"], "TV": ["projector", "laptop", "radio"]},
 }
-# What is left open to the reset, and how many ways there are.
+# Fields drawn at reset, and the number of their values.
 OPEN: dict[str, tuple[str, dict[str, Any], int]] = {
     "one noun": (HEAT, {"nouns": NOUNS[HEAT]}, 3),
     "two nouns": (WATCH, {"nouns": NOUNS[WATCH]}, 6),
@@ -47,7 +47,7 @@ EACH_KIT = pytest.mark.parametrize(("name", "arguments"), KITS.values(), ids=KIT
 
 
 def fixed(env: VirtualHomeEnv) -> tuple[Any, ...]:
-    """What an episode has to keep."""
+    """Fields that are constant in an episode."""
     return env.command_set, env.home_task, env.wording.phrasing, dict(env.wording.nouns)
 
 
@@ -75,7 +75,7 @@ def solve(env: VirtualHomeEnv) -> int:
     raise AssertionError("the oracle does not reach the goal")
 
 
-# ---------------------------------------------------------------------- what is drawn
+# ---------------------------------------------------------------------- drawn fields
 
 
 @EACH_KIT
@@ -249,7 +249,7 @@ def test_a_phrasing_changes_words_only(name: str, phrasing: int) -> None:
 
 
 def say(env: VirtualHomeEnv, *texts: str) -> list[bool]:
-    """Which of some phrases, all of the set, the home carries out."""
+    """Whether the home carries out each of some phrases, all of the set."""
     infos = [env.step_text(text)[-1] for text in texts]
     assert not any(info["invalid_action"] for info in infos)
     return [info["command_succeeded"] for info in infos]
@@ -384,7 +384,7 @@ def test_hands_that_hold_a_distractor_are_not_called_empty(name: str) -> None:
 @BOTH
 @pytest.mark.parametrize("described", ["published", "full"])
 def test_what_is_told_of_distractors(name: str, described: Any) -> None:
-    """All that is seen of them beside all that is told of the plain home, and nothing else."""
+    """All that is seen of them beside the full text of the plain home, and no more."""
     graph, told = home_graph(name, "candle"), {}
     wording = Wording({}, 0)
     for state, facts in zip(graph.states, graph.facts, strict=True):

@@ -1,4 +1,4 @@
-"""What an episode of VirtualHome remembers: damaged worlds are refused, old draws forgotten, plans shared."""
+"""State of an episode of VirtualHome: damaged worlds are refused, old draws forgotten, plans shared."""
 
 from __future__ import annotations
 
