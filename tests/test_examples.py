@@ -56,6 +56,7 @@ def test_an_example_is_short_and_names_its_command(path: Path) -> None:
     assert f"python examples/{path.name}" in text.split('"""')[1]
 
 
+@pytest.mark.matrix
 def test_train_and_evaluate(example: Example) -> None:
     out = example("train_and_evaluate", 128)
     assert re.search(r"mean return -?\d\.\d\d before, -?\d\.\d\d \+- \d\.\d\d after 128 steps", out)
@@ -72,6 +73,7 @@ def test_own_model(example: Example) -> None:
     assert "base model: runs/tiny-llama" in example("own_model", 128)
 
 
+@pytest.mark.matrix
 def test_own_prompt(example: Example) -> None:
     prompt = example("own_prompt", 128).split("mean return")[1]
     assert prompt.count("The kitchen has one cutting board.") == 3, "two earlier steps, and the present observation"
@@ -88,6 +90,7 @@ def test_log_training(example: Example) -> None:
     assert Path("runs/wandb").exists() or "the extra 'wandb'" in out
 
 
+@pytest.mark.matrix
 def test_resume_after_a_kill(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "done: 384 steps" in example("resume_after_a_kill", 384)
     latest = Path("runs/resumable/latest.zip")
@@ -120,6 +123,7 @@ def test_measure_an_agent(example: Example) -> None:
     assert (success["careful"], success["oracle"]) == ("100", "100")
 
 
+@pytest.mark.matrix
 def test_measure_a_served_model(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openai", reason="the extra openai is not installed")
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):

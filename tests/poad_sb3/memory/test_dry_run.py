@@ -197,7 +197,7 @@ def deep_size(value: Any, seen: set[int]) -> int:
     return sys.getsizeof(value) + sum(deep_size(one, seen) for one in inside)
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("max_tokens", [512, 1024])
 def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
     """Activations and logits of one pass of a real update, whose rows need not be merged as far as they might."""
