@@ -1,4 +1,4 @@
-"""Programs that regenerate the tables of many seeds and look the labels up: this pays for a known seed, not for 128 bits."""
+"""Programs that regenerate the tables of many seeds and look the labels up: paid for a known seed, not for 128 bits."""
 
 from __future__ import annotations
 
