@@ -1,4 +1,4 @@
-"""Programs that regenerate the tables of many seeds and look the labels up: paid for a known seed, not for 128 bits."""
+"""Attacks on `DataSciCoding-generated-v0`: the seed reveals the labels to code that knows it, random bits do not."""
 
 from __future__ import annotations
 
