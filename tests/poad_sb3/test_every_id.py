@@ -29,7 +29,7 @@ def supported(row: EnvRow) -> tuple[Any, ...]:
 
 
 def learn(row: EnvRow, method: Any) -> None:
-    """Two updates, save, load and predict, without an argument that says what kind of environment it is."""
+    """Two updates, save, load and predict, without an argument about the kind of environment."""
     n_steps = 2 if supported(row) == OPEN else 4
     env = gym.make(row.id, **row.trial)
     model = method("LLMPolicy", env, seed=0, n_steps=n_steps).learn(2 * n_steps)

@@ -23,7 +23,7 @@ Defects of the reference implementation (their list, by number), and the tests t
 | 17 | saving merges the adapter away, critic not saved | test_a_save_in_mid_rollout_resumes_exactly, test_saving_changes_nothing |
 | 18 | at most one finished episode logged a step | test_every_episode_that_ends_is_logged |
 | 19 | an action without tokens is an error | test_actions_of_the_end_token_alone_are_learned_from, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
-| 20 | arguments that do nothing; optimizers share weights | test_every_argument_does_something, test_two_optimizers_share_no_weight |
+| 20 | arguments without effect; optimizers share weights | test_every_argument_does_something, test_two_optimizers_share_no_weight |
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ TOKEN_CREDIT = ["POAD", "POAD, candidates", "NTPO, candidates, token", "ARCHER, 
                 "POAD, paper"]  # fmt: skip
 
 
-# ------------------------------------------------------------------ what a method is
+# ------------------------------------------------------------------ definitions of methods
 
 
 def test_the_defaults_of_the_credit_are_those_of_the_methods() -> None:
@@ -111,7 +111,7 @@ def test_the_discount_inside_an_action_follows_that_between_actions(name: str) -
 
 
 def test_no_code_compares_names_of_algorithms() -> None:
-    """Methods differ in arguments: nothing asks which class it is."""
+    """Methods differ in arguments: no code depends on the class."""
     classes = {"POAD", "NTPO", "ARCHER", "TWOSOME", "GLAM"}
     words = classes | {name.lower() for name in classes}
     asked, folder = [], Path(inspect.getfile(poad_sb3)).parent
@@ -149,7 +149,7 @@ def test_two_optimizers_share_no_weight() -> None:
     assert all(group["weight_decay"] == 0 and group["eps"] == 1e-5 for some in groups.values() for group in some)
 
 
-# ------------------------------------------------------------------ what an update moves
+# ------------------------------------------------------------------ weights moved by an update
 
 
 @pytest.mark.matrix_after(5)
@@ -207,7 +207,7 @@ def test_equal_advantages_move_nothing(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TOKEN_CREDIT if "candidates" not in name])
 def test_an_untrained_adapter_is_the_base_model(name: str) -> None:
-    """Whatever the distribution is: the divergence logged before any step is 0."""
+    """For any distribution: the divergence logged before any step is 0."""
     agent = make_method(name, kl_coef=0.1, n_epochs=1, batch_size=64, n_steps=8).learn(8)
     assert abs(agent.logger.name_to_value["train/kl_to_base"]) < 1e-5
 
@@ -246,7 +246,7 @@ def test_the_base_model_of_candidates_is_not_known() -> None:
 
 @pytest.mark.parametrize("name", ["POAD", "POAD, free", "POAD, paper"])
 def test_the_penalty_is_the_divergence_at_decisions_and_nothing_else(name: str) -> None:
-    """What it adds to the gradient is that of the analytic divergence; forced tokens have none."""
+    """Its contribution to the gradient is that of the analytic divergence; forced tokens have none."""
     agent, asked = collect(name, lamp=TableEnv, n_steps=8, env={"forced": ["green"]})
     hold_still(agent)
     run_update(agent)
@@ -316,7 +316,7 @@ def test_a_token_with_id_zero_is_a_token_and_no_padding(tmp_path: Path, name: st
 
 
 def test_actions_of_the_end_token_alone_are_learned_from(tmp_path: Path) -> None:
-    """A model that says nothing has taken an action of one token."""
+    """An empty text is an action of one token."""
     model = save_small_model(tmp_path / "small", words=LAMP_WORDS)
     kwargs = {"critic_arch": (8,), "model": model}
     agent, _ = collect("POAD, free", policy_kwargs=kwargs, n_envs=4, max_new_tokens=2)
@@ -496,7 +496,7 @@ def test_arguments_can_be_replaced_at_load(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [NTPO, ARCHER])
 def test_the_discount_inside_follows_a_discount_replaced_at_load(tmp_path: Path, kind: type[NTPO]) -> None:
-    """It was never given, so it is what it would be at construction: `gamma`."""
+    """It was never given, so it is its default at construction: `gamma`."""
     make_method(kind.__name__).save(tmp_path / "model.zip")
     loaded = kind.load(tmp_path / "model.zip", gamma=0.5)
     assert loaded.estimator.gamma_token == 0.5

@@ -89,7 +89,7 @@ def lasting() -> POAD:
 
 
 class Order(BaseCallback):
-    """Notes what it hears, and which local variables there are."""
+    """Records its calls and their local variables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Order(BaseCallback):
 
 
 class Keys(Logger):
-    """Notes the keys that are recorded, and what each is excluded from."""
+    """Records the keys with their exclusions."""
 
     def __init__(self) -> None:
         super().__init__(None, [])
@@ -479,7 +479,7 @@ def test_eval_callback_stops_a_training(kind: str) -> None:
     assert make(kind).learn(64, callback=evaluate(callback_on_new_best=stop)).num_timesteps == 8
     stop_early = StopTrainingOnNoModelImprovement(max_no_improvement_evals=1, min_evals=0)
     callback = evaluate(callback_after_eval=stop_early)
-    callback.best_mean_reward = np.inf  # nothing is better; the first evaluation is what later ones are compared with
+    callback.best_mean_reward = np.inf  # never exceeded; later evaluations are compared with the first
     assert make(kind).learn(80, callback=callback).num_timesteps == 24
 
 
@@ -647,7 +647,7 @@ def test_set_random_seed_repeats_samples(kind: str) -> None:
         model.set_random_seed(seed)
         drawn.append(sample())
     assert drawn[0] == drawn[1] != drawn[2]
-    model.set_random_seed(None)  # changes nothing
+    model.set_random_seed(None)  # no effect
     assert len({str(one) for one in drawn[0]}) > 1
 
 

@@ -27,10 +27,10 @@ def completion(text: str | None, usage: tuple[int, int] | None = (10, 2), finish
 
 
 class ChatStandIn(StandIn):
-    """Says prepared answers in order, then what a function makes of the last message.
+    """Returns prepared answers in order, then the values of a function of the last message.
 
     Args:
-        answers: Said first, one a request.
+        answers: Returned first, one a request.
         say: From the last message to an answer.
     """
 
@@ -44,12 +44,12 @@ class ChatStandIn(StandIn):
 
     @property
     def url(self) -> str:
-        """What clients call `base_url`."""
+        """The client's `base_url`."""
         return f"{self.proxy}/v1"
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
-        """What was asked, parsed."""
+        """The request bodies, parsed."""
         return [json.loads(request.body) for request in self.requests]
 
     def answer(self, request: Request) -> Answer:

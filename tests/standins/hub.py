@@ -23,7 +23,7 @@ LFS = ".safetensors"
 
 @dataclass
 class Repository:
-    """A repository of models: who may see it, and what was committed to it."""
+    """A repository of models: its readers, and its commits."""
 
     private: bool
     files: dict[str, bytes] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class HubStandIn(StandIn):
         return json_answer({"id": name, "private": self.repositories[name].private, "sha": "0" * 40, "siblings": []})
 
     def _sort(self, name: str, asked: Mapping[str, Any]) -> Answer:
-        """Which files are sent how, as the hub's default `.gitattributes` says."""
+        """Upload mode of files, as in the hub's default `.gitattributes`."""
         if name not in self.repositories:
             return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
         files = [

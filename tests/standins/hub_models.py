@@ -22,7 +22,7 @@ class StoredModel:
 
     Attributes:
         private: Whether only the user sees it; to anybody else there is no such repository.
-        gated: Whether it is seen by all, and its files by nobody who has not been let in.
+        gated: Whether all see it, but only admitted users its files.
         commits: Files by name, by commit.
         revisions: Commits by the names of branches and tags.
     """
@@ -42,7 +42,7 @@ class StoredModel:
 
 
 class ModelHubStandIn(HubStandIn):
-    """The part of the hub that downloads ask, and its storage of large files, which is another host.
+    """The part of the hub used by downloads, and its storage of large files, on another host.
 
     Attributes:
         models: By `user/name`.
@@ -102,7 +102,7 @@ class ModelHubStandIn(HubStandIn):
         if model is None or (model.private and not known):
             if known:
                 return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
-            return error(401, "Invalid username or password.")  # whether there is one is not said
+            return error(401, "Invalid username or password.")  # does not reveal whether there is one
         commit = model.revisions.get(revision, revision)
         if commit not in model.commits:
             return error(404, f"Invalid rev id: {revision}", {"X-Error-Code": "RevisionNotFound"})
@@ -146,7 +146,7 @@ class ModelHubStandIn(HubStandIn):
         return Answer(302, b"", {**known, **linked, "Location": f"http://{_CDN}/{digest}"})
 
     def _large(self, request: Request) -> Answer:
-        """A signed address: no token, which must not come here at all."""
+        """A signed address: no token, since the token must not come here at all."""
         digest = request.path.strip("/")
         if "authorization" in request.headers or digest not in self.objects:
             return Answer(400, b"BadRequest")

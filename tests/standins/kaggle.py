@@ -1,6 +1,6 @@
 """Kaggle as its client 2.2 sees it: a service that redirects to signed URLs, and the storage behind them.
 
-The client speaks to `http://localhost` (`KAGGLE_API_ENVIRONMENT=LOCALHOST`), port 80, which a test may not open; but it
+The client speaks to `http://localhost` (`KAGGLE_API_ENVIRONMENT=LOCALHOST`), port 80, closed to tests; but it
 goes through the proxy that the environment names, and the stand-in is that proxy.
 """
 
@@ -122,7 +122,7 @@ def zip_of(files: Files) -> bytes:
 
 
 def _known(authorization: str) -> bool:
-    """Whether it is the user's, or nobody's."""
+    """Whether it is the user's, or that of no user."""
     basic = "Basic " + base64.b64encode(f"{_USER}:{_KEY}".encode()).decode()
     return authorization in ("", basic, f"Bearer {_TOKEN}")
 

@@ -27,8 +27,8 @@ class OpenmlStandIn(StandIn):
     Args:
         datasets: Tables by id. Categorical columns are nominal, columns of text are strings, others are numeric; the
             last column is the target.
-        names: What they are called; by default `dataset_<id>`.
-        without_parquet: Ids of which there is ARFF alone.
+        names: Their names; by default `dataset_<id>`.
+        without_parquet: Ids with ARFF alone.
         wrong_md5: Ids whose description gives a wrong checksum (it is that of the ARFF).
     """
 
@@ -60,7 +60,7 @@ class OpenmlStandIn(StandIn):
         Args:
             home: The child's home, made if missing.
             n_tries: How often the client asks for XML and ARFF when connections fail. It waits 1, 2, 3 ... s between;
-                5 times if nobody says.
+                5 times by default.
         """
         variables = super().environment(home)
         config = Path(variables["XDG_CONFIG_HOME"]) / "openml" / "config"

@@ -1,11 +1,11 @@
-"""A server on the loopback interface that plays a service: it records what is asked, and fails on demand.
+"""A server on the loopback interface that plays a service: it records requests, and fails on demand.
 
     with OpenmlStandIn(datasets={1169: table}) as server:
         server.fail(Cut(after=1000), path=".pq")
         ...  # a child process under server.environment(home) fetches
         assert [request.status for request in server.requests] == [200, 200, 200]
 
-It also is the proxy of its children, so that what they ask of anybody else arrives here (and is refused): `strays`.
+It also is the proxy of its children, so that their requests to any other host arrive here (and are refused): `strays`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Status(NamedTuple):
 
 
 class Hang(NamedTuple):
-    """Nothing is said for `seconds`, then the connection ends. With 0 it just ends."""
+    """Wait for `seconds` without an answer, then end the connection. With 0 it just ends."""
 
     seconds: float = 3600.0
 
@@ -92,9 +92,9 @@ Fault = Cut | Status | Hang | Slow | Corrupt
 
 @dataclass
 class Request:
-    """What was asked, and what became of it.
+    """A request, and its outcome.
 
-    `headers` have names in lower case. `status` is 0 until something is said. `n_sent` counts the body's bytes that
+    `headers` have names in lower case. `status` is 0 until the answer begins. `n_sent` counts the body's bytes that
     were handed to the connection; a client that leaves early need not have read them.
     """
 
@@ -151,7 +151,7 @@ class StandIn(ABC):
     """A service on the loopback interface, while the `with` block lasts.
 
     Attributes:
-        requests: All that was asked, in order of arrival.
+        requests: All requests, in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -189,12 +189,12 @@ class StandIn(ABC):
 
     @property
     def strays(self) -> list[Request]:
-        """What was asked of anybody else."""
+        """Requests to other hosts."""
         return [request for request in self.requests if request.host not in self.hosts]
 
     @abstractmethod
     def answer(self, request: Request) -> Answer:
-        """What the service says to a request for one of its hosts."""
+        """Answer a request for one of its hosts."""
 
     def fail(self, fault: Fault, *, path: str = "", method: str = "", times: int | None = 1) -> None:
         """Let the next answers fail, each by the first fault that fits it.
@@ -211,7 +211,7 @@ class StandIn(ABC):
         self._orders.append(_Order(fault, path, method, times))
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Variables under which a child process knows nothing of the user, and asks this server for everything."""
+        """Environment of a child process without the user's settings, with this server as the proxy for all hosts."""
         proxies = {
             spelt: value
             for name, value in {"HTTP_PROXY": self.proxy, "HTTPS_PROXY": self.proxy, "NO_PROXY": ""}.items()
@@ -227,7 +227,7 @@ class StandIn(ABC):
 
     @property
     def proxy(self) -> str:
-        """URL of the server itself, under which it takes requests for any host."""
+        """URL of the server itself; it takes requests for any host there."""
         return f"http://127.0.0.1:{self.port}"
 
     def next_fault(self, request: Request, answer: Answer) -> Fault | None:
@@ -337,11 +337,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if reset:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.rfile.close()  # it shares the socket, which ends with its last user
+        self.rfile.close()  # it shares the socket, and the last user closes it
         self.connection.close()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Do not log."""
 
 
 for _method in ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT"):

@@ -1,4 +1,4 @@
-"""The stand-ins, asked by the real clients: what these fetch, and how they meet each fault."""
+"""The stand-ins with the real clients: their downloads, and their reaction to each fault."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ MIB = 1 << 20
 
 
 def run_child(server: StandIn, environment: dict[str, str], code: str) -> tuple[dict[str, Any], str]:
-    """Run the code in the child's home; return what it noted and printed. It reaches nobody but the stand-in."""
+    """Run the code in the child's home; return its notes and output. It reaches only the stand-in."""
     home = Path(environment["HOME"])
     command = [sys.executable, "-c", PRELUDE + code + END]
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What the client of Xet uploads: chunks of files, one after the other, each with a header of eight bytes.
+"""Uploads of the client of Xet: chunks of files, one after the other, each with a header of eight bytes.
 
 Read off hf_xet 1.8; the compression is LZ4's frame format, of the bytes as they are or grouped by their place in words
 of four.
@@ -63,7 +63,7 @@ def _frame(data: bytes) -> bytes:
 
 
 def _decompress(block: bytes, result: bytearray) -> None:
-    """Append what a block stands for: runs of bytes, each followed by a copy of earlier ones."""
+    """Decompress a block: runs of bytes, each followed by a copy of earlier ones."""
     place = 0
     while place < len(block):
         token = block[place]
@@ -81,7 +81,7 @@ def _decompress(block: bytes, result: bytearray) -> None:
 
 
 def _length(block: bytes, place: int, first: int) -> tuple[int, int]:
-    """A length of which four bits are known, and where it ends."""
+    """A length whose first four bits are known, and its end."""
     if first < 15:
         return first, place
     while True:

@@ -1,4 +1,4 @@
-"""Environments that each break one point of the contract, with what the check that notices it says."""
+"""Environments that each break one point of the contract, with the message of the check that notices it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ARGUMENTS", "BREAKS", "Break", "Undrawn"]
 
 
 class Break(NamedTuple):
-    """An environment that breaks one point, and what the check that notices it says."""
+    """An environment that breaks one point, and the message of the check that notices it."""
 
     check: str
     message: str
@@ -293,7 +293,7 @@ class Picky(FullDoors):
 
 @breaks("strange_texts", says=r"Expected the text 'empty' to have the effect of an unfinished sentence, ")
 class Falling(FullDoors):
-    """Whatever it does not understand is its first action."""
+    """Its first action stands for any unknown text."""
 
     def go(self, text: str | None) -> float:
         return super().go(text if text is None or text in self.listed() else f"take the {self.door} door")
@@ -301,7 +301,7 @@ class Falling(FullDoors):
 
 @breaks("strange_texts", says=r"Expected the text 'empty' to leave the world, so the list \[.*\]; got \[")
 class Wandering(FullDoors):
-    """Whatever it does not understand, unfinished sentences included, is its first action."""
+    """Its first action stands for any unknown text and for unfinished sentences."""
 
     def go(self, text: str | None) -> float:
         return super().go(text if text in self.listed() else f"take the {self.door} door")
@@ -309,7 +309,7 @@ class Wandering(FullDoors):
 
 @breaks("strange_texts", says=r"Expected it to leave the world, so the oracle's plan \[.*\]; got \[")
 class Turning(FullDoors):
-    """Whatever it does not understand, unfinished sentences included, opens another door; the list stays."""
+    """Any unknown text, unfinished sentences included, opens another door; the list stays."""
 
     def go(self, text: str | None) -> float:
         if text not in self.listed():
@@ -462,4 +462,4 @@ class Homesick(FullDoors):
 
 
 ARGUMENTS: dict[type[FullDoors], dict[str, Any]] = {Painted: {"colours": COLOURS}}
-"""A tuple, which comes back from JSON as a list."""
+"""A tuple; JSON returns it as a list."""

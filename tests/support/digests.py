@@ -58,7 +58,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def digest(model: Any) -> str:
-    """Return a digest of all trained parameters, whatever their names."""
+    """Return a digest of all trained parameters, independent of their names."""
     tensors = [p.detach().cpu().numpy().tobytes() for p in model.policy.parameters() if p.requires_grad]
     return hashlib.sha256(b"".join(sorted(hashlib.sha256(t).digest() for t in tensors))).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Made-up tables in the shape of the real ones, and manifests that know them: what tests fetch, install and damage."""
+"""Made-up tables in the shape of the real ones, and manifests of them, for tests that fetch, install and damage."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def tumours(seed: int = 0) -> pd.DataFrame:
 
 
 def tumour_arrays(table: pd.DataFrame) -> tuple[Any, Any]:
-    """What `tumours` gives: (69, 9) and (69,)."""
+    """Arrays of `tumours`: (69, 9) and (69,)."""
     rows = table.iloc[list(manifest("breast-w").rows.at)]
     return rows.iloc[:, :9].to_numpy(np.float64), (rows["Class"] == "malignant").to_numpy(np.int64)
 

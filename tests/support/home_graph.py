@@ -71,7 +71,7 @@ class HomeGraph:
         The first step is undiscounted: a success at step t is worth `discount ** (t - 1)`.
 
         Args:
-            allowed: Which commands are played, shape (states, commands).
+            allowed: Allowed commands, shape (states, commands).
             discount: Factor on the future per step.
             length: Count steps instead of successes.
         """

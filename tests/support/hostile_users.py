@@ -1,4 +1,4 @@
-"""Agents of a user's module that do what no agent should, for the tests of the runner."""
+"""Misbehaving agents of a user's module, for the tests of the runner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class First(Agent):
 
 
 class Cheats(First):
-    """Writes into what it is shown."""
+    """Writes into its observation and info."""
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         actions = info["admissible_actions"]
@@ -56,7 +56,7 @@ class Dies(First):
 
 
 class Answers(First):
-    """Adds to its answers what it is told to."""
+    """Returns a malformed answer, chosen by name."""
 
     def __init__(self, *, which: str) -> None:
         self._which = which

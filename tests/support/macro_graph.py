@@ -45,7 +45,7 @@ class MacroGraph:
         """Value of the start over (state, primitive time), within the limit that never cuts a macro-action.
 
         Args:
-            gain: What a macro-action brings, shape (states, macros).
+            gain: Reward of a macro-action, shape (states, macros).
             macro_discount: Factor on the future per macro-action.
             primitive_discount: Factor on the future per primitive.
             choose: Reduction over macro-actions: mean for random play, max for the optimum.

@@ -11,7 +11,7 @@ from lang_envs.wrappers import TextAction
 
 
 class Played(NamedTuple):
-    """A step: what was seen, what was admissible, what was decided, and what came of it."""
+    """A step: observation, admissible actions, decision, and result."""
 
     observation: str
     actions: list[str]
@@ -37,5 +37,5 @@ def play(env_id: str, agent: Agent, *, seed: int = 0, most: int = 30, **argument
 
 
 def texts(steps: list[Played]) -> list[str]:
-    """What was done."""
+    """Actions of the steps."""
     return [step.decision.text for step in steps]

@@ -1,4 +1,4 @@
-"""A tiny third-party environment that keeps the contract, and what more than one test file needs."""
+"""A tiny third-party environment that keeps the contract, and helpers of several test files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LampEnv(LangEnv[tuple[str, int]]):
     Args:
         moves: Moves in an episode.
         truncates: Whether the last move runs into a time limit instead of ending the task.
-        forced: Colours at which waiting is the only admissible action.
+        forced: Colours with waiting as the only admissible action.
     """
 
     def __init__(self, *, moves: int = 3, truncates: bool = False, forced: Sequence[str] = ()) -> None:
@@ -98,13 +98,13 @@ class Collector(POAD):
     """POAD without its update: `learn` fills the rollout buffer and leaves the rest to the test."""
 
     def train(self) -> None:
-        """Nothing."""
+        """Train without effect."""
 
 
 def make_agent(
     kind: type[POAD] = POAD, *, n_envs: int = 1, env: Mapping[str, Any] | None = None, **kwargs: Any
 ) -> POAD:
-    """An agent on lamps, with a small critic and rollouts of 16 steps unless told otherwise."""
+    """An agent on lamps, by default with a small critic and rollouts of 16 steps."""
     make = partial(LampEnv, **(env or {}))
     lamps = make() if n_envs == 1 else DummyVecEnv([make] * n_envs)
     kwargs = {"n_steps": 16, "seed": 0, "policy_kwargs": {"critic_arch": (32, 16)}, **kwargs}
@@ -130,7 +130,7 @@ def first_gradient(model: POAD, bound: int, batch_size: int) -> dict[str, torch.
 
 
 def randomise(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> None:
-    """A fresh adapter changes nothing (its B is 0), a fresh critic says 0; these do not."""
+    """Randomise weights: a fresh adapter is the identity (its B is 0), and a fresh critic is 0."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -221,7 +221,7 @@ def make_method(
 
 
 def collect(name: str, **kwargs: Any) -> tuple[LLMOnPolicyAlgorithm, list[Question]]:
-    """One of `METHODS` with a full buffer and no update yet, and what it was asked, in the order of the buffer.
+    """One of `METHODS` with a full buffer and no update yet, and its questions, in the order of the buffer.
 
     Its weights are random, so that adapter and critic have a say.
     """
@@ -242,7 +242,7 @@ def collect(name: str, **kwargs: Any) -> tuple[LLMOnPolicyAlgorithm, list[Questi
 
 
 def run_update(agent: LLMOnPolicyAlgorithm, settings: PPOSettings = ONE_STEP) -> dict[str, float]:
-    """One update on what the buffer holds, with the agent's own level of credit and unit of values."""
+    """One update on the content of the buffer, with the agent's own level of credit and unit of values."""
     own = {name: getattr(agent, name) for name in ("normalize_value", "kl_coef")}
     return update(agent.policy, agent.rollout_buffer, replace(settings, **own), np.random.default_rng(0))
 
@@ -268,7 +268,7 @@ def weights_of(policy: LLMPolicy) -> dict[str, torch.Tensor]:
 
 
 def moved(policy: LLMPolicy, before: Mapping[str, torch.Tensor]) -> set[str]:
-    """Names of the weights that are no longer what they were."""
+    """Names of the changed weights."""
     return {name for name, parameter in policy.named_parameters() if not torch.equal(parameter, before[name])}
 
 
@@ -307,7 +307,7 @@ def assert_same_gradient(ours: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def assert_same_frequencies(counts: Sequence[int], probabilities: Sequence[float]) -> None:
-    """Chi-square; what is expected fewer than five times is taken together."""
+    """Chi-square; actions expected fewer than five times are pooled."""
     total = sum(counts)
     observed, expected = np.array(counts, dtype=float), total * np.array(probabilities, dtype=float)
     assert abs(expected.sum() - total) < 1e-3 * total, "probabilities of everything that can happen"

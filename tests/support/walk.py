@@ -17,7 +17,7 @@ IDS = [row.id for row in ENV_ROWS]
 """Every registered id: tests parametrised over it cover environments that are added later."""
 
 FAMILY_IDS = list({env_id.partition("-")[0]: env_id for env_id in reversed(IDS)}.values())[::-1]
-"""The first id of each family, for what does not depend on the task."""
+"""The first id of each family, for tests that do not depend on the task."""
 
 Policy = Callable[[gym.Env, dict[str, Any]], str]
 
@@ -29,7 +29,7 @@ def random_policy(seed: int) -> Policy:
 
 
 def oracle_policy(env: gym.Env, info: dict[str, Any]) -> str:
-    """What the environment's own oracle says."""
+    """Return the action of the environment's own oracle."""
     return env.unwrapped.oracle_action()
 
 

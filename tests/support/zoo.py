@@ -19,7 +19,7 @@ WINDOW = 16
 """Of the models that see no further; shorter than the prompts of the tests."""
 
 PADDED = ("qwen2", "qwen3", "phi", "phi3")
-"""Models with more rows in the head than their tokenizers have tokens; nothing keeps them from being sampled."""
+"""Models with more rows in the head than their tokenizers have tokens; these can be sampled too."""
 
 CHATML = ("<|im_start|>", "<|im_end|>")
 HEADERS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>")
@@ -27,7 +27,7 @@ SPACES = tuple(" " * n for n in range(16, 1, -1)) + tuple("\t" * n for n in rang
 
 
 class Space(Enum):
-    """What a tokenizer makes of a space before a text."""
+    """A tokenizer's treatment of a space before a text."""
 
     KEPT = auto()
     """`press` and ` press` are different tokens, and both come back."""
@@ -38,17 +38,17 @@ class Space(Enum):
 
 
 class Facts(NamedTuple):
-    """What is true of a model of the zoo.
+    """Properties of a model of the zoo.
 
     Attributes:
         architecture: Class of the model.
-        space: What the tokenizer makes of a space before a text.
+        space: Treatment of a space before a text.
         has_bos: Whether the tokenizer names a start token.
         adds_bos: Whether it puts it before a text.
         turn_end: Text of the token that ends an answer; None without a chat template.
         supports_system: Whether the template takes a system turn.
         packs_trees: Whether the branches of a tree can go through the model in one row.
-        lora: What has to be changed in the default adapter.
+        lora: Changes to the default adapter.
     """
 
     architecture: str
@@ -117,7 +117,7 @@ _SETTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 _GEMMA_TOKENS = [AddedToken(token, normalized=False, special=True) for token in ("<start_of_turn>", "<end_of_turn>")]
-_PHI3_TOKENS = [  # whatever space follows one of them is swallowed, as in the original
+_PHI3_TOKENS = [  # a space after one of them is swallowed, as in the original
     AddedToken(token, rstrip=True, normalized=False, special=True)
     for token in ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>")
 ]
@@ -158,7 +158,7 @@ def save(folder: Path, name: str) -> None:
     """Write a model of the zoo, its tokenizer and its generation config.
 
     Args:
-        folder: Made anew.
+        folder: A new folder.
         name: One of `ZOO`.
     """
     shutil.rmtree(folder, ignore_errors=True)
@@ -191,7 +191,7 @@ def _sharpen(model: torch.nn.Module) -> None:
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight") and not parameter.any():
                 parameter.fill_(0.8)  # Gemma's norms scale by 1 + weight
-            if "q_norm" not in name and "k_norm" not in name:  # their product would make attention all or nothing
+            if "q_norm" not in name and "k_norm" not in name:  # their product would make attention all or none
                 parameter.mul_(3.5)
             if parameter.dim() == 1:
                 parameter.add_(0.3 * torch.randn(parameter.shape))

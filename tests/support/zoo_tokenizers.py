@@ -44,7 +44,7 @@ def byte_level(
     """Byte-level BPE as in GPT-2, Phi, Qwen and Llama 3: a space belongs to the word behind it.
 
     Args:
-        words: Regular expression that cuts a text into what merges may join.
+        words: Regular expression that cuts a text into the units of merges.
         end: End token.
         special: Further special tokens.
         added: Further tokens that are not special: text that contains them is not kept from meaning them.
@@ -73,7 +73,7 @@ def sentence_piece(
     adds_start: bool = True,
     **settings: Any,
 ) -> PreTrainedTokenizerFast:
-    """Byte-pair encoding as sentencepiece does it: spaces are letters, what is unknown falls back to bytes.
+    """Byte-pair encoding as in sentencepiece: spaces are letters, unknown characters fall back to bytes.
 
     Args:
         end: End token.

@@ -130,7 +130,7 @@ def test_equally_good_children_share():
 
 
 class Tabular:
-    """The trees of a `TokenMDP`: which flat edge of which state is which node of the problem's trie."""
+    """The trees of a `TokenMDP`: the trie node of each flat edge of each state."""
 
     def __init__(self, mdp):
         self.mdp, self.number = mdp, {prefix: node for node, prefix in enumerate(mdp.trie.prefixes)}
@@ -427,7 +427,7 @@ def test_an_untrained_soft_policy_is_the_reference():
     uniform = make(soft=True, reference="uniform-actions").policy.action_probabilities(text, listed)
     assert list(uniform.values()) == pytest.approx([1 / len(listed)] * len(listed))
     base = make(soft=True, reference="base").policy.action_probabilities(text, listed)
-    model = POAD("LLMPolicy", LampEnv(), seed=0)  # a fresh adapter changes nothing
+    model = POAD("LLMPolicy", LampEnv(), seed=0)  # a fresh adapter is the identity
     assert base == pytest.approx(model.policy.action_probabilities(text, listed), abs=1e-5)
 
 
@@ -571,7 +571,7 @@ def test_evaluating_in_mid_training_changes_nothing():
     eval_env = DummyVecEnv([lambda: Monitor(AdmissibleObservation(LampEnv()))])
     watch = EvalCallback(eval_env, eval_freq=7, n_eval_episodes=2, deterministic=False, verbose=0)
     plain, watched = make(soft=True).learn(50), make(soft=True).learn(50, callback=watch)
-    plain.policy.predict_rng = watched.policy.predict_rng  # what evaluating draws from
+    plain.policy.predict_rng = watched.policy.predict_rng  # evaluation draws from it
     assert fingerprint(plain) == fingerprint(watched)
 
 

@@ -479,7 +479,7 @@ def test_a_prompt_with_history_goes_through_all_commands(run: Run) -> None:
 
 @pytest.mark.matrix
 def test_a_base_model_may_move(run: Run) -> None:
-    """Its folder is found from anywhere, and where it has gone is said; another model is another run."""
+    """Its folder is found from anywhere, and its new place can be given; another model is another run."""
     shutil.copytree(POCKET_FOLDER, "base")
     run(*TRAIN, "--out", "run", "--set", "policy_kwargs.model=base")
     config = json.loads(Path("run/config.json").read_text())

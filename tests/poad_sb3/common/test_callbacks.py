@@ -187,7 +187,7 @@ def test_callbacks_of_sb3_work_beside_them_and_change_nothing(tmp_path) -> None:
 
 
 class FakeWandb:
-    """What of `wandb` is used."""
+    """The part of `wandb` in use."""
 
     def __init__(self) -> None:
         self.options: dict[str, Any] = {}

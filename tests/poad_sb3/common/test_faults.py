@@ -1,4 +1,4 @@
-"""Faults in mid-training: it stops with a clear error, nothing is learned from garbage, and the checkpoint goes on."""
+"""Faults in mid-training: it stops with a clear error, bad data leave the weights alone, and the checkpoint resumes."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_training_goes_on_after_an_environment_that_raised_once() -> None:
     with pytest.raises(ConnectionError, match="the simulator is gone"):
         model.learn(STEPS)
     before = state(model)
-    model.learn(2 * ROLLOUT, reset_num_timesteps=False)  # from a reset: nobody knows where the environment was
+    model.learn(2 * ROLLOUT, reset_num_timesteps=False)  # from a reset: the state of the environment is unknown
     assert state(model) != before
     assert all(np.isfinite(tensor.numpy()).all() for tensor in model.policy.state_dict().values())
 

@@ -1,4 +1,4 @@
-"""Presets: the published numbers, what overrides them, and what is refused."""
+"""Presets: the published numbers, overrides, refusals."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ QUESTIONS = (RED, GREEN, FORCED, STRANGE)
 
 @pytest.fixture(scope="module")
 def agent() -> POAD:
-    """Leave its weights as they are. Its critic has seen something, so that it whitens what it reads."""
+    """Leave its weights as they are. Its critic has seen features, so that it whitens its input."""
     agent = make_agent()
     randomise(agent.policy)
     seen = [TokenPath(agent.policy.lm.prompt_ids(text), (5, 6, 7), ()) for text, _ in QUESTIONS]
@@ -72,7 +72,7 @@ def own_policy() -> LLMPolicy:
 
 @torch.no_grad()
 def brute_force(policy: LLMPolicy, question: Question) -> dict[str, float]:
-    """The softmax over the whole vocabulary after every prefix, restricted to what continues an admissible text."""
+    """The softmax over the whole vocabulary after every prefix, restricted to continuations of admissible texts."""
     text, actions = question
     prompt, sequences = policy.lm.prompt_ids(text), [policy.lm.action_ids(action) for action in actions]
     probabilities = []
@@ -88,7 +88,7 @@ def brute_force(policy: LLMPolicy, question: Question) -> dict[str, float]:
 
 
 def assert_frequencies(counts: Sequence[int], probabilities: Sequence[float]) -> None:
-    """Chi-square; what is expected fewer than five times is taken together."""
+    """Chi-square; actions expected fewer than five times are pooled."""
     observed, expected = np.array(counts, dtype=float), sum(counts) * np.array(probabilities) / sum(probabilities)
     rare = expected < 5
     if expected[rare].sum() < 1e-3:  # as good as impossible: chisquare would divide by it
@@ -104,7 +104,7 @@ def probabilities_of(policy: LLMPolicy, question: Question) -> dict[str, float]:
 
 
 def stored_log_prob(policy: LLMPolicy, questions: Sequence[Question]) -> list[float]:
-    """What a rollout stores for the most probable actions, computed afresh."""
+    """Log-probabilities that a rollout stores for the most probable actions, computed again."""
     policy.clear_caches()
     return [float(step.log_probs.sum()) for step in policy.act(batch_of(questions), deterministic=True)]
 
@@ -209,7 +209,7 @@ def test_token_values_are_those_of_the_prefixes(policy: LLMPolicy) -> None:
     torch.testing.assert_close(known.values[: len(action)], alone, rtol=0, atol=1e-4)
 
 
-# ------------------------------------------------------------------ what predict accepts
+# ------------------------------------------------------------------ input of predict
 
 
 def decoded(policy: LLMPolicy, actions: np.ndarray) -> list[str]:

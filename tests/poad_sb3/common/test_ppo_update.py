@@ -69,7 +69,7 @@ def assert_same_gradient(ours: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def naive_policy_loss(policy: LLMPolicy, state: dict[str, Any], settings: PPOSettings) -> torch.Tensor:
-    """Every sample by itself through the whole network, every token of it in a loop, nothing shared or packed."""
+    """Every sample by itself through the whole network, every token of it in a loop, without sharing or packing."""
     logged, advantages = [], []
     for path, start in zip(state["paths"], state["offsets"], strict=False):
         ids = torch.tensor([[*path.prompt, *path.action]])
@@ -364,7 +364,7 @@ def test_minibatches_hold_every_action_once_with_its_own_tokens() -> None:
 
 @pytest.mark.parametrize(("truncates", "n_envs"), [(True, 1), (True, 2), (False, 2)])
 def test_a_time_limit_bootstraps_from_the_observation_it_cut_off(truncates: bool, n_envs: int) -> None:
-    """Not from that of the next episode; and the end of a task from nothing."""
+    """Not from that of the next episode; and after the end of a task there is no bootstrap."""
     agent = rollout(n_envs=n_envs, env={"truncates": truncates}, gae_lambda=1.0, gamma=0.9, gamma_token=0.7)
     buffer, policy = agent.rollout_buffer, agent.policy
     state, lm = buffer.get_state(), policy.lm

@@ -182,7 +182,7 @@ def test_the_header_can_be_read_without_unpickling(tmp_path):
 
 
 def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
-    """One of layout 1 held a single generator for all environments: nobody could go on from it as it was."""
+    """One of layout 1 held a single generator for all environments: an exact resumption is impossible."""
     POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).save(tmp_path / "new.zip")
     with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
         for name in new.namelist():
@@ -227,7 +227,7 @@ def _state(model):
 
 
 def _rewritten(data, rng):
-    """A valid zip in which one member is changed, cut, dropped, added or taken from another checkpoint."""
+    """A valid zip with one member changed, cut, dropped, added or taken from another checkpoint."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice(sorted(members))

@@ -1,4 +1,4 @@
-"""Tables of what is generated: the numbers are the buffer's, the texts are the tokens', and files can be resumed."""
+"""Tables of generated actions: the numbers are the buffer's, the texts are the tokens', and files can be resumed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def stored(folder: Path) -> list[dict[str, Any]]:
 
 
 def trained(folder: Path, name: str = "POAD", *, n_envs: int = 1, **kwargs: Any) -> LLMOnPolicyAlgorithm:
-    """An agent after one rollout without an update, so that its buffer is still what the table was made of."""
+    """An agent after one rollout without an update, so that its buffer is still the source of the table."""
     agent = make_method(name, n_envs=n_envs)
     randomise(agent.policy)
     agent.train = lambda: None  # type: ignore[method-assign]
     return agent.learn(N * n_envs, GenerationTableCallback(folder, **kwargs))
 
 
-# ------------------------------------------------------------------ what is written
+# ------------------------------------------------------------------ written files
 
 
 @pytest.mark.matrix_after(6)
@@ -323,7 +323,7 @@ def part_of_letter(tokenizer: Any, token: int, text: str) -> bool:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_texts_of_broken_letters(tokenizers: dict[str, Any], name: str) -> None:
-    """What a model samples freely need not be UTF-8."""
+    """Freely sampled text need not be UTF-8."""
     tokenizer = tokenizers[name]
     face = ids_of(tokenizer, "x 😀")[-4:]
     for action in (

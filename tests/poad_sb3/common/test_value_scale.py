@@ -84,7 +84,7 @@ def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     agent, _ = collect(name, n_steps=12, normalize_value=True)
     hold_still(agent)
     critic, state = agent.policy.critic, agent.rollout_buffer.get_state()
-    critic.scale.count.fill_(1e-6)  # as if returns had been seen: not the first renewal, which clips nothing
+    critic.scale.count.fill_(1e-6)  # as if returns had been seen: the first renewal would turn clipping off
     # The values at sampling are of a while ago, so that some changes are clipped.
     state["old_values"] = state["old_values"] + np.linspace(-0.4, 0.4, len(state["old_values"]), dtype=np.float32)
     agent.rollout_buffer.set_state(state)

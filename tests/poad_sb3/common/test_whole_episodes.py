@@ -1,4 +1,4 @@
-"""Rollouts of whole episodes: what counts, its credit, and the seeds that episodes begin with."""
+"""Rollouts of whole episodes: counted steps, their credit, and the seeds that episodes begin with."""
 
 from __future__ import annotations
 

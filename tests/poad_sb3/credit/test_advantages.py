@@ -173,7 +173,7 @@ def test_one_token_actions_equal_sb3_whatever_happens_inside_actions() -> None:
 @pytest.mark.parametrize("gamma_token", [1.0, 0.9, 0.5])
 @pytest.mark.parametrize("time_limit", [False, True])
 def test_without_traces_returns_are_the_discounted_rewards_to_go(gamma_token: float, time_limit: bool) -> None:
-    """With both lambdas 1, A + V forgets the critic: what is left is every reward at its distance in time.
+    """With both lambdas 1, A + V is independent of the critic: every reward, discounted by its distance in time.
 
     A time limit adds the value of the observation it cut off, as if it were paid after the last action.
     """

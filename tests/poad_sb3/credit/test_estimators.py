@@ -41,7 +41,7 @@ from poad_sb3.prompts import Question
 
 
 def value_after(rollout: Rollout, t: int, env: int, bootstrap: str) -> float:
-    """What the last token of an action bootstraps from."""
+    """Bootstrap value of the last token of an action."""
     if rollout.ends[t, env]:
         return 0.0 if rollout.terminated[t, env] else float(rollout.final[t, env])
     if t == len(rollout.rewards) - 1:
@@ -151,7 +151,7 @@ def state_value(policy: LLMPolicy, prompt: Sequence[int]) -> float:
 
 
 def as_rollout(agent: LLMOnPolicyAlgorithm) -> Rollout:
-    """What the buffer of `agent` was filled from, with values computed one by one."""
+    """The content of the buffer of `agent`, with values computed one by one."""
     buffer, policy = agent.rollout_buffer, agent.policy
     shape = buffer.rewards.shape
     paths = [step.path for row in buffer.steps for step in row]
@@ -188,7 +188,7 @@ def test_credit_of_whole_actions_is_that_of_sb3(truncates: bool) -> None:
 
 @pytest.mark.parametrize("inside", [{}, {"gamma_token": 0.3, "gae_lambda_token": 0.2}])
 def test_whole_actions_know_no_inside(inside: dict[str, float]) -> None:
-    """What happens between their tokens makes no difference; the layout of a minibatch is one entry for each action."""
+    """Parameters between their tokens have no effect; the layout of a minibatch is one entry for each action."""
     agent, _ = collect("TWOSOME", n_envs=2, env={"forced": ["green"]}, **inside)
     plain, _ = collect("TWOSOME", n_envs=2, env={"forced": ["green"]})
     state, expected = agent.rollout_buffer.get_state(), plain.rollout_buffer.get_state()
@@ -207,7 +207,7 @@ def test_whole_actions_know_no_inside(inside: dict[str, float]) -> None:
 
 
 def test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt() -> None:
-    """Whoever its neighbours are: prompts differ in length, and padding is no place to read (defect 1)."""
+    """For any neighbours: prompts differ in length, and padding must not be read (defect 1)."""
     agent, asked = collect("TWOSOME", n_envs=2)
     state = agent.rollout_buffer.get_state()
     assert len({len(path.prompt) for path in state["paths"]}) > 1
@@ -307,7 +307,7 @@ def test_durations_have_to_be_told() -> None:
 
 @pytest.mark.parametrize("seconds", [-5, float("nan"), float("inf")])
 def test_impossible_durations_are_refused(seconds: float) -> None:
-    """A negative one would discount by more than 1; the message names what is wrong, before anything is learned."""
+    """A negative one would discount by more than 1; the message names the error, before any update."""
 
     class Strange(TimedLampEnv):
         def _family_info(self, *, acted: bool) -> dict[str, Any]:
@@ -322,7 +322,7 @@ def test_impossible_durations_are_refused(seconds: float) -> None:
 
 
 Unit = tuple[int, torch.Tensor, torch.Tensor]
-"""What has a ratio of its own: its place in the action, its log-probability, and the entropy it was chosen with."""
+"""A unit with a ratio of its own: its place in the action, its log-probability, and the entropy it was chosen with."""
 
 
 def units(agent: LLMOnPolicyAlgorithm, question: Question, path: TokenPath) -> list[Unit]:
@@ -342,7 +342,7 @@ def units(agent: LLMOnPolicyAlgorithm, question: Question, path: TokenPath) -> l
 
 
 def choices_on(agent: LLMOnPolicyAlgorithm, question: Question, path: TokenPath) -> list[Unit]:
-    """The tokens at which there was a choice."""
+    """The decisions of an action, one by one."""
     policy, actions, found = agent.policy, question.actions or (), []
     sequences = [policy.lm.action_ids(action) for action in actions]
     if agent.action_sampling == "candidates":
@@ -399,7 +399,7 @@ def test_the_policy_gradient_is_that_of_brute_force(name: str) -> None:
     """TWOSOME: one ratio of mu for each action and the entropy of mu itself. The others: of tokens.
 
     Some samples share a question, some have a single action, and some ratios are clipped. Splitting the rows into
-    chunks of one changes nothing (defects 6 and 15).
+    chunks of one leaves the result unchanged (defects 6 and 15).
     """
     agent, asked = collect(name, n_steps=12, lamp=TableEnv, env={"forced": ["green"]})
     hold_still(agent, move_by=GRADIENTS[name])

@@ -32,7 +32,7 @@ def test_exact_credit_sits_on_the_key_token_alone(n_tokens: int, gamma_token: fl
 
 @pytest.mark.matrix
 def test_trained_values_move_most_at_the_key_token() -> None:
-    """What each token changes in the critic's value, mean over actions, orders and trainings.
+    """Effect of each token on the critic's value, mean over actions, orders and trainings.
 
     The critic is not exact, and one training may end anywhere; another order of sums, as on another processor, is
     enough to change it. Of thirteen trainings (seeds 102 to 114, one machine) the key token had 0.30 to 0.54 of all

@@ -19,7 +19,7 @@ from poad_sb3.credit.losses import (
     segment_log_softmax,
 )
 
-# Segments of 3, 1, 2 and 4 entries, not in order: nothing may rely on neighbours.
+# Segments of 3, 1, 2 and 4 entries, not in order: the code must not rely on neighbours.
 SEGMENTS = torch.tensor([2, 0, 3, 0, 1, 3, 2, 0, 3, 3])
 
 

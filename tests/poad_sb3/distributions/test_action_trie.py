@@ -29,7 +29,7 @@ def children_after(prefix: tuple[int, ...], sequences: Sequences) -> set[int]:
 
 
 def brute_force(sequences: Sequences, seed: int) -> list[float]:
-    """Walk the admissible texts token by token, the toy model restricted to what continues one of them."""
+    """Walk the admissible texts token by token, the toy model restricted to continuations of these."""
     probabilities = []
     for sequence in sequences:
         probability = 1.0
@@ -41,7 +41,7 @@ def brute_force(sequences: Sequences, seed: int) -> list[float]:
 
 
 def edge_log_probs(trie: ActionTrie, seed: int) -> np.ndarray:
-    """What a model run over the tree would answer: the restricted distribution of every query, end to end."""
+    """Answer of a model run over the tree: the restricted distribution of every query, end to end."""
     edges: list[float] = []
     for prefix, children in trie.branches.items():
         p = next_token_probabilities(prefix, seed)[list(children)]

@@ -44,7 +44,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 def unsteady() -> tuple[Any, Any]:
-    """A model that scores otherwise when gradients are wanted, which no choice of passes can mend."""
+    """A model whose scores differ with gradients on; no choice of passes can mend that."""
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
     config = LlamaConfig(
@@ -58,14 +58,14 @@ def unsteady() -> tuple[Any, Any]:
     return model, tokenizer
 
 
-# ------------------------------------------------------------------ what is removed
+# ------------------------------------------------------------------ differences that are removed
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("sampling", ["trie", "free"])
 @pytest.mark.parametrize("kind", ["doge", "deepseek_v32"])
 def test_sparse_attention_needs_plain_passes(tiny: Callable[[str], str], kind: str, sampling: str) -> None:
-    """Of equally ranked tokens, the number beside them decides which are attended to."""
+    """The attended ones of equally ranked tokens depend on the number beside them."""
     kwargs = {**SMALL, "model": tiny(kind)}
     acting = {"action_sampling": sampling, "max_new_tokens": 4}
     model = make_agent(n_envs=2, n_steps=8, n_epochs=2, target_kl=None, policy_kwargs=kwargs, **acting)
@@ -116,7 +116,7 @@ def test_other_architectures_agree(tiny: Callable[[str], str], kind: str) -> Non
     assert examine_model(tiny(kind)).verdict == "agrees"
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ refusals
 
 
 def test_what_is_not_reproduced_is_an_error_with_the_figure() -> None:
@@ -136,7 +136,7 @@ def test_a_warning_takes_its_place_and_comes_back_from_a_checkpoint(tmp_path: Pa
 
 
 def test_a_merged_model_that_differs_is_refused(tiny: Callable[[str], str], tmp_path: Path) -> None:
-    """Mamba reads the weight of dt_proj past its adapter, which acts once it is merged."""
+    """Mamba reads the weight of dt_proj past its adapter; after a merge the adapter acts."""
     kwargs = {**SMALL, "model": tiny("mamba"), "lora": {"target_modules": ["dt_proj"]}}
     with pytest.warns(RuntimeWarning, match="reproduces its own sampling"):
         agent = make_agent(policy_kwargs={**kwargs, "check": "warn"})

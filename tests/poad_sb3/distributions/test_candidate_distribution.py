@@ -64,7 +64,7 @@ class Problem:
         table = torch.log_softmax(self.logits, -1)
         self.edges = torch.cat(
             [table[row, list(children)] for row, children in enumerate(branches.values())]
-        )  # what the model is asked for
+        )  # the query of the model
         rows = {prefix: row for row, prefix in enumerate(self.prefixes)}
         scores = [
             sum(table[rows[ids[:j]], token] for j, token in enumerate(ids)) / n
@@ -283,7 +283,7 @@ def test_glam_is_the_models_own_probability_of_each_action() -> None:
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_one_token_actions_and_a_word_with_id_zero(tmp_path: Path, normalization: str) -> None:
-    """An empty action is the end token alone; token 0 is a word. Nothing of either is taken for padding."""
+    """An empty action is the end token alone; token 0 is a word. Neither is taken for padding."""
     model = save_small_model(tmp_path / "small")
     kwargs = {"critic_arch": (8,), "model": model}
     policy = make_agent(

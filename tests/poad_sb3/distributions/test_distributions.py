@@ -1,4 +1,4 @@
-"""The ways to act: what is sampled has the probability that is stored, and the update computes that probability too."""
+"""Action distributions: sampled actions have their stored probability, and the update computes that probability too."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_paper_mode_samples_from_whole_candidates() -> None:
 
 
 def test_paper_mode_stores_what_a_separate_pass_would_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every candidate, taken from the pass that scored them all; where there is one only, nothing was scored."""
+    """Of every candidate, taken from the pass that scored them all; a single candidate was not scored."""
     policy = make_agent(**PAPER).policy
     randomise(policy)
     questions = [FORCED, RED, ALIKE, FORCED, GREEN, PLATE]
@@ -157,7 +157,7 @@ def test_a_single_action_is_certain(listed: LLMPolicy) -> None:
 
 
 def test_actions_are_texts_and_not_parts_of_a_list(listed: LLMPolicy) -> None:
-    """Commas, brackets and an action that begins another are nothing special (defect 11)."""
+    """Commas, brackets and an action that begins another have no special meaning (defect 11)."""
     question = ("Say it.", ("a, b", "a", "b", "[1, 2]", "a, b, c"))
     probabilities = listed.action_probabilities(*question)
     assert list(probabilities) == list(question[1])
@@ -184,7 +184,7 @@ def test_scores_follow_the_weights(settings: dict[str, Any]) -> None:
 
 
 def small_policy(tmp_path: Path, **settings: Any) -> LLMPolicy:
-    """A policy with a vocabulary of six words, which samples freely."""
+    """A policy with a vocabulary of six words; it samples freely."""
     kwargs = {"critic_arch": (8,), "model": save_small_model(tmp_path / "small")}
     settings = {"action_sampling": "free", "max_new_tokens": 2, **settings}
     policy = make_agent(policy_kwargs=kwargs, **settings).policy
@@ -219,7 +219,7 @@ def test_free_frequencies_are_those_of_the_whole_vocabulary(tmp_path: Path) -> N
 
 
 def test_free_log_probs_are_those_sampled_from(tmp_path: Path) -> None:
-    """And the text is what was sampled, without the space before it and the end; an empty action is one token."""
+    """And the text is the sampled one, without the space before it and the end; an empty action is one token."""
     policy = small_policy(tmp_path, max_new_tokens=4)
     lengths = set()
     for step in policy.act(batch_of([("press red", ("wait",))] * 100)):
@@ -265,7 +265,7 @@ def test_a_text_that_the_environment_cannot_hold_is_no_action(tmp_path: Path) ->
     np.testing.assert_array_equal(encoded, policy.action_space.unfinished())
 
 
-# ------------------------------------------------------------------ the update sees what was sampled
+# ------------------------------------------------------------------ the update scores the sampled actions
 
 
 @pytest.mark.matrix_after(4)

@@ -1,4 +1,4 @@
-"""Temperature, top-k, top-p: the distribution, what is drawn from it, and what training makes of it."""
+"""Temperature, top-k, top-p: the distribution, the drawn tokens, and training on them."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def sharpened(folder: Path, **kwargs: Any) -> POAD:
 
 @pytest.mark.matrix
 def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
-    """Chosen anew, a support would lose tokens that were drawn from it: log-probability minus infinity."""
+    """With a new support for each update, drawn tokens would leave it: log-probability minus infinity."""
     model = sharpened(tmp_path / "small")
     errors = []
     for _ in range(50):

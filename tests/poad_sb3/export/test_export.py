@@ -1,4 +1,4 @@
-"""Exports: what they are to plain peft and transformers, that they change nothing, and how they fail."""
+"""Exports: their use in plain peft and transformers, no side effects on the policy, and failures."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def plain_probabilities(model: Any, folder: Path) -> dict[str, float]:
-    """Probability of every action, by whole sequences through a model and a tokenizer that know nothing of ours."""
+    """Probability of every action, by whole sequences through a model and a tokenizer independent of this package."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     prompt = tokenizer.encode(TEXT, add_special_tokens=False, split_special_tokens=True)
     if tokenizer.bos_token_id is not None:
@@ -115,7 +115,7 @@ def assert_same(ours: Mapping[str, float], theirs: Mapping[str, float], within: 
     assert sum(ours.values()) == pytest.approx(1, abs=1e-5)
 
 
-# ---------------------------------------------------------------------- what others find in it
+# ---------------------------------------------------------------------- use by others
 
 
 def test_an_adapter_acts_the_same_in_plain_peft(trained: POAD, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_the_template_of_prompts_comes_along(small_folder: Path, tmp_path: Path)
 @pytest.mark.parametrize("name", ["llama2", "qwen2", "gemma2"])
 @pytest.mark.parametrize("lora", [{}, None])
 def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora: dict[str, Any] | None) -> None:
-    """By the tokenizer's own template, and merged or whole: what others load says the same."""
+    """By the tokenizer's own template, and merged or whole: the loaded model gives the same text."""
     save_zoo(tmp_path / name, name)
     kwargs = {**SMALL, "model": str(tmp_path / name), "lora": lora}
     agent = make_agent(policy_kwargs=kwargs, learning_rate=1e-3, n_steps=8, batch_size=8).learn(8)

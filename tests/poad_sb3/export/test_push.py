@@ -57,7 +57,7 @@ def folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pushed(environment: dict[str, str], *pushes: tuple[Path, str, dict[str, Any]]) -> Sequence[str]:
-    """What each push says, in a child that knows nobody but the stand-in."""
+    """Output of each push, in a child that reaches only the stand-in."""
     asked = json.dumps([(str(folder), repository, options) for folder, repository, options in pushes])
     command = [sys.executable, "-c", PUSHES, asked]
     done = subprocess.run(

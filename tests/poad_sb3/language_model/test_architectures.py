@@ -46,7 +46,7 @@ def test_the_first_ratio_is_one(tmp_path, name):
 
 
 def test_a_recurrent_model_is_not_packed(tmp_path):
-    """Mamba has no attention to mask: whatever it cannot do must be found out when it is loaded."""
+    """Mamba has no attention to mask: its limits must be found out when it is loaded."""
     settings = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}
     config = CONFIG_MAPPING["mamba"](**settings, bos_token_id=1, eos_token_id=2)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)

@@ -198,7 +198,7 @@ def test_whether_a_model_is_built_as_llama(models: Callable[[str], LanguageModel
 def test_written_out_a_pass_gives_what_the_modules_give(
     models: Callable[[str], LanguageModel], name: str, n_rows: int
 ) -> None:
-    """Where no weight is what a fresh model has: norms, biases and heads of their own say something."""
+    """All weights differ from those of a fresh model: norms, biases and heads of their own have an effect."""
     lm, random = copy.deepcopy(models(name)), np.random.default_rng(n_rows)
     for number, one in enumerate(lm.base.parameters()):
         one.add_(
@@ -368,7 +368,7 @@ def test_adapters_that_are_off_stay_off(lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "no adapter", "bfloat16"])
 def test_models_that_decode_as_they_are(models: Callable[[str], LanguageModel], name: str) -> None:
-    """Transposed weights; nothing to add; and sums that would round other numbers than the update sees."""
+    """Transposed weights; no adapter to merge; and sums that would round other numbers than the update sees."""
     kwargs = {"dtype": "bfloat16"} if name == "bfloat16" else {}
     lm = models("gpt2") if name == "gpt2" else LanguageModel(lora=None if name == "no adapter" else {}, **kwargs)
     before = layers(lm)
@@ -381,7 +381,7 @@ class Packed8(nn.Linear):
 
 
 class OwnAdapter(lora.Linear):
-    """Stands for peft's adapters of quantised layers, which are classes of their own."""
+    """Stands for peft's adapters of quantised layers (classes of their own)."""
 
 
 @pytest.mark.parametrize(("place", "kind"), [("base_layer", Packed8), ("", OwnAdapter)])
@@ -400,7 +400,7 @@ def test_quantised_layers_stay(place: str, kind: type[nn.Module]) -> None:
 
 
 def test_it_is_used_where_actions_are_written(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the adapter is back, whatever happens there."""
+    """And the adapter is back after any error there."""
     before, seen = layers(lm), []
 
     def fails(hidden: Tensor) -> Tensor:
@@ -430,7 +430,7 @@ def test_an_addition_that_fails_leaves_the_adapter(lm: LanguageModel, monkeypatc
 
 
 def test_transformers_caches_are_made_of_plain_layers(lm: LanguageModel) -> None:
-    """What `_GrowingLayer` takes the place of; where it is another class, nothing is replaced."""
+    """The classes that `_GrowingLayer` replaces; a layer of another class is left alone."""
     made = DynamicCache(config=lm.base.config)
     assert {type(layer) for layer in made.layers} == {DynamicLayer}
     ours = CachedDecoding(lm.base, [(1, 2, 3)])

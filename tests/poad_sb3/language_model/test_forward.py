@@ -36,7 +36,7 @@ def alone(lm: LanguageModel, rows: list[TokenRow]) -> Tensor:
 def test_rows_that_merge_further_than_planned_keep_the_bound(
     lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Among all rows long ones stand between the short ones; in a chunk of short ones nothing does."""
+    """Among all rows long ones stand between the short ones; in a chunk of short ones there are none between."""
     limit, start = 256, numbers(10)
     monkeypatch.setattr(lm, "max_tokens_per_forward", limit)
     short = [TokenRow((*start, 10 * k, *numbers(2, seed=k)), None, (12,)) for k in range(1, 11)]

@@ -69,7 +69,7 @@ FIX = (
 
 
 class Worker:
-    """A child that knows nobody but the stand-in, and does what it is told."""
+    """A child that reaches only the stand-in, and obeys commands."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -88,13 +88,13 @@ class Worker:
         return answer
 
     def load(self, model: str, revision: str | None = None) -> dict[str, Any]:
-        """What `describe_model` says of it."""
+        """Return the result of `describe_model` for it."""
         found = self._tell("load", {"model": model, "revision": revision})
         assert "error" not in found, found["error"]
         return found
 
     def refusal(self, model: str, revision: str | None = None) -> dict[str, Any]:
-        """The error, which is a `ModelError` of one line, and the seconds that the client waited before it."""
+        """The error (a `ModelError` of one line), and the seconds that the client waited before it."""
         found = self._tell("load", {"model": model, "revision": revision})
         at = "" if revision is None else f" at revision {revision!r}"
         assert found["error"].startswith(f"{ASKED}{model!r}{at}, which could not be loaded ("), found
@@ -127,7 +127,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def workers(server: ModelHubStandIn, home: Path) -> Iterator[dict[str, Worker]]:
-    """Three with one cache; nobody is logged in. To import what they need takes them some seconds."""
+    """Three with one cache, without a login. Their imports take some seconds."""
     with ModelHubStandIn() as gone:
         nowhere = gone.proxy
     usual = server.environment(home, token="", xet=False)
@@ -161,11 +161,11 @@ def fingerprint(folder: Path) -> str:
 
 
 def files(requests: Sequence[Request]) -> list[str]:
-    """Which files were asked for."""
+    """Requested files."""
     return [request.path for request in requests if "/resolve/" in request.path or request.path.count("/") == 1]
 
 
-# ---------------------------------------------------------------------- what is loaded
+# ---------------------------------------------------------------------- loaded models
 
 
 def test_a_revision(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]) -> None:
@@ -225,11 +225,11 @@ def test_nobody_listens(
     assert "the Hub could not be reached (ConnectError: " in refused["error"]
     assert f"{FIX}; without a network, download the folder elsewhere and pass its path." in refused["error"]
     assert refused["waited"] == 0
-    kept = alone.load("user/here")  # its waits are left out here: 46 s, in which the client tries to list files
+    kept = alone.load("user/here")  # its waits are left out here: 46 s of attempts to list files
     assert (kept["commit"], kept["fingerprint"]) == (here["commit"], here["fingerprint"])
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- refusals
 
 
 def test_what_is_not_there(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]) -> None:
@@ -280,7 +280,7 @@ def test_a_download_that_breaks(
 
 
 class _Touch:
-    """What a pickle of weights can do."""
+    """Code that a pickle of weights can run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

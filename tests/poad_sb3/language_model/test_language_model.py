@@ -124,7 +124,7 @@ def test_chunks_cover_every_row_once_and_keep_the_bound(
 
 
 def passed(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[int, ...]:
-    """Shape of what really goes through the model."""
+    """Shape of the true input of the model."""
     shapes: list[tuple[int, ...]] = []
     decoder = lm.base.get_decoder()
 
@@ -141,7 +141,7 @@ def passed(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[int, ...]:
 def test_chunks_of_rows_that_begin_alike_keep_the_bound(
     lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
-    """Merged rows are as long as what differs in them; a row is alone where it is longer by itself."""
+    """A merged row is as long as its distinct tokens; a row is alone if it is longer by itself."""
     monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
     total = alone = 0
     for seed in range(12):

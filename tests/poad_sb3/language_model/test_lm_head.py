@@ -1,4 +1,4 @@
-"""What is asked of a head, against plain autograd over whole tables in float64."""
+"""Queries of an LM head, against plain autograd over whole tables in float64."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def plainly(
 
 
 def weighted(parts: Sequence[Tensor]) -> Tensor:
-    """A loss in which every number counts differently."""
+    """A loss with a different weight for every number."""
     total = torch.zeros((), dtype=parts[0].dtype)
     for number, part in enumerate(parts):
         total = total + (torch.cos(torch.arange(len(part)) * 1.3 + number).to(part.dtype) * part).sum()
@@ -116,7 +116,7 @@ def close(ours: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float =
 def test_statistics_and_their_gradients_are_those_of_whole_tables(
     bounds: str, config: str, tempered: bool, compared: bool
 ) -> None:
-    """Also the gradients of what is trained in the head."""
+    """Also the gradients of the head's trained parameters."""
     known = case()
     head, temperatures = known.head(CONFIGS[config]), known.temperatures if tempered else None
     expected = plainly(head(known.hidden), CHILDREN, temperatures, known.other if compared else None)
@@ -169,7 +169,7 @@ def test_float32_is_float64_rounded(bounds: str) -> None:
 
 
 def test_a_head_in_bfloat16(bounds: str) -> None:
-    """Against plain autograd through the same head: what is rounded is rounded alike, but for sums over slices."""
+    """Against plain autograd through the same head: both round alike, except for sums over slices."""
     known = case(torch.bfloat16, bias=False)
     hidden = known.hidden.detach().float().requires_grad_()
     leaves = [hidden, *known.layer.parameters()]
@@ -237,7 +237,7 @@ def test_no_rows(bounds: str) -> None:
 @pytest.mark.parametrize("compared", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_words_that_cannot_be_said(bounds: str, dtype: torch.dtype, compared: bool) -> None:
-    """Logits of minus infinity, in both distributions, weigh nothing: as if there were no such words."""
+    """Logits of minus infinity, in both distributions, have no weight: as if there were no such words."""
     known = case(dtype)
     barred = torch.zeros(WORDS, dtype=dtype)
     barred[[4, 10]] = -torch.inf
@@ -282,7 +282,7 @@ def test_a_pick_that_cannot_be_said() -> None:
 
 
 def test_a_head_may_be_all_that_is_trained(bounds: str) -> None:
-    """With an adapter on nothing else, hidden states need no gradient; the head's must not be lost."""
+    """With an adapter on no other layer, hidden states need no gradient; the head's must not be lost."""
     known = case()
     hidden, leaves = known.hidden.detach(), list(known.layer.parameters())
     expected = plainly(known.head()(hidden), CHILDREN, None, None)
@@ -307,7 +307,7 @@ def test_gathered_logits_are_those_of_the_table(dtype: torch.dtype, bias: bool) 
     ours = gathered_logits(known.layer, known.hidden, Picks.of(CHILDREN, known.hidden.device))
     assert ours.dtype == torch.float32
     close([ours], [expected], 1e-5)
-    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5  # gradients are rounded to the type of what they are of
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5  # gradients have the type of their tensors
     close([one.double() for one in gradients(weighted([ours]), known.leaves())], slopes, tolerance)
 
 

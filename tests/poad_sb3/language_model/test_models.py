@@ -1,4 +1,4 @@
-"""Any model: where it comes from, what is trained of it, in which numbers, within which memory."""
+"""Any model: its source, its trained parameters, its number format, its memory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_quantisation_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         LanguageModel(quantization="4bit")
 
 
-# ------------------------------------------------------------------ what is trained
+# ------------------------------------------------------------------ trained parameters
 
 
 @every_model
@@ -301,7 +301,7 @@ def test_float32_is_not_scored_again(folder_of: Callable[[str], str]) -> None:
 
 
 def test_weights_of_a_folder_are_taken_in_the_wanted_type(tmp_path: Path) -> None:
-    """A folder in bfloat16 is float32 here unless said otherwise, and the same model to a checkpoint."""
+    """A folder in bfloat16 is float32 here by default, and the same model to a checkpoint."""
     folder = str(tmp_path / "half")
     AutoModelForCausalLM.from_pretrained(POCKET_FOLDER, dtype=torch.bfloat16).save_pretrained(folder)
     AutoTokenizer.from_pretrained(POCKET_FOLDER).save_pretrained(folder)
@@ -378,7 +378,7 @@ def _assert_gradients_pass(folder: str, quantization: str) -> None:
         one.eval()
         row = TokenRow(one.prompt_ids("The lamp is red. You look."), None, (2, 6))
         with torch.no_grad():
-            one.hidden_states([row])  # what acts first must not change what learns
+            one.hidden_states([row])  # sampling first must not change the update
         one.hidden_states([row]).float().square().sum().backward()  # type: ignore[no-untyped-call]
     name = next(key for key, value in lm.named_parameters() if value.requires_grad and "lora_B" in key)
     ours, theirs = (dict(one.named_parameters())[name].grad for one in (lm, plain))
@@ -413,7 +413,7 @@ def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path
         POAD.load(tmp_path / "auto.zip", policy_kwargs={"model": moved})
 
 
-# ------------------------------------------------------------------ what only looks like an ordinary model
+# ------------------------------------------------------------------ look-alikes of an ordinary model
 
 
 def test_positions_that_depend_on_the_batch_are_kept_short(folder_of: Callable[[str], str]) -> None:

@@ -1,4 +1,4 @@
-"""Rows that begin alike are merged into trees: every read sees its own row and nothing else."""
+"""Rows that begin alike are merged into trees: every read sees its own row and no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ packing_models = pytest.mark.parametrize(
 
 @st.composite
 def token_rows(draw: st.DrawFn) -> TokenRow:
-    """Few words and short rows, so that many begin alike; a tree branches anywhere, also within what is shared."""
+    """Few words and short rows, so that many begin alike; a tree branches anywhere, also within a shared prefix."""
     length = draw(st.integers(1, 7))
     tokens = tuple(draw(st.lists(st.integers(1, 3), min_size=length, max_size=length)))
     parents = None
@@ -53,7 +53,7 @@ def cost(n_tokens: int, width: int) -> float:
 
 
 def own_texts(rows: Sequence[TokenRow]) -> list[tuple[int, ...]]:
-    """What each read stands for, walked from it to the start of its row."""
+    """The tokens of each read, walked from it to the start of its row."""
     texts = []
     for row in rows:
         parents = range(-1, len(row.tokens) - 1) if row.parents is None else row.parents
@@ -67,7 +67,7 @@ def own_texts(rows: Sequence[TokenRow]) -> list[tuple[int, ...]]:
 
 
 def seen_texts(packed: Packed) -> list[tuple[int, ...]]:
-    """What each read attends to, in the order of positions, which must count from 0 without gaps."""
+    """The attended tokens of each read, in the order of positions; these must count from 0 without gaps."""
     texts = []
     for group, place in zip(packed.batch.tolist(), packed.place.tolist(), strict=True):
         seen = torch.arange(packed.ids.shape[1]) <= place if packed.seen is None else packed.seen[group, place]
@@ -129,7 +129,7 @@ def path_is_plain(row: TokenRow) -> bool:
 @properties
 @hypothesis.given(rows=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=7), min_size=1, max_size=9))
 def test_sequences_become_the_trie_of_their_beginnings(rows: list[list[int]]) -> None:
-    """With room for all, nothing is computed twice: one tree for each first token, one place for each beginning."""
+    """With room for all, each prefix is computed once: one tree for each first token, one place for each prefix."""
     groups = groups_of([TokenRow(tuple(row), None, ()) for row in rows], ENDLESS, ENDLESS)
     beginnings = {tuple(row[:n]) for row in rows for n in range(1, len(row) + 1)}
     assert len(groups) == len({row[0] for row in rows})
@@ -154,7 +154,7 @@ def halves(shared: int) -> list[TokenRow]:
     return [TokenRow((*range(shared), *[-word] * (100 - shared)), None, ()) for word in (1, 2)]
 
 
-# ------------------------------------------------------------------ what a model makes of it
+# ------------------------------------------------------------------ outputs of a model
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def a_mixture(lm: LanguageModel, seed: int) -> list[TokenRow]:
         prompt = start[: random.integers(1, 21)]
         tail = tuple(random.integers(vocabulary, size=random.integers(1, 12)).tolist())
         tokens, parents = (*prompt, *tail), None
-        if random.random() < 0.4:  # some of them branch within what is shared
+        if random.random() < 0.4:  # some of them branch within the shared prefix
             begins = int(random.integers(1, len(tokens)))
             branching = (int(random.integers(0, place)) for place in range(begins, len(tokens)))
             parents = (*range(-1, begins - 1), *branching)
@@ -196,7 +196,7 @@ def apart(rows: Sequence[TokenRow], *_: Any) -> list[Group]:
 
 
 def asked(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[Tensor, list[Tensor]]:
-    """Hidden states, and the gradients of a loss in which every number counts differently."""
+    """Hidden states, and the gradients of a loss with a different weight for every number."""
     lm.zero_grad()
     hidden = lm.hidden_states(rows)
     (hidden * torch.cos(torch.arange(hidden.numel()) * 0.7).view_as(hidden)).sum().backward()  # type: ignore[no-untyped-call]
@@ -240,7 +240,7 @@ def test_models_with_windows_merge_nothing(models: Callable[[str], LanguageModel
 def test_merging_changes_no_gradient_of_an_update(
     monkeypatch: pytest.MonkeyPatch, sampling: str, lora: dict[str, Any] | None
 ) -> None:
-    """Of a rollout in which prompts come again, and begin alike."""
+    """Of a rollout with recurring prompts and common beginnings."""
     kwargs = {"critic_arch": (8,), "lora": lora}
     more = {"max_new_tokens": 9} if sampling == "free" else {}
     model = make_agent(Collector, policy_kwargs=kwargs, action_sampling=sampling, **more)

@@ -1,4 +1,4 @@
-"""Every model and tokenizer of the zoo is what it claims to be."""
+"""Models and tokenizers of the zoo against their stated properties."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _no_gradients() -> Iterator[None]:
         yield
 
 
-# ------------------------------------------------------------------ what they are
+# ------------------------------------------------------------------ properties
 
 
 @every_model

@@ -83,7 +83,7 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
 def test_tokens_are_scored_as_the_plain_model_scores_them(
     scored: Callable[[str], Scored], name: str, adapter: bool
 ) -> None:
-    """Whatever goes through the model beside them."""
+    """For any other rows in the same pass."""
     lm, adapted, frozen = scored(name)
     assert lm.packs_trees is ZOO[name].packs_trees
     pairs = [(lm.prompt_ids(text), lm.action_ids(action)) for text in (PROMPT, *OTHERS) for action in ACTIONS[1:4]]
@@ -240,7 +240,7 @@ def test_one_space_is_between_prompt_and_action(scored: Callable[[str], Scored],
 
 @every_model
 def test_a_special_token_that_is_written_makes_another_text(scored: Callable[[str], Scored], name: str) -> None:
-    """Left out, an action that nobody knows would become one that somebody does."""
+    """Left out, an inadmissible action would become an admissible one."""
     lm = scored(name).lm
     special = {number for number, token in lm.tokenizer.added_tokens_decoder.items() if token.special}
     for token in special - lm.prompter.end_tokens:

@@ -1,4 +1,4 @@
-"""`poad doctor`: what is found on machines of several kinds, and what is said of them."""
+"""`poad doctor`: its findings on machines of several kinds, and its output."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_the_first_version_of_control_groups(tmp_path: Path) -> None:
     assert memory_of(files(tmp_path, {**groups})) == HostMemory(10_000_000, 7_000_000, True)
 
 
-# ---------------------------------------------------------------------- what fits
+# ---------------------------------------------------------------------- models that fit
 
 
 def test_verdicts_follow_from_the_estimates() -> None:

@@ -1,4 +1,4 @@
-"""`poad train --dry-run`: the estimate against what a training holds, and what is said of it."""
+"""`poad train --dry-run`: the estimate against the memory of a training, and its output."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_quantised_weights(bits: str) -> None:
 
 @pytest.mark.parametrize("name", ["trie", "candidates", "paper mode", "free"])
 def test_rows_are_those_of_an_update(name: str) -> None:
-    """Each action of the first prompt, as `decision_row` makes it of what was sampled."""
+    """Each action of the first prompt, as `decision_row` makes it from the sampled action."""
     model = POAD("LLMPolicy", LampEnv(), seed=0, **WAYS[name])
     first = model.env.reset()
     rows = [decision_row(model.policy.act(first)[0].path) for _ in range(20)]
@@ -214,7 +214,7 @@ def test_an_update_holds_what_was_expected(max_tokens: int) -> None:
 def test_merged_rows_are_no_longer_and_decide_no_more(
     monkeypatch: pytest.MonkeyPatch, name: str, max_tokens: int
 ) -> None:
-    """What goes through the model in updates whose prompts begin alike; of actions that are as long as the first."""
+    """Rows of updates with common prefixes of prompts; with actions as long as the first."""
     model = trained(max_tokens=max_tokens, **WAYS[name])
     expected = expect(model, model._last_obs)
     settings, workload, rows = expected.settings, expected.workload, expected.rows
@@ -233,7 +233,7 @@ def test_merged_rows_are_no_longer_and_decide_no_more(
         assert workload.action_share > rows.share
 
 
-# ---------------------------------------------------------------------- what fits
+# ---------------------------------------------------------------------- trainings that fit
 
 
 def expected_with(name: str, workload: Workload, **settings: Any) -> Expected:
@@ -349,7 +349,7 @@ def test_free_code_has_a_cache_and_a_preset_its_environments(here: Path) -> None
 
 
 def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven billion of them, of which there is not one."""
+    """Seven billion of them, none of them in a file."""
     shutil.copytree(POCKET_FOLDER, "seven")
     config = json.loads(Path("seven/config.json").read_text())
     config |= {"hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32}

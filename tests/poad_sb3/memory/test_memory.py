@@ -1,4 +1,4 @@
-"""Memory: sizes against real models, estimates against what a training pass holds."""
+"""Memory: sizes against real models, estimates against the memory of a training pass."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_one_by_hand() -> None:
     layer = 2 * 8 * 8 + 2 * 8 * 4 + 3 * 8 * 16 + 2 * 8  # q and o, k and v, MLP, norms
     weights = 2 * layer + 2 * 10 * 8 + 8
     adapter = 2 * 2 * ((8 + 8) + (8 + 4))  # layers, rank, q and v
-    # Norms with their scales, attention, MLP, what LoRA reads and its middle; of each head.
+    # Norms with their scales, attention, MLP, the input of LoRA and its middle; of each head.
     token_in_layer = 4 * (2 * (8 + 1) + 4 * 8 + 3 * 16 + 8 + 2 * 2) + 4 * 2
     size = ModelSize.of(config, settings)
     last_norm, rotary = 4 * (8 + 1), 2 * 4 * 4
@@ -305,7 +305,7 @@ def test_activations_are_those_of_a_training_pass(name: str, checkpointing: bool
 def test_what_is_asked_of_the_head_is_what_is_estimated(
     monkeypatch: pytest.MonkeyPatch, sampling: str, kept: int, in_slice: int
 ) -> None:
-    """Kept; in slices that are kept, of which some are, of which none is; and in slices of a row."""
+    """Kept; in slices, with all of them kept, some, or none; and in slices of a row."""
     monkeypatch.setattr(lm_head, "MAX_LOGITS", kept)
     monkeypatch.setattr(lm_head, "SLICE_LOGITS", in_slice)
     peak, estimated = measure_logits(sampling, 1200 if in_slice > 1 else 40)
@@ -323,7 +323,7 @@ def test_a_trained_head_has_a_gradient_of_its_own(children: float) -> None:
 
 @pytest.mark.parametrize("texts", [1, 20])
 def test_decoding_holds_what_is_estimated(texts: int) -> None:
-    """A pass over prompts of 90 tokens, and 70 tokens more, for which the cache moves once."""
+    """A pass over prompts of 90 tokens, and 70 tokens more; the cache moves once."""
     model = LlamaForCausalLM(LlamaConfig(
         hidden_size=64, num_hidden_layers=6, intermediate_size=176, num_attention_heads=4, num_key_value_heads=2,
         vocab_size=100,

@@ -1,4 +1,4 @@
-"""The pocket model: what it was trained on, what ships, and that its script makes it."""
+"""The pocket model: its training text, its files, and that its script makes it."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The pocket coder: the grammar it was trained on, what ships, and that POAD can use it."""
+"""The pocket coder: its grammar, its files, and that POAD can use it."""
 
 import dataclasses
 import json
@@ -103,7 +103,7 @@ def test_every_mistake_occurs_and_has_its_outcome(mistake):
     found = 0
     while found < 3:
         spoiled = spoilt(random_code(rng), rng)
-        if spoiled.mistake != mistake or "DummyClassifier" in spoiled.code:  # which looks at no columns
+        if spoiled.mistake != mistake or "DummyClassifier" in spoiled.code:  # a dummy ignores the columns
             continue
         evaluation = evaluated(spoiled.code, table)
         found += 1
@@ -183,7 +183,7 @@ def test_what_is_drawn_does_not_depend_on_the_table():
     tables = [*known_tables(np.random.default_rng(0)), invented_table(np.random.default_rng(1))]
     for seed in range(60):
         drawn = [_line(table, np.random.default_rng(seed)) for table in (tables[seed % len(tables)], tables[-1])]
-        if "# Attempt" not in drawn[0].prompt:  # what is drawn after a failure waits for code that fails
+        if "# Attempt" not in drawn[0].prompt:  # draws after a failure repeat until code fails
             assert drawn[0].action == drawn[1].action
 
 
@@ -194,7 +194,7 @@ def test_lengths_fit(lines, tokenizer):
     assert max(len(encode_line(tokenizer, line)) for line in lines) + 128 < CoderConfig.context
 
 
-# ---------------------------------------------------------------------- what ships
+# ---------------------------------------------------------------------- shipped files
 
 
 def test_what_ships_is_small_and_says_what_it_is():

@@ -228,7 +228,7 @@ def test_badq_sees_the_history_too() -> None:
 
 
 def random_coder() -> tuple[Any, Any]:
-    """A tiny model that has learned nothing, with room for a page of text."""
+    """A tiny untrained model, with room for a page of text."""
     tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
     config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=2,
                          num_attention_heads=2, max_position_embeddings=4096)  # fmt: skip
@@ -240,7 +240,7 @@ def random_coder() -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", [POAD, NTPO, ARCHER])
 @pytest.mark.parametrize("prompt", ["completion", {"kind": "fim", "tokens": ["<s>", "<pad>", "</s>"]}])
 def test_free_code_trains_and_resumes(tmp_path: Path, kind: type[POAD], prompt: Any) -> None:
-    """Plumbing, not skill: a model that knows no Python writes code, is told what it is worth, learns, and goes on."""
+    """Plumbing, not skill: a model without any Python writes code, sees its score, learns, and resumes."""
     coding = partial(make_vec_env, "DataSciCoding-balance-scale-v0", 2, env_kwargs={"max_attempts": 2})
     settings = {"action_sampling": "free", "max_new_tokens": 12, "temperature": 0.7, "top_k": 50, "stop": ["\n\n"]}
     policy = {**SMALL, "prompt": prompt, "model": random_coder}

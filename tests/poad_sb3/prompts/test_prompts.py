@@ -1,4 +1,4 @@
-"""Prompt templates on every tokenizer of the zoo: what is said, in which tokens, and what is left out."""
+"""Prompt templates on every tokenizer of the zoo: their text, their tokens, and omissions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def text_of(tokenizer: Any, ids: tuple[int, ...]) -> str:
     return text
 
 
-# ------------------------------------------------------------------ which template
+# ------------------------------------------------------------------ choice of the template
 
 
 @every_model
@@ -255,7 +255,7 @@ def test_spaces_around_messages_go_where_the_template_drops_them(tokenizer_of: C
 
 
 def test_a_vocabulary_that_holds_the_names_of_special_tokens(tmp_path: Path) -> None:
-    """A Unigram model finds `</s>` among its own pieces, whatever it is told about added tokens."""
+    """A Unigram model finds `</s>` among its own pieces, for any setting of added tokens."""
     pieces = [("<unk>", 0.0), ("</s>", -1.0), ("▁", -2.0), *((letter, -3.0) for letter in "<>/sandcok ")]
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.Unigram(pieces, unk_id=0)), unk_token="<unk>", eos_token="</s>"

@@ -27,7 +27,7 @@ END = "<end>"
 
 
 class Choice(NamedTuple):
-    """What an action does: the state it is said in, its reward, the next state."""
+    """An action: its state, its reward, the next state."""
 
     state: int
     sentence: str
@@ -142,7 +142,7 @@ def credit(name: str) -> list[tuple[str, ...]]:
     return rows
 
 
-# ---------------------------------------------------------------------- what is learned in the end
+# ---------------------------------------------------------------------- final policies
 
 
 def choices() -> list[tuple[str, ...]]:
@@ -151,7 +151,7 @@ def choices() -> list[tuple[str, ...]]:
     for name, gamma_token in (("naive", GAMMA), ("BAD", 1.0)):
         tokens = solve_tokens(mdp, gamma_token)
         best[name] = greedy_actions(mdp, tokens)[RAW]
-        # seen from the first token: every further one discounts what comes with the last
+        # seen from the first token: every further one discounts the reward at the last
         scale = [gamma_token ** (len(action) - 1) for action in mdp.actions]
         solved[name] = tokens.q[:, mdp.trie.ends] * scale
     exact = solve_actions(mdp).q

@@ -44,7 +44,7 @@ def random_problem(seed: int, gamma: float) -> TokenMDP:
 
 
 def one_step(lengths: Sequence[int], rewards: Sequence[float]) -> TokenMDP:
-    """A single decision; action i has `lengths[i]` tokens, of which the first already tells which one it is."""
+    """A single decision; action i has `lengths[i]` tokens, and its first token identifies it."""
     actions = tuple((number, *["and so on"] * (length - 1)) for number, length in enumerate(lengths))
     n = len(actions)
     transitions = np.zeros((2, n, 2))
@@ -57,7 +57,7 @@ def real_rows(mdp: TokenMDP) -> np.ndarray:
     return np.flatnonzero(~mdp.terminal)
 
 
-# ---------------------------------------------------------------------- what is solved is what is written
+# ---------------------------------------------------------------------- solutions and equations
 
 
 def slow_tokens(mdp: TokenMDP, gamma_token: float, *, n_sweeps: int = 700) -> dict[tuple[int, tuple], float]:

@@ -38,7 +38,7 @@ class SlowLamps(LampEnv):
     """Lamps whose moves take a random time."""
 
     def _move(self, reward: float) -> Outcome:
-        time.sleep(random.Random().expovariate(500))  # nobody's seed: timing is not known
+        time.sleep(random.Random().expovariate(500))  # unseeded: timing is not known
         return super()._move(reward)
 
 
@@ -59,7 +59,7 @@ def at_rest(env: VecEnv | None) -> bool:
 
 
 class Note(BaseCallback):
-    """What callbacks see, step by step; stops or fails when told to."""
+    """Records the view of callbacks, step by step; stops or fails on demand."""
 
     def __init__(self, at: int = 0, what: Callable[[], bool] | None = None) -> None:
         super().__init__()
@@ -385,7 +385,7 @@ class Faulty(LampEnv):
 
 
 def faulty(what: Callable[[], None], place: int) -> PipelinedVecEnv:
-    """Parts of two and two, one of which fails once."""
+    """Parts of two and two; one of them fails once."""
     makes: list[Any] = [partial(Faulty, what) if place == index else Faulty for index in range(ENVS)]
     return PipelinedVecEnv([DummyVecEnv(makes[:2]), DummyVecEnv(makes[2:])])
 
@@ -529,7 +529,7 @@ PROGRAMS = (
 
 
 class Writes(gym.ActionWrapper[Any, Any, Any]):
-    """Turns what a model that knows no Python says into one of a few programs."""
+    """Replaces texts of a model without Python by one of a few programs."""
 
     def action(self, action: Any) -> Any:
         said = self.action_space.decode_finished(action) or ""  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from poad_sb3 import POAD
 from poad_sb3.errors import WorkerError
 
 NO_FORK = pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks beside threads")
-MAKE = partial(gym.make, "lang_envs:KeyToken-v0")  # which imports lang_envs where a worker is spawned
+MAKE = partial(gym.make, "lang_envs:KeyToken-v0")  # imports lang_envs in a spawned worker
 STARTS = ["forkserver", "spawn", pytest.param("fork", marks=NO_FORK)]
 SMALL: dict[str, Any] = {"n_steps": 4, "batch_size": 4, "n_epochs": 1, "n_critic_epochs": 1}
 
@@ -86,7 +86,7 @@ def test_a_killed_worker_is_named_and_ends_the_others(workers: SubprocVecEnv, mo
         model.learn(16, callback=Do(lambda model: kill(process)))
     assert_ended(workers.processes)
     workers.close()
-    model.save(tmp_path / "model.zip")  # what was learned can be kept
+    model.save(tmp_path / "model.zip")  # the trained weights can be saved
     POAD.load(tmp_path / "model.zip")
 
 
