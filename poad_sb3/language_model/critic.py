@@ -21,8 +21,8 @@ class FeatureWhitening(nn.Module):
 
     A language model's last hidden states vary mostly with the position in the sentence. The difference between
     situations is small beside that, and an MLP behind raw or standardised features learns it last. Measured on the
-    pocket model (docs/decisions.md): after 300 steps the explained variance of state values was 0.03 standardised and
-    0.37 whitened, of 0.40 possible.
+    pocket model (docs/development/decisions/algorithms.md): after 300 steps the explained variance of state values was
+    0.03 standardised and 0.37 whitened, of 0.40 possible.
 
     The map is renewed whenever the number of features seen has doubled, so it settles down and costs
     O(log n) eigendecompositions. ZCA, unlike PCA, keeps the axes, so a renewal moves the critic's input little.
