@@ -17,7 +17,6 @@ from lang_envs.sandbox.worker import Task
 
 CLOCK = """
 import time
-import pytest
 began = time.monotonic()
 print("rehearse me")
 time.sleep(0.05)
