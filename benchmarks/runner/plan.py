@@ -187,7 +187,7 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
         found = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in shown]
         raise ResultFileError(
             f"{path} holds another measurement. {'; '.join(found)}. "
-            "Fix: go on with what it was begun with, or take another file with --out."
+            "Fix: go on with what it was begun with, take another file with --out, or remove this one."
         )
 
 
