@@ -1,0 +1,5 @@
+"""`python -m lang_envs.cli`: the command `lang-envs`."""
+
+from lang_envs.cli import main
+
+main()
