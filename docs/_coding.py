@@ -62,7 +62,7 @@ def coding_sections(row: EnvRow, env: Any, family: Family) -> dict[str, str]:
 
 
 def _checked(row: EnvRow, family: Family) -> str:
-    wanted, where = manifest_of(row), f"[{family.title}]({family.page}#what-was-checked)"
+    wanted, where = manifest_of(row), f"[{family.title}]({family.page}#verification)"
     published = f"Where the table is published, so are splits and score; see {where}."
     rows_of_tests = " with made-up rows" if wanted is not None else " with an example table" if row.trial else ""
     if wanted is not None and "published" in wanted.recipes:
