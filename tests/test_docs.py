@@ -31,7 +31,7 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, module.__name__, module)  # classes of a page can be pickled, as in a script
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         line = page.read_text(encoding="utf-8")[: block.start(1)].count("\n")
-        short = block[1].replace("10_000", "128")  # a whole training would take a minute or more
+        short = block[1].replace("10_000", "128").replace("1024", "256")  # a whole training would take a minute or more
         exec(compile("\n" * line + short, str(page), "exec"), vars(module))
 
 

@@ -141,6 +141,7 @@ def test_measure_a_served_model(example: Example, monkeypatch: pytest.MonkeyPatc
     assert re.search(r"VirtualHome-FoodPreparation-v0 .*'prompt_tokens': \d", out)
 
 
+@pytest.mark.matrix
 def test_own_table(example: Example) -> None:
     pytest.importorskip("pandas", reason="the extra data is not installed")
     out = example("own_table", 16)

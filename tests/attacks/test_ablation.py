@@ -86,7 +86,7 @@ def _gets_through(evaluation: Evaluation) -> bool:
 # ---------------------------------------------------------------------- layers of the kernel
 
 
-@pytest.mark.matrix_after(6)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("row", BREACHES, ids=lambda row: row.name.replace(" ", "-"))
 def test_what_a_program_tries_works_where_nothing_stops_it(without: Opener, row: Program) -> None:
     outcome = without(row.opened_by).evaluate(row.code)

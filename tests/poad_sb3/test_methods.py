@@ -390,6 +390,7 @@ def usual() -> dict[str, dict[str, bytes]]:
     return {name: trained(name) for name in {name for name, _ in OTHER_VALUES.values()}}
 
 
+@pytest.mark.matrix_after(10)
 @pytest.mark.parametrize("argument", OTHER_VALUES)
 def test_every_argument_does_something(usual: dict[str, dict[str, bytes]], argument: str) -> None:
     name, change = OTHER_VALUES[argument]

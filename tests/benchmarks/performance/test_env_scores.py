@@ -122,7 +122,7 @@ def test_a_random_environment_is_refused(env: LangEnv[Any], message: str) -> Non
 # ---------------------------------------------------------------------- without the shortcut
 
 
-@pytest.mark.matrix_after(2)
+@pytest.mark.matrix
 @pytest.mark.parametrize("policy", [random_policy, oracle_policy], ids=["random", "oracle"])
 @pytest.mark.parametrize(
     ("env_id", "limit"),

@@ -125,6 +125,7 @@ def test_agents_costs_are_shown_where_there_are_any(files: list[Path]) -> None:
     assert "completion tokens" not in home
 
 
+@pytest.mark.matrix
 def test_a_rollout_is_chosen_by_name(files: list[Path], tmp_path: Path) -> None:
     written = write_report(files, tmp_path, f"{KITCHEN}/2/1")
     page = next(path for path in written if path.suffix == ".html").read_text()

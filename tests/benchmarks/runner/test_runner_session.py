@@ -141,6 +141,7 @@ def test_a_whole_file_is_left_as_it_is(undisturbed: Path) -> None:
     assert undisturbed.read_bytes() == before
 
 
+@pytest.mark.matrix_after(6)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.52, 0.77, 0.999])
 @pytest.mark.parametrize("behind", [0, 1, 333])
 def test_wherever_a_kill_cuts_the_files_they_become_the_same(

@@ -331,6 +331,7 @@ def test_a_store_that_fails(openml: OpenmlStandIn) -> None:
     assert len([request for request in openml.requests if request.status == 502]) == 3
 
 
+@pytest.mark.process
 def test_a_cut_then_503_then_the_rest(openml: OpenmlStandIn, data: Path) -> None:
     openml.fail(Cut(after=20_000), path=".pq")
     openml.fail(Status(503, HTML, "text/html"), path=".pq", method="GET")

@@ -479,7 +479,7 @@ def test_what_is_refused(laboratory, victim):
     assert errors_of(laboratory, victim, REFUSED) == dict.fromkeys(REFUSED, "PermissionError")
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @needs_kernel
 def test_there_are_no_files(laboratory, victim):
     programs = HIDDEN | LOOKED_UP

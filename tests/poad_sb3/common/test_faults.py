@@ -164,7 +164,7 @@ def test_training_goes_on_after_an_environment_that_raised_once() -> None:
     assert all(np.isfinite(tensor.numpy()).all() for tensor in model.policy.state_dict().values())
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), -float("inf")])
 def test_a_reward_that_is_no_number(tmp_path: Path, good: dict[int, dict[str, bytes]], reward: float) -> None:
     model = agent(envs(lambda: reward))
@@ -208,7 +208,7 @@ WAYS: list[tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize(("kind", "way"), WAYS)
 def test_an_adapter_that_is_no_number_when_acting(tmp_path: Path, kind: type[POAD], way: dict[str, Any]) -> None:
     model = agent(kind=kind, **way)

@@ -91,6 +91,7 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
     assert_same(straight, resumed)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(
     "rates",
     [
@@ -114,6 +115,7 @@ def test_a_second_learn_resumes_exactly_too(tmp_path):
     assert_same(first, second)
 
 
+@pytest.mark.matrix
 def test_an_environment_given_later_resumes_exactly(tmp_path):
     straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(4 * N)
     POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N).save(tmp_path / "model.zip")
@@ -122,6 +124,7 @@ def test_an_environment_given_later_resumes_exactly(tmp_path):
     assert_same(straight, second.learn(2 * N, reset_num_timesteps=False))
 
 
+@pytest.mark.matrix
 def test_saving_again_before_learning_keeps_the_state(tmp_path):
     straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(4 * N)
     POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N).save(tmp_path / "one.zip")
@@ -261,6 +264,7 @@ def _damaged_bytes(data, rng):
     return bytes(damaged)
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("mutate", [_damaged_bytes, _rewritten])
 def test_what_is_not_refused_is_exactly_what_was_saved(mutate):
     file = io.BytesIO()
@@ -369,6 +373,7 @@ def test_an_environment_without_state_says_so(tmp_path):
     assert loaded.num_timesteps == 2 * N
 
 
+@pytest.mark.matrix
 def test_stopping_in_mid_rollout_commits_what_was_asked_for(tmp_path):
     class Stop(BaseCallback):
         def _on_step(self):
@@ -382,6 +387,7 @@ def test_stopping_in_mid_rollout_commits_what_was_asked_for(tmp_path):
     assert_same(model.learn(2 * N, reset_num_timesteps=False), loaded.learn(2 * N, reset_num_timesteps=False))
 
 
+@pytest.mark.matrix
 def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
     class Crash(BaseCallback):
         def _on_step(self):
@@ -402,6 +408,7 @@ def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
     assert_same(model, second)
 
 
+@pytest.mark.matrix
 def test_an_error_inside_an_environment_leaves_the_weights(tmp_path):
     class Fails(gym.Wrapper):
         steps = 0
@@ -433,6 +440,7 @@ def test_a_file_opened_for_writing(tmp_path):
     assert POAD.load(tmp_path / "model.zip").num_timesteps == 0
 
 
+@pytest.mark.matrix
 def test_checkpoint_callback_writes_at_rollout_boundaries(tmp_path):
     model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
     model.learn(2 * N, callback=CheckpointCallback(10, str(tmp_path), "at"))

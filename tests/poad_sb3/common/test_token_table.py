@@ -41,7 +41,7 @@ def trained(folder: Path, name: str = "POAD", *, n_envs: int = 1, **kwargs: Any)
 # ------------------------------------------------------------------ written files
 
 
-@pytest.mark.matrix_after(6)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", METHODS)
 def test_the_numbers_are_those_of_the_buffer(tmp_path: Path, name: str) -> None:
     agent = trained(tmp_path, name, n_envs=2, n_samples=1000)
@@ -136,7 +136,7 @@ def test_every_so_many_rollouts(tmp_path: Path) -> None:
     assert [line["step"] for line in stored(tmp_path)] == [N + 1, 3 * N + 1]
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_training_that_goes_on_writes_what_an_unbroken_one_does(tmp_path: Path, every: int) -> None:
     def table(name: str) -> GenerationTableCallback:

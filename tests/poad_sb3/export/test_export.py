@@ -269,6 +269,7 @@ def test_the_template_of_prompts_comes_along(small_folder: Path, tmp_path: Path)
     )
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["llama2", "qwen2", "gemma2"])
 @pytest.mark.parametrize("lora", [{}, None])
 def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora: dict[str, Any] | None) -> None:

@@ -69,7 +69,7 @@ def pushed(environment: dict[str, str], *pushes: tuple[Path, str, dict[str, Any]
     return said
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.process
 @pytest.mark.parametrize(("merge", "xet"), [(False, True), (True, True), (True, False)])
 def test_the_hub_has_the_files_of_the_export(merge: bool, xet: bool, checkpoint: Path, tmp_path: Path) -> None:
     folder = export_policy(POAD.load(checkpoint), tmp_path / "out", merge=merge).folder

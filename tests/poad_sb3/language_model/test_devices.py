@@ -55,7 +55,7 @@ def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], d
     assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
 
 
-@pytest.mark.matrix_after(3)
+@pytest.mark.matrix_after(1)
 @every_device
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("way", WAYS)

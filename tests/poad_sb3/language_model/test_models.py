@@ -122,7 +122,7 @@ def test_the_adapter_finds_its_place(folder_of: Callable[[str], str], name: str)
     assert adapted == TARGETS.get(name, {"q_proj", "v_proj"})
 
 
-@pytest.mark.matrix_after(6)
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", ["llama2", "gpt2", "phi3", "gemma2", "mistral"])
 @pytest.mark.parametrize("trunk", ["frozen", "live"])
 @pytest.mark.parametrize("lora", [{}, None])

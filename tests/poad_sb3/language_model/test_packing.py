@@ -235,6 +235,7 @@ def test_models_with_windows_merge_nothing(models: Callable[[str], LanguageModel
     assert [group.rows for group in lm._groups(rows)] == [[index] for index in range(len(rows))]
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("sampling", ["trie", "free", "candidates"])
 @pytest.mark.parametrize("lora", [{}, None])
 def test_merging_changes_no_gradient_of_an_update(

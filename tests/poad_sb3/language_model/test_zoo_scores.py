@@ -78,6 +78,7 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(ours.double(), expected.double(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.matrix_after(8)
 @every_model
 @pytest.mark.parametrize("adapter", [True, False])
 def test_tokens_are_scored_as_the_plain_model_scores_them(

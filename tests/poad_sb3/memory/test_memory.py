@@ -287,6 +287,7 @@ def made(settings: ModelSettings) -> tuple[Callable[[], torch.Tensor], Any, Mode
     return training_pass(model, settings), model, ModelSize.of(config, settings)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("name", WAYS)
 def test_activations_are_those_of_a_training_pass(name: str, checkpointing: bool) -> None:
@@ -321,6 +322,7 @@ def test_a_trained_head_has_a_gradient_of_its_own(children: float) -> None:
     assert full - adapter == 4 * 32_000 * 4096
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("texts", [1, 20])
 def test_decoding_holds_what_is_estimated(texts: int) -> None:
     """A pass over prompts of 90 tokens, and 70 tokens more; the cache moves once."""

@@ -97,6 +97,7 @@ def test_the_grammar_is_rich():
         assert part in text
 
 
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("mistake", ALL_MISTAKES)
 def test_every_mistake_occurs_and_has_its_outcome(mistake):
     rng, table = np.random.default_rng(4), load("iris")
@@ -134,6 +135,7 @@ def test_prompts_are_varied_and_most_of_them_tell_of_an_earlier_attempt(lines):
     assert any(part in said for part in ("not finished", "more than 30 seconds", "more than 1024 MiB", "could answer"))
 
 
+@pytest.mark.matrix
 def test_mended_bodies_follow_failures(lines):
     """Most lines with a failure go on with a body that differs from the failed one in little."""
     near = []

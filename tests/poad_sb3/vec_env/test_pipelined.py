@@ -251,6 +251,7 @@ def test_parts_train_as_one(way: str, sizes: tuple[int, ...]) -> None:
     assert at_rest(apart.env)
 
 
+@pytest.mark.matrix
 def test_the_same_groups_train_the_same_bit_for_bit() -> None:
     first, second = (everything(agent(lamps(2, 2)).learn(3 * ROLLOUT)) for _ in range(2))
     assert first == second

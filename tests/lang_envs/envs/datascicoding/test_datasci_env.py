@@ -237,6 +237,7 @@ def test_the_whole_history_on_request() -> None:
     assert [f"Attempt {n}" in text for n in (1, 2, 3, 4)] == [True, True, True, False]
 
 
+@pytest.mark.matrix_after(4)
 @pytest.mark.parametrize("feedback", ["last", "history"])
 @pytest.mark.parametrize(
     "code",
@@ -253,6 +254,7 @@ def test_no_code_breaks_the_prompt(code: str, feedback: str) -> None:
         assert all(line.startswith("#") for line in text.partition("\n\nimport numpy as np\n")[0].split("\n"))
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("feedback", ["last", "history"])
 @pytest.mark.parametrize(
     "header",
@@ -325,6 +327,7 @@ def test_a_thousand_random_byte_strings() -> None:
     assert seen >= {Status.SYNTAX_ERROR, Status.RUNTIME_ERROR}
 
 
+@pytest.mark.matrix
 @settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(exclude_categories=()), max_size=80))
 def test_any_text_is_an_attempt(text: str) -> None:

@@ -93,6 +93,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.matrix_after(8)
 @pytest.mark.parametrize(("code", "said"), FAILURES.items(), ids=range(len(FAILURES)))
 def test_failures(code: str, said: tuple[Status, str], evaluate: Callable[[str], Evaluation]) -> None:
     found = evaluate(code)
@@ -142,6 +143,7 @@ LEAKS = [
 ]
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("code", LEAKS, ids=range(len(LEAKS)))
 def test_what_is_said_does_not_depend_on_the_labels(code: str) -> None:
     table = load("balance-scale")

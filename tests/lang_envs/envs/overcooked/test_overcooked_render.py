@@ -78,6 +78,7 @@ def test_every_state_of_a_random_walk_is_drawn_and_looks_different(task: str) ->
     assert len(frames) == len(states) > 10
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("task", TASKS)
 def test_states_of_an_oracle_episode_look_different_at_a_glance(task: str) -> None:
     env = kitchen_env(task)

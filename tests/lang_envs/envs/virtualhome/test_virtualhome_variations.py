@@ -352,6 +352,7 @@ def test_with_distractors_the_goal_stays_as_near_and_never_gets_lost(name: str, 
     assert np.isfinite(graph.distance()).all()
 
 
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(("name", "lying"), BESIDES)
 def test_oracle_solves_from_random_states(name: str, lying: tuple[str, ...]) -> None:
     env, graph = VirtualHomeEnv(name, distractors=lying, max_steps=10_000), home_graph(name, *lying)
