@@ -36,7 +36,7 @@ demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, 
 
 PYTEST := $(RUN) -m pytest -n 2 --dist worksteal --durations=30
 
-test: $(VENV)/.dev ## the test suite: every branch once (about 5 minutes)
+test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
 	$(PYTEST) -m "not matrix and not process and not slow"
 
 test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (under 20 minutes)

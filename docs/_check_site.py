@@ -103,10 +103,13 @@ def too_wide(paths: list[Path]) -> list[str]:
 def main() -> int:
     """Print every fault; return 1 if there is one."""
     paths = sorted(path for path in SITE.rglob("*.html") if path.name != "404.html")
-    pages = {path: Page(path) for path in paths}
-    faults = broken_links(pages) + too_wide(paths)
-    print("\n".join(faults) or f"{len(pages)} pages: no broken link, none too wide at {WIDTHS} px")
-    return int(bool(faults))
+    if not paths:
+        sys.exit(f"docs: Expected the built site in {SITE}; got no page. Fix: make docs.")
+    broken = broken_links({path: Page(path) for path in paths})
+    print("\n".join(broken) or f"{len(paths)} pages without a broken link")
+    wide = too_wide(paths)
+    print("\n".join(wide) or f"none wider than the window at {WIDTHS} px")
+    return int(bool(broken or wide))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).parent.parent
 VAGUE = ("what", "which", "whatever", "nothing", "nobody", "told", "said")
 MAX_PER_THOUSAND = 3.0
 """Vague words per 1,000 words of docstrings and comments, for each top-level folder (SB3 and Gymnasium: 1.7)."""
 
 AVOID = {
-    r"^(What|Which|Whatever|Whoever|Nobody|Nothing)\b": "start with a verb or the noun that is meant",
-    r"\b(is|are|was|were|be) (told|said|asked)\b": "name the value, or use the active voice",
+    r"(?m)^(What|Which|Whatever|Whoever|Nobody|Nothing)\b": "start with a verb or the noun that is meant",
+    r"\b(is|are|was|were|be)\s+(told|said|asked)\b": "name the value, or use the active voice",
     r"\banew\b": "again",
     r"\bstrangers?\b": "untrusted",
     r"\bforth and back\b": "forward and backward",
@@ -45,9 +46,14 @@ def main() -> int:
     words: Counter[str] = Counter()
     vague: dict[str, Counter[str]] = {}
     found = []
-    for name in subprocess.check_output(["git", "ls-files", "*.py"], text=True).split():
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    if not names:
+        sys.exit(f"docs: Expected a git checkout with Python files in {ROOT}; got {listed.stderr.strip() or 'none'}.")
+    for name in names:
         folder = name.split("/")[0]
-        for line, text in texts(Path(name)):
+        for line, text in texts(ROOT / name):
             spoken = re.findall(r"[a-z']+", text.lower())
             words[folder] += len(spoken)
             vague.setdefault(folder, Counter()).update(word for word in spoken if word in VAGUE)

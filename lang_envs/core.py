@@ -1,7 +1,7 @@
 """`LangEnv`: the one base class of every environment, and the contract it keeps.
 
 The base class turns tokens into text, guards the command set, builds `info`, and captures and restores state.
-A family implements the few methods under "Methods of a family", without tokens.
+A family implements the few methods under "Methods of a family", and never handles tokens.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     python -m pytest -n 2 --cov --cov-context=test --cov-report= -m "not slow"     # writes .coverage
     python tests/mutation.py --n 60 --seed 0 --out data/results/mutation.json
 
-A mutant changes one operator, constant, condition or return value. The tests of `make test` that execute its line run
-first, then those of `make test-matrix`, each group until the first failure. The checkout must be clean: the file is
-changed in place and restored. A run that was stopped continues with the mutants that `--out` lacks.
+A mutant changes one operator, constant or condition of a line that a test executes (not at import). The tests of `make
+test` that execute its line run first, then those of `make test-matrix`, each group until the first failure. The
+checkout must be clean: the file is changed in place and restored. A run that was stopped continues with the mutants
+that `--out` lacks.
 """
 
 from __future__ import annotations
@@ -105,7 +106,14 @@ def mutants(file: str, lines: set[int]) -> list[Mutant]:
     return found
 
 
-def killer(mutant: Mutant, tests: list[str], part: str) -> str:
+def tests_of_part(part: str) -> set[str]:
+    """Return the ids of the tests of `make test` or `make test-matrix`, as a whole collection marks them."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-o", "addopts=", "-m", PARTS[part]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+def killer(mutant: Mutant, tests: list[str]) -> str:
     """Run tests against a mutant; return the first that fails, or an empty text."""
     path = ROOT / mutant.file
     source = path.read_bytes()
@@ -115,7 +123,7 @@ def killer(mutant: Mutant, tests: list[str], part: str) -> str:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as arguments:
             arguments.write("\n".join(tests))
             arguments.flush()
-            command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", PARTS[part]]
+            command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider"]
             try:
                 done = subprocess.run(
                     [*command, "-rfE", "--no-header", f"@{arguments.name}"],
@@ -125,8 +133,10 @@ def killer(mutant: Mutant, tests: list[str], part: str) -> str:
                 return f"no end within {SECONDS} s"
     finally:
         path.write_bytes(source)
-    if done.returncode in (0, 5):  # passed, or no test of this part
+    if done.returncode == 0:
         return ""
+    if done.returncode not in (1, 2):  # 2: the mutant breaks the collection
+        raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0].split(" - ")[0] if failed else f"exit code {done.returncode}"
 
@@ -157,11 +167,13 @@ def main() -> None:
         candidates += mutants(file, covered)
     chosen = random.Random(options.seed).sample(candidates, options.n)
     done = json.loads(options.out.read_text()) if options.out.exists() else []
+    parts = {part: tests_of_part(part) for part in PARTS}
     for mutant in chosen[len(done) :]:
         tests = tests_of[mutant.file, mutant.line]
         record = mutant._asdict() | {"n_tests": len(tests)}
-        for part in PARTS:
-            record[part] = killer(mutant, tests, part)
+        for part, members in parts.items():
+            chosen_tests = [test for test in tests if test in members]
+            record[part] = killer(mutant, chosen_tests) if chosen_tests else ""
             if record[part]:
                 break
         done.append(record)

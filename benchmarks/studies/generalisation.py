@@ -32,7 +32,7 @@ def _untrained_job(arm: Arm, seed: int) -> Job:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """Return the untrained model; then the runs of `curves`, tested on the unseen tasks too."""
+    """Yield the job of the untrained model, then the runs of `curves`, tested on the unseen tasks too."""
     find_tasks(options, [_TASK.name])
     if not options.tuning_only:
         yield from (_untrained_job(arm, seed) for arm in _UNTRAINED.values() for seed in options.checked_seeds())

@@ -58,7 +58,7 @@ def tell(console: Console, said: str, reward: float, total: float, info: Mapping
 
 
 def show(console: Console, env: gym.Env[Any, Any], text: str) -> None:
-    """Return the drawing of the environment, where it draws as text, and the observation."""
+    """Print the drawing of the environment, where it draws as text, and the observation."""
     if env.render_mode == "ansi":
         console.print(Text(f"\n{env.render()}"), soft_wrap=True)
     console.print(Text(f"\n{text}"), soft_wrap=True)  # as the agent gets it, line for line

@@ -2,8 +2,8 @@
 
 Measured with CPython's parser on over 100,000 nested and random programs of up to 8 KiB: none took
 more than 30 ms, but 120 nested brackets overflow the C stack of a thread that has 256 KiB of it, and 26 that of one of
-64 KiB. So the nesting is counted first, by a scanner that is linear in the text, and unnatural nesting is refused.
-Accepted text parses on a stack of 256 KiB, and its tree is shallow enough for recursive visitors.
+64 KiB. So the nesting is counted first, by a scanner that is linear in the text, and nesting deeper than a person
+writes is refused. Accepted text parses on a stack of 256 KiB, and its tree is shallow enough for recursive visitors.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class ByteObservation(gym.ObservationWrapper[NDArray[np.uint8], Tokens, str], gy
 
     Args:
         env: An environment with `TextSpace` observations.
-        max_bytes: Length of the array; by default four bytes, the maximum of UTF-8, for each character of the space.
+        max_bytes: Length of the array; by default four bytes for each character of the space, so that every text fits.
 
     Raises:
         TypeError: If the observations are not text.

@@ -187,7 +187,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         return flat.old_values.cpu().numpy(), flat.returns.cpu().numpy()
 
     def sampled_actions(self) -> Iterator[RolloutAction]:
-        """Return the actions of a full rollout, step by step, and of each step in the order of the environments.
+        """Yield the actions of a full rollout, step by step, and of each step in the order of the environments.
 
         Raises:
             RuntimeError: Before `compute_returns_and_advantage`, and for a rollout restored from a checkpoint: it has

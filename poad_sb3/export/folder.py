@@ -22,7 +22,7 @@ MANIFEST = "poad_export.json"
 
 @contextlib.contextmanager
 def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a scratch folder, so that `folder` is either unchanged or the whole new one.
+    """Yield a scratch folder, so that `folder` is either unchanged or the whole new one (see `_put_in_place`).
 
     Args:
         folder: The folder to make. An empty one may be there.
@@ -96,7 +96,10 @@ def _sync(folder: Path) -> None:
 
 
 def _put_in_place(scratch: Path, final: Path) -> None:
-    """Move a folder to its name, in place of a folder of that name."""
+    """Move a folder to its name.
+
+    A process killed between the two renames leaves the earlier folder as `.NAME.XXXXXXXX.old`.
+    """
     if not final.exists():
         scratch.rename(final)
         return
@@ -104,7 +107,7 @@ def _put_in_place(scratch: Path, final: Path) -> None:
     final.rename(aside)
     try:
         scratch.rename(final)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         aside.rename(final)
         raise
     shutil.rmtree(aside, ignore_errors=True)

@@ -318,7 +318,7 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def _model(self, reference: bool) -> Iterator[Any]:
-        """Return the transformers model, or the reference model: the one before training."""
+        """Yield the transformers model, or the reference model: the one before training."""
         if not reference or not self.is_trained:
             yield self.base
         elif self.ref_model is not None:

@@ -407,7 +407,7 @@ def _quantization(device: str) -> Quantization:
 
 
 def _try_quantised(device: str, name: str) -> None:
-    """Return a quantised layer, forward and backward: training needs both."""
+    """Run a quantised layer forward and backward: training needs both."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         layers = importlib.import_module("bitsandbytes").nn

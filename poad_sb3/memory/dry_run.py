@@ -157,7 +157,7 @@ def _written(prompt: int, action: int) -> Rows:
 
 
 def _listed(algorithm: LLMOnPolicyAlgorithm, distribution: TrieDistribution, question: Question) -> Iterator[Rows]:
-    """Return a row for each action, as the update makes it."""
+    """Yield a row for each action, as the update makes it."""
     one = distribution.tokenized(question)
     for ids, decisions in zip(one.trie.sequences, one.trie.decisions, strict=True):
         if algorithm.paper_mode:

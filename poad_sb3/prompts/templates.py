@@ -67,7 +67,7 @@ class PromptTemplate(ABC):
         """Return the template for one tokenizer.
 
         Raises:
-            ModelError: If the tokenizer lacks a token or a chat template.
+            ModelError: If the tokenizer lacks a token or a usable chat template.
         """
 
     def to_dict(self) -> dict[str, Any]:

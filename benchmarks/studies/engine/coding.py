@@ -95,7 +95,7 @@ def _by_grammar(job: CodingJob) -> Iterator[Mapping[str, Any]]:
 
 
 def _untrained(job: CodingJob) -> Iterator[Mapping[str, Any]]:
-    """Return the model as it ships, in whole episodes, sampled as in training."""
+    """Yield attempts of the model as it ships, in whole episodes, sampled as in training."""
     envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
     model = poad_sb3.POAD("LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": CODER}, **job.arguments)
     env = model.get_env()

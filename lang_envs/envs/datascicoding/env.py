@@ -85,8 +85,8 @@ class DataSciCodingEnv(LangEnv[_World]):
         banned: Names that code must not use, found on the syntax tree.
         terminate_on_success: Whether code that runs ends the episode (published). False goes on improving until the
             last attempt; it then terminates with success if any code of the episode has run.
-        confinement: `"auto"`: the layers of this machine, with a warning if some are missing; `"require"`: refuse to
-            run code without Landlock and seccomp.
+        confinement: `"auto"`: the layers of this machine, with a warning where code is not kept from files and
+            network; `"require"`: refuse to run code without Landlock and seccomp.
         cache: Remember evaluations, in memory and on disk.
         invalid_action_reward: Added when a sentence is unfinished; that costs an attempt.
         oracle_info: Put `oracle_action` into `info`.

@@ -238,7 +238,7 @@ def _box(env: VirtualHomeEnv) -> tuple[str, _Spot]:
 
 
 def _draw_furniture(plan: Image.Image, env: VirtualHomeEnv) -> None:
-    """Return the furniture that changes."""
+    """Draw the furniture that changes."""
     state, (kind, spot) = env.home_state, _box(env)
     put(plan, sprite(kind, 96, (96, 64)), spot.foot)
     if state.opened:

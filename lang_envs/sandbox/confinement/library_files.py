@@ -79,7 +79,7 @@ def _exists(path: Path) -> bool:
 
 
 def _beneath(folder: Path, hidden: Collection[str]) -> Iterator[Path]:
-    """Return the fewest paths that cover `folder` without its `hidden` parts: rules can grant, never take away."""
+    """Yield the fewest paths that cover `folder` without its `hidden` parts: rules can grant, never take away."""
     if not hidden:
         yield folder
         return

@@ -123,8 +123,8 @@ def die_with_parent(parent_pid: int) -> None:
     the *thread* that forked, so the parent must fork from the thread that lives longest.
 
     Args:
-        parent_pid: Result of `os.getpid()` in the parent before the fork. It is 0 where the parent lives outside of
-            this process's pid namespace, the result of `os.getppid()` then.
+        parent_pid: Result of `os.getpid()` in the parent before the fork. It is 0, as `os.getppid()` gives then, where
+            the parent lives outside of this process's pid namespace.
     """
     if sys.platform == "linux":
         prctl(_PR_SET_PDEATHSIG, _SIGKILL)

@@ -625,7 +625,7 @@ class Pause(LampEnv):
         return super()._move(reward)
 
 
-def test_the_seconds_are_all_of_the_time() -> None:
+def test_the_seconds_are_parts_of_the_time() -> None:
     model = agent(lamps(make=Pause))
     started = time.perf_counter()
     model.learn(ROLLOUT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -185,7 +184,6 @@ def test_the_result_has_at_most_limit_characters():
     assert len(mask(message, code, (), 2000)) == len(message)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
@@ -212,9 +210,7 @@ def test_the_result_has_at_most_limit_characters():
 )
 def test_a_megabyte_takes_no_longer_than_a_page(piece):
     code = extract(SOURCE)
-    start = time.thread_time()
-    assert len(mask(piece * (10**6 // len(piece)), code, KNOWN)) <= 300
-    assert time.thread_time() - start < 1  # measured 0.03
+    assert len(mask(piece * (10**6 // len(piece)), code, KNOWN)) <= 300  # quadratic time would meet the timeout
 
 
 WORDS = (
