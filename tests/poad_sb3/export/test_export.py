@@ -489,6 +489,25 @@ def test_a_failed_export_leaves_everything_as_it_was(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_ctrl_c_between_the_renames_keeps_the_earlier_export(
+    trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    export_policy(trained, out)
+    kept, rename = contents(tmp_path), Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self.suffix == ".tmp":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_policy(trained, out, overwrite=True)
+    assert contents(tmp_path) == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_files_that_the_system_refuses(merge: bool, trained: POAD, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
