@@ -23,7 +23,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.matrix_after(2)
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -116,9 +116,7 @@ def _children(parent: int) -> list[int]:
 def marked_files() -> list[str]:
     """Files that programs of these tests have made where they should not."""
     folders = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run"), Path.home(), Path.cwd(), Path("/"))
-    return [
-        str(path) for folder in folders if folder.is_dir() for path in folder.glob("*lang-envs-attack*") if path != PREY
-    ]
+    return [str(path) for folder in folders if folder.is_dir() for path in folder.glob("*lang-envs-attack*")]
 
 
 def peak_bytes() -> int:

@@ -38,7 +38,7 @@ SHORT_SECONDS = 0.3
 CHANCE = 0.5
 """Score of an answer that is the same for all rows."""
 
-PREY = Path(tempfile.gettempdir(), f"lang-envs-attack-{os.getpid()}")
+PREY = Path(tempfile.gettempdir(), f"lang-envs-prey-{os.getpid()}")
 """A folder with a world-writable file, the target of damage."""
 _CONTENT = "do not change\n"
 

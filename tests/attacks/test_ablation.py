@@ -94,7 +94,7 @@ def test_what_a_program_tries_works_where_nothing_stops_it(without: Opener, row:
     assert _gets_through(outcome), outcome
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("row", FIRST_WALLS, ids=lambda row: row.opened_by[0].value)
 def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, row: Program) -> None:
     layer, *others = row.opened_by

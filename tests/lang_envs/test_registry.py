@@ -36,7 +36,7 @@ def test_contract(env_id: str, check: Check) -> None:
         pytest.skip(str(reason))
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("env_id", FAMILY_IDS)
 def test_contract_with_other_arguments(env_id: str, tiny_tokenizer: Path) -> None:
     kwargs = {"oracle_info": True, "shuffle_actions": True, "invalid_action_reward": -0.5}

@@ -85,6 +85,7 @@ def test_numbers_are_shown_with_their_intervals_where_they_have_any() -> None:
     assert shown(Estimate(-1e-9, None, None), METRICS["return"]) == "0.000"
 
 
+@pytest.mark.matrix
 def test_a_report_is_whole(files: list[Path], tmp_path: Path) -> None:
     written = write_report(files, tmp_path / "report")
     assert [path.name for path in written] == [

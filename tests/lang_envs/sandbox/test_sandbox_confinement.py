@@ -487,7 +487,7 @@ def test_there_are_no_files(laboratory, victim):
     assert errors_of(laboratory, victim, programs, [Layer.LANDLOCK]) == dict.fromkeys(programs, "FileNotFoundError")
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @needs_kernel
 def test_landlock_is_a_second_wall(laboratory, victim):
     assert errors_of(laboratory, victim, HIDDEN, [Layer.SECCOMP]) == dict.fromkeys(HIDDEN, "PermissionError")

@@ -53,6 +53,7 @@ class SaveAt(BaseCallback):
         return True
 
 
+@pytest.mark.matrix
 def test_load_then_learn_equals_never_having_stopped(tmp_path):
     straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(6 * N)
     first = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(3 * N)
