@@ -47,8 +47,8 @@ USES = {
     "wandb": "import wandb; from poad_sb3.common.callbacks import WandbCallback; WandbCallback('x', mode='offline')",
     "quant": _TRAIN.format("policy_kwargs={'quantization': '8bit'}"),
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",
-    "docs": "import mkdocs, material, mkdocstrings",
-    "test": "import hypothesis, kaggle, mypy.api, openml, pytest, ruff, scipy, six, xdist",
+    "docs": "import latex2mathml, material, mkdocs, mkdocstrings",
+    "test": "import hypothesis, kaggle, mypy.api, openml, pytest, pytest_cov, ruff, scipy, six, xdist",
 }
 """A line of Python for each extra; `nothing` is the wheel alone."""
 
@@ -153,10 +153,11 @@ def installing(
     rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["extras"] if out.exists() else {}
     with tempfile.TemporaryDirectory(prefix="lang-envs-installing-") as name:
         source, wheel = build(Path(name))
+        sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
         for one in extra or USES:
             folder = Path(name) / f"extra-{one}"
             folder.mkdir()
             rows[one] = try_extra(wheel, one, folder)
-        sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
+            found = {name: rows[name] for name in USES if name in rows}
+            write_json(out, {**describe_machine(), **sizes, "extras": found})  # a later failure keeps this row
     show_records("extra", rows, ("install_seconds", "use_seconds", "megabytes"))
-    write_json(out, {**describe_machine(), **sizes, "extras": {one: rows[one] for one in USES if one in rows}})
