@@ -153,11 +153,10 @@ def installing(
     rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["extras"] if out.exists() else {}
     with tempfile.TemporaryDirectory(prefix="lang-envs-installing-") as name:
         source, wheel = build(Path(name))
-        sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
         for one in extra or USES:
             folder = Path(name) / f"extra-{one}"
             folder.mkdir()
             rows[one] = try_extra(wheel, one, folder)
-            found = {name: rows[name] for name in USES if name in rows}
-            write_json(out, {**describe_machine(), **sizes, "extras": found})  # a later failure keeps this row
+        sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
     show_records("extra", rows, ("install_seconds", "use_seconds", "megabytes"))
+    write_json(out, {**describe_machine(), **sizes, "extras": {one: rows[one] for one in USES if one in rows}})
