@@ -7,10 +7,12 @@ entries beyond an action's length are padding, take no part in anything and may 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["gae", "next_action_values", "next_state_values", "token_gae"]
+__all__ = ["bilevel_gae", "gae", "next_action_values", "next_state_values", "token_gae"]
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -144,6 +146,63 @@ def token_gae(
     advantages = np.zeros(by_env.shape)
     advantages[by_env] = flat
     return np.swapaxes(advantages, 0, 1)
+
+
+def bilevel_gae(
+    rewards: Floats,
+    values: Floats,
+    lengths: NDArray[np.integer],
+    next_values: Floats,
+    episode_ends: Bools,
+    *,
+    gamma: float | Floats,
+    gae_lambda: float,
+    gamma_token: float,
+    gae_lambda_token: float,
+    anchor: Literal["first", "last"] = "first",
+) -> Floats:
+    """Advantages of every action token from GAE over decisions, continued inside each action by GAE over tokens.
+
+    U[t]      = r_t + gamma V_next[t] - b[t] + gamma lambda (1 - end_t) U[t+1]       over decisions
+    A[t, n_t] = U[t] + b[t] - V[t, n_t]                                              at the last token
+    A[t, j]   = gamma_token V[t, j+1] - V[t, j] + gamma_token lambda_token A[t, j+1] inside an action
+
+    Unlike in `token_gae`, the trace between decisions passes through no tokens: `gae_lambda` counts decisions,
+    however long their actions. The two are equal with `gamma_token = gae_lambda_token = 1`, with `gae_lambda = 0` and
+    with actions of one token.
+
+    Args:
+        rewards: As in `token_gae`.
+        values: As in `token_gae`.
+        lengths: As in `token_gae`.
+        next_values: Value after the action, `[steps, envs]`: `next_state_values` for the first anchor,
+            `next_action_values` for the last.
+        episode_ends: As in `token_gae`.
+        gamma: As in `token_gae`.
+        gae_lambda: As in `token_gae`.
+        gamma_token: As in `token_gae`.
+        gae_lambda_token: As in `token_gae`.
+        anchor: Baseline b[t] of a decision: the value before its first token, V[t, 1], or before its last, V[t, n_t]
+            (VAGEN's form; its advantages hold the noise of the next action).
+
+    Returns:
+        Advantages `[steps, envs, tokens]`, 0 in the padding.
+
+    Raises:
+        ValueError: If the anchor is unknown, an action has no token, or shapes do not fit.
+    """
+    _checked_tokens(rewards, values, lengths)
+    if anchor not in ("first", "last"):
+        raise ValueError(f"Expected anchor to be 'first' or 'last'; got {anchor!r}.")
+    place = np.zeros_like(lengths) if anchor == "first" else lengths - 1
+    anchors = np.take_along_axis(values, place[..., None], axis=-1)
+    inside = {"gamma_token": gamma_token, "gae_lambda_token": gae_lambda_token}
+    decisions = token_gae(
+        rewards, anchors, np.ones_like(lengths), next_values, episode_ends, gamma=gamma, gae_lambda=gae_lambda, **inside
+    )
+    # Each action is then a sequence of its own that ends in the return of the decision.
+    returns, over = (decisions + anchors)[..., 0], np.ones_like(episode_ends, dtype=bool)
+    return token_gae(returns, values, lengths, np.zeros_like(returns), over, gamma=1.0, gae_lambda=0.0, **inside)
 
 
 def _checked_tokens(rewards: Floats, values: Floats, lengths: NDArray[np.integer]) -> int:

@@ -1,6 +1,8 @@
-"""Losses: pure functions on tensors, one entry per token, no reduction hidden inside.
+"""Losses: pure functions on tensors, one entry per unit, no reduction hidden inside.
 
-Callers divide sums by the number of *real* tokens of the minibatch, so the result does not depend on its chunks.
+A unit is a token, an action or an episode. Its log-probability is that of its tokens, summed, or averaged for the
+geometric mean of their ratios (GSPO). Callers divide sums by the number of *real* units of the minibatch, so the
+result does not depend on its chunks.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "cispo_loss",
     "clipped_policy_loss",
     "clipped_value_loss",
+    "gspo_token_log_ratio",
     "kl_k3",
     "normalize",
     "segment_entropy",
@@ -19,11 +23,61 @@ __all__ = [
 ]
 
 
-def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
-    """PPO's clipped surrogate, `[n]` each: -min(ratio A, clip(ratio, 1 - c, 1 + c) A)."""
+def clipped_policy_loss(
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    clip_range: float,
+    clip_range_high: float | None = None,
+    dual_clip: float | None = None,
+) -> Tensor:
+    """PPO's clipped surrogate, `[n]` each: -min(ratio A, clip(ratio, 1 - low, 1 + high) A).
+
+    Args:
+        log_prob: Of each unit, `[n]`.
+        old_log_prob: At the time of sampling, `[n]`.
+        advantages: `[n]`.
+        clip_range: low, and high unless that is given.
+        clip_range_high: high (DAPO's "clip higher", arXiv 2503.14476).
+        dual_clip: Upper bound c > 1 of the loss of a negative advantage, -c A (arXiv 1912.09729).
+    """
     ratio = torch.exp(log_prob - old_log_prob)
-    clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
-    return -torch.min(ratio * advantages, clipped * advantages)
+    clipped = ratio.clamp(1.0 - clip_range, 1.0 + (clip_range if clip_range_high is None else clip_range_high))
+    loss = -torch.min(ratio * advantages, clipped * advantages)
+    if dual_clip is None:
+        return loss
+    return torch.where(advantages < 0, torch.min(loss, -dual_clip * advantages), loss)
+
+
+def cispo_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, cap: float) -> Tensor:
+    """CISPO (arXiv 2506.13585), `[n]` each: -min(ratio, cap) A log pi, the weight without gradient.
+
+    The ratio is capped, not the gradient: every token keeps one.
+
+    Args:
+        log_prob: `[n]`.
+        old_log_prob: At the time of sampling, `[n]`.
+        advantages: `[n]`.
+        cap: Largest weight, the absolute one (TRL's `epsilon_high`; SkyRL and verl write 1 + high).
+    """
+    weight = torch.exp(log_prob - old_log_prob).clamp(max=cap).detach()
+    return -weight * advantages * log_prob
+
+
+def gspo_token_log_ratio(log_prob: Tensor, old_log_prob: Tensor, units: Tensor, n_units: int) -> Tensor:
+    """GSPO-token (arXiv 2507.18071): the mean log-ratio of the unit with the gradient of the own token, `[n]`.
+
+    `clipped_policy_loss` takes it in the place of `log_prob`, with an `old_log_prob` of 0.
+
+    Args:
+        log_prob: Of each token, `[n]`.
+        old_log_prob: At the time of sampling, `[n]`.
+        units: Unit of each token, int64 `[n]`; every unit in `range(n_units)` has a token.
+        n_units: Number of units.
+    """
+    total = log_prob.new_zeros(n_units).index_add(0, units, (log_prob - old_log_prob).detach())
+    mean = total / torch.bincount(units, minlength=n_units)
+    return mean[units] + (log_prob - log_prob.detach())
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | None) -> Tensor:
