@@ -26,7 +26,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("cli",),
         ("runs", "export", "memory"),
         ("",),  # the package itself: it exports the algorithms
-        ("badq", "archer", "glam", "ntpo", "poad", "twosome"),
+        ("badq", "archer", "ntpo", "poad", "twosome", "turn_ppo", "bilevel_ppo", "grpo", "rloo", "gigpo", "reinforce"),
         ("common",),
         ("distributions", "presets"),
         ("language_model", "vec_env"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from poad_sb3.credit.estimators import make_estimator
+from poad_sb3.credit.estimators import GAE, Rollout
 from poad_sb3.tabular import TokenMDP, evaluate_tokens, uniform_over_children
 
 ROOT = Path(__file__).parent.parent
@@ -65,20 +65,23 @@ def _credit(problem: TokenMDP, name: str, remark: str, level: str, gamma_token: 
     solution = evaluate_tokens(problem, uniform_over_children(problem), gamma_token)
     action = problem.actions[0]
     values = [solution.values[0, problem.trie.prefixes.index(action[:j])] for j in range(len(action))]
-    estimator = make_estimator(
-        level, "state", gamma=GAMMA, gae_lambda=0.0, gamma_token=gamma_token, gae_lambda_token=0.0
-    )
-    units = estimator.n_units(len(action))
+    estimator = GAE(GAMMA, 0.0, gamma_token, 0.0, credit_level=level)
+    n_values, one = estimator.n_values(len(action)), np.ones((1, 1), dtype=np.int64)
     advantages = estimator.advantages(
-        np.array([[REWARDS[0]]]),
-        np.array(values[:units]).reshape(1, 1, units),
-        np.array([[units]]),
-        np.array([[True]]),
-        np.zeros(1),
-        np.zeros((1, 1)),
-        np.ones((1, 1)),
+        Rollout(
+            rewards=np.array([[REWARDS[0]]]),
+            lengths=len(action) * one,
+            episode_ends=one > 0,
+            counted=one > 0,
+            values=np.array(values[:n_values]).reshape(1, 1, n_values),
+            last_values=np.zeros(1),
+            final_values=np.zeros((1, 1)),
+            durations=np.ones((1, 1)),
+            groups=0 * one,
+            states=0 * one,
+        )
     )[0, 0]
-    spread = advantages if units > 1 else np.repeat(advantages, len(action))
+    spread = advantages if n_values > 1 else np.repeat(advantages, len(action))
     return Credit(name, remark, tuple(map(float, spread)), float(advantages.sum()))
 
 

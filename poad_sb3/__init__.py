@@ -14,34 +14,56 @@ from poad_sb3.errors import CheckpointError, ModelError, ObservationError, PoadE
 if TYPE_CHECKING:
     from poad_sb3.archer import ARCHER
     from poad_sb3.badq import BADQ
+    from poad_sb3.bilevel_ppo import BiLevelPPO
     from poad_sb3.common.policies import LLMPolicy
+    from poad_sb3.gigpo import GiGPO
+    from poad_sb3.grpo import GRPO, DrGRPO
     from poad_sb3.ntpo import NTPO
     from poad_sb3.poad import POAD
+    from poad_sb3.reinforce import ReBN, REINFORCEPlusPlus
+    from poad_sb3.rloo import RLOO
+    from poad_sb3.turn_ppo import TurnPPO
     from poad_sb3.twosome import GLAM, TWOSOME
 
 __all__ = [
     "ARCHER",
     "BADQ",
     "GLAM",
+    "GRPO",
     "NTPO",
     "POAD",
+    "RLOO",
     "TWOSOME",
+    "BiLevelPPO",
     "CheckpointError",
+    "DrGRPO",
+    "GiGPO",
     "LLMPolicy",
     "ModelError",
     "ObservationError",
     "PoadError",
+    "REINFORCEPlusPlus",
+    "ReBN",
+    "TurnPPO",
     "UnsupportedEnvError",
 ]
 
 _HOMES = {
     "ARCHER": "archer",
     "BADQ": "badq",
+    "BiLevelPPO": "bilevel_ppo",
+    "DrGRPO": "grpo",
     "GLAM": "twosome",
+    "GRPO": "grpo",
+    "GiGPO": "gigpo",
     "LLMPolicy": "common.policies",
     "NTPO": "ntpo",
     "POAD": "poad",
+    "REINFORCEPlusPlus": "reinforce",
+    "RLOO": "rloo",
+    "ReBN": "reinforce",
     "TWOSOME": "twosome",
+    "TurnPPO": "turn_ppo",
 }
 _EXTRA = ("peft", "safetensors", "stable_baselines3", "tokenizers", "torch", "tqdm", "transformers")
 

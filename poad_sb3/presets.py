@@ -15,7 +15,10 @@ __all__ = ["ALGORITHMS", "MERGED", "PRESETS", "Preset"]
 MERGED = "policy_kwargs"
 """The argument that is itself arguments: given ones are laid over those of a preset."""
 
-ALGORITHMS = ("POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM")
+ALGORITHMS = (
+    *("POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM"),
+    *("TurnPPO", "BiLevelPPO", "GRPO", "DrGRPO", "RLOO", "GiGPO", "REINFORCEPlusPlus", "ReBN"),
+)
 """The algorithms of this package, by name."""
 
 
@@ -110,8 +113,9 @@ def _published(task: str, source: str, *, n_steps: int, acting: Mapping[str, Map
             "max_grad_norm": 0.5,
             "target_kl": 0.02,
             "min_advantage_std": 1e-8,  # the published normalisation has no floor
+            "critic_first": False,
             **acting[name],
-            "policy_kwargs": {"lora": dict(_LORA)},
+            "policy_kwargs": {"lora": dict(_LORA), "critic_whitening": False, "critic_init": "default"},
         }
     minibatches = {name: row.minibatches for name, row in rows.items()}
     return Preset(f"{source}, {task}", note, n_envs=4, minibatches=minibatches, methods=methods)
@@ -142,6 +146,19 @@ _POCKET_NUMBERS = {
     "min_advantage_std": 0.01,
 }
 """The constructors' defaults, tuned for POAD; written down, so that a run of a preset outlives a change of them."""
+_WITHOUT_CRITIC = {
+    name: _POCKET_NUMBERS[name]
+    for name in ("learning_rate", "n_steps", "n_epochs", "clip_range", "ent_coef", "max_grad_norm", "target_kl")
+}
+_COMPARED: Mapping[str, Mapping[str, Any]] = {
+    "GRPO": {"group_size": 8},
+    "DrGRPO": {"group_size": 8},
+    "RLOO": {"group_size": 8},
+    "GiGPO": {"group_size": 8, "gamma": 0.95},
+    "REINFORCEPlusPlus": {"gamma": 1.0},
+    "ReBN": {"gamma": 0.9, "n_epochs": 1},
+}
+"""Settings of the methods without a critic that are theirs, by method."""
 _CODER_NUMBERS = {"n_steps": 32, "ent_coef": 0.0, "learning_rate": "lin_3e-3"}
 _CODER_LORA = {"r": 16, "lora_alpha": 16, "target_modules": "all-linear"}
 """Settings that differ for the pocket coder. With the defaults an update used a fifteenth of `target_kl`; at a constant
@@ -150,7 +167,13 @@ rate the share of code that runs fell by up to 50 points from one rollout to the
 
 def _pocket(task: str) -> Preset:
     token = {**_POCKET_NUMBERS, "gae_lambda_token": 1.0}
-    by_credit = {"POAD": token, "NTPO": token, "ARCHER": token, "TWOSOME": _POCKET_NUMBERS, "GLAM": _POCKET_NUMBERS}
+    by_credit = {
+        **dict.fromkeys(("POAD", "NTPO", "ARCHER"), token),
+        **dict.fromkeys(("TWOSOME", "GLAM"), _POCKET_NUMBERS),
+        "TurnPPO": {**_POCKET_NUMBERS, "gamma": 0.99, "gae_lambda": 0.9},
+        "BiLevelPPO": {**_POCKET_NUMBERS, "gae_lambda_token": 0.95},
+        **{name: {**_WITHOUT_CRITIC, **own} for name, own in _COMPARED.items()},
+    }
     note = "Tuned for POAD with the embedded pocket model; a larger model wants a smaller learning_rate (try 1e-4)."
     return Preset(
         f"pocket model, {task}",
@@ -169,6 +192,38 @@ def _pocket_coder() -> Preset:
     return Preset("pocket coder, datascicoding", note, n_envs=4, minibatches=dict.fromkeys(methods, 8), methods=methods)
 
 
+_SOURCES: Mapping[str, Mapping[str, Any]] = {
+    "TurnPPO": {"gamma": 0.99, "gae_lambda": 0.9},
+    "BiLevelPPO": {"bootstrap": "action", "gamma": 0.95, "gae_lambda": 1.0, "gae_lambda_token": 1.0},
+    "GRPO": {"group_size": 8, "advantage_scale": "cell", "loss_reduction": "sequence_mean"},
+    "DrGRPO": {"group_size": 8, "advantage_scale": "none", "loss_reduction": "constant"},
+    "RLOO": {"group_size": 8, "ratio": "sequence_product", "kl_coef": 0.05},
+    "GiGPO": {"group_size": 8, "gamma": 0.95, "omega": 1.0, "advantage_scale": "none"},
+    "REINFORCEPlusPlus": {"gamma": 1.0},
+    "ReBN": {"gamma": 0.9},
+}
+"""Turn-PPO: gamma and lambda of its paper. Bi-level GAE: VAGEN. GRPO: its paper. RLOO: TRL. GiGPO: verl-agent. ReBN:
+the games of GEM."""
+
+
+def _source(task: str) -> Preset:
+    """Return the settings of each estimator's own source, as far as they are about credit and the loss."""
+    common = {
+        "learning_rate": 1e-4,
+        "n_steps": 128,
+        "n_epochs": 1,
+        "clip_range": 0.2,
+        "ent_coef": 0.0,
+        "target_kl": None,
+    }
+    acting = _FREE if task == "datascicoding" else {}
+    note = (
+        "Learning rates are ours: those of the sources belong to full fine-tuning of models of billions of parameters."
+    )
+    methods = {name: {**common, **own, **acting, MERGED: {}} for name, own in _SOURCES.items()}
+    return Preset(f"the source of each estimator, {task}", note, 4, dict.fromkeys(methods, 4), methods)
+
+
 _paper = partial(_published, source="the paper's appendix (arXiv 2405.15821)", n_steps=32)
 _code = partial(_published, source="the public reference code")
 PRESETS: Mapping[str, Preset] = {
@@ -182,6 +237,9 @@ PRESETS: Mapping[str, Preset] = {
         "virtualhome", n_steps=32, acting=_listed(paper_mode=True), note=f"{_RATES} {_OFF_POLICY}"
     ),
     "reference-code/datascicoding": _code("datascicoding", n_steps=8, acting=_SHARPENED, note=f"{_RATES} {_CODE_NOTE}"),
+    "source/overcooked": _source("overcooked"),
+    "source/virtualhome": _source("virtualhome"),
+    "source/datascicoding": _source("datascicoding"),
     "pocket/overcooked": _pocket("overcooked"),
     "pocket/virtualhome": _pocket("virtualhome"),
     "pocket/datascicoding": _pocket_coder(),

@@ -63,7 +63,7 @@ class PolicyAgent(Agent):
     @classmethod
     def of(cls, model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Self:
         """Let a model act as it is now; its chance comes from the seed of the episode alone."""
-        whole = model.estimator.whole_actions
+        whole = model.credit_level == "action"
         return cls(type(model).__name__, model.policy, {}, deterministic=deterministic, whole_values=whole)
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
@@ -77,7 +77,8 @@ class PolicyAgent(Agent):
         writer = self._writer if actions is None else None
         chosen = self._choose(writer or self.policy.distribution, observation, actions, info)
         credit = None
-        if len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
+        knows_tokens = len(chosen.log_probs) == len(chosen.path.action)  # BADQ knows the whole action alone
+        if knows_tokens and self.policy.critic is not None:
             tokens, values = self.read(chosen.path)
             credit = TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
         return Decision(chosen.text, self._usage(chosen), credit)

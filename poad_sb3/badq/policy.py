@@ -273,6 +273,7 @@ class BADQPolicy(TextPolicy):
         """
         fitted = FeatureWhitening(self.lm.hidden_size).to(self.device)
         fitted.observe(torch.cat([self.distribution.known(question).features for question in questions]))
+        assert self.critic.online.whitening is not None
         self.critic.online.whitening.load_state_dict(fitted.state_dict())
 
     @torch.no_grad()

@@ -124,7 +124,7 @@ def train_run(
     _announce(console, folder, config, model)
     _warn_of_preset(config)
     # Training is of whole rollouts; how long those of whole episodes are is not known before.
-    rollout = model.n_steps * model.n_envs if model.n_episodes is None else 1
+    rollout = model.n_steps * model.n_envs if not model.whole_episodes else 1
     n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
     progress.watch(model, model.num_timesteps + n_rollouts * rollout)
     _learn(folder, config, model, callbacks)

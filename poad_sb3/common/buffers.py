@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
 from poad_sb3.common.type_aliases import RolloutAction, TokenRolloutSamples, TokenValues
-from poad_sb3.credit.estimators import TokenGAE
+from poad_sb3.credit.estimators import Estimator, Rollout
+from poad_sb3.credit.returns import episode_numbers
 from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import SampledAction, TokenPath
 
@@ -30,7 +31,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         action_space: Kept for SB3.
         device: Where minibatches go.
         n_envs: Parallel environments.
-        estimator: Computes the advantages, and defines their units.
+        estimator: Computes the advantages.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         device: torch.device | str = "auto",
         n_envs: int = 1,
         *,
-        estimator: TokenGAE,
+        estimator: Estimator,
     ) -> None:
         # BaseBuffer.__init__ needs numeric shapes; text has none, so its few attributes are set here.
         self.buffer_size = buffer_size
@@ -56,6 +57,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Forget everything."""
         self.steps: list[list[SampledAction]] = []
         self.final_prompts: dict[tuple[int, int], TokenIds] = {}
+        self._states: dict[Hashable, int] = {}
         self._outcomes: list[tuple[NDArray[Any], ...]] = []
         self.pos, self.full = 0, False
         self._flat: TokenRolloutSamples | None = None
@@ -69,6 +71,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         final_prompts: Mapping[int, TokenIds],
         durations: NDArray[np.floating] | float = 1.0,
         counted: NDArray[np.bool_] | bool = True,
+        groups: Sequence[int] | None = None,
+        states: Sequence[Hashable] | None = None,
     ) -> None:
         """Store one step of every environment.
 
@@ -81,6 +85,8 @@ class TokenRolloutBuffer(RolloutBuffer):
             durations: Time that each action took, `[n_envs]`; `gamma` discounts by its power.
             counted: Whether the step of each environment belongs to the rollout, `[n_envs]`. False for steps after the
                 end of its episode, in a rollout of whole episodes; these are left out of the update.
+            groups: Group of the episode of each environment; the same for all unless given.
+            states: State that each action was chosen in; the same for all unless given.
         """
         counted = np.broadcast_to(counted, self.n_envs).copy()
         self.steps.append(steps)
@@ -89,7 +95,8 @@ class TokenRolloutBuffer(RolloutBuffer):
             np.where(counted, durations, 1.0),
             np.where(counted, episode_ends, True),
         )
-        self._outcomes.append((*kept, counted))
+        numbers = [self._states.setdefault(state, len(self._states)) for state in states or [None] * self.n_envs]
+        self._outcomes.append((*kept, counted, np.array(groups or [0] * self.n_envs), np.array(numbers)))
         self.final_prompts.update({(self.pos, env): prompt for env, prompt in final_prompts.items() if counted[env]})
         self.pos += 1
         self.full = self.pos == self.buffer_size
@@ -99,64 +106,109 @@ class TokenRolloutBuffer(RolloutBuffer):
         return self.pos
 
     def compute_returns_and_advantage(  # type: ignore[override]  # values come from one batched pass at the end
-        self, evaluate: Callable[[Sequence[TokenPath]], TokenValues], last_prompts: Sequence[TokenIds]
+        self,
+        evaluate: Callable[[Sequence[TokenPath]], TokenValues],
+        last_prompts: Sequence[TokenIds],
+        *,
+        all_features: bool = False,
+        drop_truncated: bool = False,
     ) -> None:
         """Values, token advantages and returns of the full rollout.
 
         Acting needs no values, so they are computed here, for the whole rollout at once.
 
         Args:
-            evaluate: The policy's `token_values`.
+            evaluate: The policy's `token_values`; not called where no token needs a value or a feature.
             last_prompts: Prompt after the last step, of each environment.
+            all_features: Whether to compute the features of all tokens, also of those without a value.
+            drop_truncated: Whether to leave episodes that a time limit cut out of the policy's update.
         """
-        rewards, durations, episode_ends, counted = (np.array(rows) for rows in zip(*self._outcomes, strict=True))
+        rewards, durations, episode_ends, counted, groups, states = (
+            np.array(rows) for rows in zip(*self._outcomes, strict=True)
+        )
         self.rewards, self.durations = rewards.astype(np.float64), durations.astype(np.float64)
         self.episode_ends, self.counted = episode_ends, counted
         self.full = True
         actions = [self.steps[step][env] for step, env in np.argwhere(counted)]
-        n_units = [self.estimator.n_units(len(step.path.action)) for step in actions]
-        valued = [step.path._replace(action=step.path.action[:n]) for step, n in zip(actions, n_units, strict=True)]
-        ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
-        known = evaluate([*valued, *ends])
-        lengths, starts = np.ones(counted.shape, dtype=np.int64), np.zeros(counted.shape, dtype=np.int64)
-        lengths[counted], starts[counted] = n_units, known.starts[: len(actions)]
-        real = (np.arange(lengths.max()) < lengths[..., None]) & counted[..., None]
-        feature_of = (starts[..., None] + np.arange(lengths.max()))[real]
-        flat_values = known.values.cpu().numpy()
-        values = np.zeros(real.shape, dtype=np.float64)
-        values[real] = flat_values[feature_of]
-        end_values = flat_values[known.starts[len(actions) :]]
-        final_values = np.zeros(lengths.shape, dtype=np.float64)
-        for place, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
-            final_values[place] = value
-        advantages = self.estimator.advantages(
-            self.rewards, values, lengths, self.episode_ends, end_values[: self.n_envs], final_values, self.durations
+        n_tokens = np.array([len(step.path.action) for step in actions])
+        n_values = np.array([self.estimator.n_values(n) for n in n_tokens])
+        lengths = np.ones(counted.shape, dtype=np.int64)
+        lengths[counted] = n_tokens
+        last_values, final_values = np.zeros(self.n_envs), np.zeros(counted.shape)
+        features, starts, flat_values = torch.zeros(0, 0), np.zeros(len(actions), dtype=np.int64), np.zeros(0)
+        n_features = n_tokens if all_features else n_values
+        if n_features.any():
+            valued = [one.path._replace(action=one.path.action[:n]) for one, n in zip(actions, n_features, strict=True)]
+            ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
+            known = evaluate([*valued, *ends])
+            features, starts, flat_values = known.features, known.starts[: len(actions)], known.values.cpu().numpy()
+        if n_values.any():
+            end_values = flat_values[known.starts[len(actions) :]]
+            last_values = end_values[: self.n_envs]
+            for at, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
+                final_values[at] = value
+        # Of each token: its place in its action, and whether it has a value.
+        place = np.concatenate([np.arange(n) for n in n_tokens])
+        has_value = place < np.repeat(n_values, n_tokens)
+        feature_of = np.repeat(starts, n_tokens) + np.where(place < np.repeat(n_features, n_tokens), place, 0)
+        old_values = np.zeros(len(place))
+        old_values[has_value] = flat_values[feature_of[has_value]]
+        values = np.zeros((*counted.shape, int(n_values.max(initial=0))))
+        step_of, env_of = (np.repeat(index, n_tokens) for index in np.nonzero(counted))
+        values[step_of[has_value], env_of[has_value], place[has_value]] = old_values[has_value]
+        by_unit = self.estimator.advantages(
+            Rollout(
+                rewards=self.rewards,
+                lengths=lengths,
+                episode_ends=self.episode_ends,
+                counted=counted,
+                values=values,
+                last_values=last_values,
+                final_values=final_values,
+                durations=self.durations,
+                groups=groups,
+                states=states,
+            )
         )
-        self._offsets = np.concatenate([[0], np.cumsum(n_units)]).astype(np.int64)
-        decisions = [[decision.position for decision in step.path.decisions] for step in actions]
-        is_decision = [
-            self.estimator.is_decision(len(step.path.action), places)
-            for step, places in zip(actions, decisions, strict=True)
+        advantages = by_unit[step_of, env_of, np.minimum(place, by_unit.shape[-1] - 1)]
+        is_decision = np.zeros(len(place), dtype=bool)
+        self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
+        decided = [
+            d.position + start for one, start in zip(actions, self._offsets, strict=False) for d in one.path.decisions
         ]
+        is_decision[decided] = True
+        numbers = episode_numbers(self.episode_ends)
+        truncated = {int(numbers[at]) for at in self.final_prompts}
+        self.truncated_share = len(truncated) / max(1, len(np.unique(numbers[counted & self._is_whole()])))
+        if drop_truncated:
+            is_decision &= ~np.isin(numbers[step_of, env_of], [*truncated])
         self._flat = TokenRolloutSamples(
             paths=[step.path for step in actions],
-            is_decision=self._tensor(np.concatenate(is_decision)),
-            old_log_prob=self._tensor(
-                np.concatenate([self.estimator.unit_log_probs(step.log_probs) for step in actions])
-            ),
-            old_values=self._tensor(values[real]),
-            advantages=self._tensor(advantages[real]),
-            returns=self._tensor((advantages + values)[real]),
+            is_decision=self._tensor(is_decision),
+            has_value=self._tensor(has_value),
+            old_log_prob=self._tensor(np.concatenate([step.log_probs for step in actions])),
+            old_values=self._tensor(old_values),
+            advantages=self._tensor(advantages),
+            returns=self._tensor(np.where(has_value, advantages + old_values, 0.0)),
+            episodes=self._tensor(np.unique(numbers[counted], return_inverse=True)[1]),
             feature_of=self._tensor(feature_of),
-            features=known.features.to(self.device),
+            features=features.to(self.device),
         )
 
-    def get(self, batch_size: int | None = None, rng: np.random.Generator | None = None) -> Generator[Any, None, None]:
+    def get(
+        self,
+        batch_size: int | None = None,
+        rng: np.random.Generator | None = None,
+        *,
+        whole_episodes: bool = False,
+    ) -> Generator[Any, None, None]:
         """Minibatches of whole actions in random order.
 
         Args:
             batch_size: Actions in a minibatch; None for all at once. The last one may be smaller.
             rng: Source of the order.
+            whole_episodes: Whether to keep the actions of an episode together; a minibatch is then the fewest episodes
+                in random order that have `batch_size` actions.
 
         Yields:
             `TokenRolloutSamples`.
@@ -166,8 +218,19 @@ class TokenRolloutBuffer(RolloutBuffer):
         """
         flat = self.all_samples()
         n_actions = len(flat.paths)
-        order = (rng or np.random.default_rng()).permutation(n_actions)
-        size = n_actions if batch_size is None else batch_size
+        rng, size = rng or np.random.default_rng(), n_actions if batch_size is None else batch_size
+        if whole_episodes:
+            episodes = flat.episodes.cpu().numpy()
+            waiting: list[int] = []
+            for episode in rng.permutation(int(episodes.max()) + 1):
+                waiting += np.flatnonzero(episodes == episode).tolist()
+                if len(waiting) >= size:
+                    yield self._minibatch(flat, np.array(waiting))
+                    waiting = []
+            if waiting:
+                yield self._minibatch(flat, np.array(waiting))
+            return
+        order = rng.permutation(n_actions)
         for start in range(0, n_actions, size):
             yield self._minibatch(flat, order[start : start + size])
 
@@ -182,9 +245,9 @@ class TokenRolloutBuffer(RolloutBuffer):
         return self._flat
 
     def values_and_returns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Values at sampling and returns of every token, `[N]` each."""
+        """Values at sampling, and returns, of every token that has a value, `[n]` each."""
         flat = self.all_samples()
-        return flat.old_values.cpu().numpy(), flat.returns.cpu().numpy()
+        return flat.old_values[flat.has_value].cpu().numpy(), flat.returns[flat.has_value].cpu().numpy()
 
     def sampled_actions(self) -> Iterator[RolloutAction]:
         """Yield the actions of a full rollout, step by step, and of each step in the order of the environments.
@@ -195,17 +258,20 @@ class TokenRolloutBuffer(RolloutBuffer):
         """
         if self._flat is None or not self.steps:
             raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
-        names = ("old_values", "advantages", "returns")
-        units = [np.split(getattr(self._flat, name).cpu().numpy(), self._offsets[1:-1]) for name in names]
-        for (position, env), *credit in zip(np.argwhere(self.counted).tolist(), *units, strict=True):
+        names = ("has_value", "old_values", "advantages", "returns")
+        tokens = [np.split(getattr(self._flat, name).cpu().numpy(), self._offsets[1:-1]) for name in names]
+        for (position, env), valued, values, advantages, returns in zip(
+            np.argwhere(self.counted).tolist(), *tokens, strict=True
+        ):
             step, reward = self.steps[position][env], float(self.rewards[position, env])
+            credit = (values[valued], advantages, returns[valued])
             yield RolloutAction(position, env, step.path, reward, step.log_probs, *credit)
 
     def get_state(self) -> dict[str, Any]:
         """Return a full rollout as an update needs it, in plain picklable data."""
         flat = self.all_samples()
         arrays = {name: getattr(flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
-        return {"paths": flat.paths, "offsets": self._offsets, "estimator": type(self.estimator).__name__, **arrays}
+        return {"paths": flat.paths, "offsets": self._offsets, "estimator": self.estimator.described, **arrays}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore the state of `get_state`.
@@ -213,29 +279,36 @@ class TokenRolloutBuffer(RolloutBuffer):
         Raises:
             ValueError: If its advantages are another estimator's.
         """
-        estimator = type(self.estimator).__name__
+        estimator = self.estimator.described
         if state["estimator"] != estimator:
             raise ValueError(
-                f"Expected a rollout whose advantages are {estimator}'s; got one of {state['estimator']}. "
+                f"Expected a rollout with advantages by {estimator}; got one by {state['estimator']}. "
                 "Fix: load it as it was saved, or learn to the end of its rollout first."
             )
         tensors = {name: torch.from_numpy(state[name]).to(self.device) for name in TokenRolloutSamples._fields[1:]}
         self._flat = TokenRolloutSamples(paths=state["paths"], **tensors)
         self._offsets = state["offsets"]
 
+    def _is_whole(self) -> NDArray[np.bool_]:
+        """Whether each step's episode has ended within the rollout, `[steps, envs]`."""
+        return np.flip(np.maximum.accumulate(np.flip(self.episode_ends, 0), 0), 0)
+
     def _minibatch(self, flat: TokenRolloutSamples, picks: NDArray[np.integer]) -> TokenRolloutSamples:
         spans = [np.arange(self._offsets[pick], self._offsets[pick + 1]) for pick in picks]
         tokens = torch.from_numpy(np.concatenate(spans)).to(self.device)
         used, feature_of = torch.unique(flat.feature_of[tokens], return_inverse=True)
+        episodes = torch.from_numpy(picks).to(self.device)
         return TokenRolloutSamples(
             paths=[flat.paths[pick] for pick in picks],
             is_decision=flat.is_decision[tokens],
+            has_value=flat.has_value[tokens],
             old_log_prob=flat.old_log_prob[tokens],
             old_values=flat.old_values[tokens],
             advantages=flat.advantages[tokens],
             returns=flat.returns[tokens],
+            episodes=flat.episodes[episodes],
             feature_of=feature_of,
-            features=flat.features[used],
+            features=flat.features[used] if len(flat.features) else flat.features,
         )
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:

@@ -26,7 +26,7 @@ class TokenEntry(NamedTuple):
         text: Text that it adds; its name in the vocabulary if it adds none, as part of a letter.
         probability: Under the distribution sampled from; 1 where forced.
         forced: Whether there was no other token.
-        value: Before the token; None with credit for whole actions. Likewise:
+        value: Before the token; None with credit for whole actions, and without a critic. Likewise:
         advantage: Its advantage.
         ret: Its return, the target of its value; `return` in the file.
     """
@@ -108,7 +108,9 @@ def markdown(one: Generation) -> str:
         credit = (_number(value) for value in (token.value, token.advantage, token.ret))
         rows.append((_cell(token.text), probability, *credit))
     whole = (
-        "" if one.value is None else f", V {_number(one.value)}, A {_number(one.advantage)}, return {_number(one.ret)}"
+        ""
+        if one.advantage is None
+        else f", V {_number(one.value) or 'none'}, A {_number(one.advantage)}, return {_number(one.ret) or 'none'}"
     )
     title = f"**step {one.step}, environment {one.env}, reward {_number(one.reward)}{whole}**: {_plain(one.action)}"
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -137,7 +139,8 @@ def print_generations(shown: Sequence[Generation]) -> None:
     console = Console(highlight=False)
     scale = max((abs(a) for one in shown for a in _advantages(one) if math.isfinite(a)), default=0.0) or 1.0
     for one in shown:
-        whole = "" if one.value is None else f"  V {one.value:z.2f}  A {one.advantage:+z.2f}"
+        whole = "" if one.value is None else f"  V {one.value:z.2f}"
+        whole += "" if one.advantage is None else f"  A {one.advantage:+z.2f}"
         console.rule(f"step {one.step}  env {one.env}  reward {one.reward:.3g}{whole}", align="left", style="dim")
         console.print(Text("\n".join(map(_printable, one.prompt.split("\n"))), style="dim"))
         console.print(Columns([_block(one, token, scale) for token in one.tokens], padding=(0, 1)))

@@ -15,6 +15,7 @@ from poad_sb3.errors import PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
 from poad_sb3.settings import ModelSettings, PPOSettings, SamplingSettings
 from poad_sb3.settings.fields import Rate, linear_start
+from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 
 if TYPE_CHECKING:
@@ -115,27 +116,22 @@ def check_arguments(
     require_effects(made, arguments if given is None else given)
 
 
-def check_combination(sampling: SamplingSettings, kl_coef: float, whole_actions: bool, trunk: str) -> None:
+def check_combination(sampling: SamplingSettings, kl_coef: float, ratio: Ratio, trunk: str) -> None:
     """Refuse settings that exclude each other.
 
     Args:
         sampling: How actions are sampled.
         kl_coef: Weight of the divergence from the base model.
-        whole_actions: Whether credit is of whole actions.
+        ratio: Unit of the ratio.
         trunk: `critic_trunk` of the policy.
 
     Raises:
         ValueError: For a combination that makes no sense.
     """
-    if whole_actions and (sampling.paper_mode or kl_coef):
+    if sampling.paper_mode and ratio != Ratio.TOKEN:
         raise ValueError(
-            "Expected no paper_mode and no kl_coef with credit for whole actions: both are about tokens; got "
-            f"paper_mode={sampling.paper_mode}, kl_coef={kl_coef}. Fix: credit_level='token'."
-        )
-    if whole_actions and sampling.action_sampling == ActionSampling.FREE:
-        raise ValueError(
-            "Expected admissible actions to choose from with credit for whole actions; got action_sampling="
-            "'free'. Fix: 'candidates' or 'trie'; an open action space needs token credit (POAD, NTPO, ARCHER)."
+            f"Expected ratio='token' with paper_mode, which is about tokens; got ratio={str(ratio)!r}. "
+            "Fix: leave paper_mode out, or credit_level='token'."
         )
     if kl_coef and trunk != "frozen":
         raise ValueError(
@@ -160,7 +156,8 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
         PresetError: If one has no effect.
     """
     sampling = made.action_sampling
-    useless = dict.fromkeys(made.estimator.ignores, "credit is of whole actions")
+    estimator = made.credit
+    useless = dict.fromkeys(estimator.ignores, f"the estimator is {estimator.described}")
     if sampling not in (AUTO, ActionSampling.FREE):
         why = f"action_sampling is {sampling!r}, not 'free'"
         useless |= dict.fromkeys(("max_new_tokens", "temperature", "top_k", "top_p", "stop"), why)
@@ -168,6 +165,8 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
         useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
     if made.n_episodes is not None:
         useless["n_steps"] = "a rollout is n_episodes whole episodes"
+    if made.cispo_cap is not None:
+        useless |= dict.fromkeys(("clip_range", "clip_range_high"), "cispo_cap replaces the clip")
     if not made.normalize_advantage:
         useless["min_advantage_std"] = "advantages are not normalised"
     for name in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -24,16 +24,17 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.hyperparameters import check_combination, from_preset
 from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
-from poad_sb3.common.ppo_update import update
+from poad_sb3.common.ppo_update import Clips, update
 from poad_sb3.common.save_util import Target
 from poad_sb3.common.schedules import schedule_of, warn_if_nothing_is_learned
 from poad_sb3.common.timing import Stopwatch
-from poad_sb3.credit.estimators import TokenGAE, make_estimator
+from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
-from poad_sb3.settings import PPOSettings, SamplingSettings, unknown_setting
+from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
+from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
-from poad_sb3.vec_env.text_observations import ActionKind, action_kind
+from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
 
@@ -66,12 +67,17 @@ _PLUMBING: Mapping[str, Any] = {
 """SB3's own arguments that are no settings of the training."""
 
 
+def _settings() -> dict[str, Any]:
+    """Return the settings with their defaults."""
+    return {**PPOSettings.defaults(), **CreditSettings.defaults(), **SamplingSettings.defaults()}
+
+
 def _signature(kind: type[LLMOnPolicyAlgorithm]) -> inspect.Signature:
     """Return the signature of a constructor: SB3's arguments around the fields of the settings."""
     given = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).get("defaults", {}).items()}
-    defaults = {**PPOSettings.defaults(), **SamplingSettings.defaults(), **given}
+    defaults = {**_settings(), **given}
     names = list(PPOSettings.defaults())
-    n_positional = names.index("credit_level")  # as long as in SB3's manner; the others by name
+    n_positional = names.index("smdp_discount")  # as long as in SB3's manner; the others by name
     positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("policy", positional), inspect.Parameter("env", positional)]
     for place, (name, default) in enumerate([*defaults.items(), *_PLUMBING.items()]):
@@ -89,8 +95,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     Args:
         policy: `"LLMPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        **settings: The fields of `PPOSettings` (in their order also positional) and of `SamplingSettings`; default,
-            range and help of each are there.
+        **settings: The fields of `PPOSettings` (in their order also positional), of `CreditSettings` and of
+            `SamplingSettings`; default, range and help of each are there.
         stats_window_size: Episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: The fields of `ModelSettings`. Without a `model`, or with `model="auto"`, it is the pocket coder
@@ -133,7 +139,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         given = bound.arguments
         if given["env"] is None and given["_init_setup_model"]:
             raise UnsupportedEnvError("Expected an environment, or the id of one; got None. Fix: pass gym.make(id).")
-        for name in (*PPOSettings.defaults(), *SamplingSettings.defaults()):
+        for name in _settings():
             value = given[name]
             # As a checkpoint brings them back: enumerations as words, tuples as lists.
             value = str(value) if isinstance(value, StrEnum) else value
@@ -166,19 +172,31 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     # ------------------------------------------------------------------ setting up
 
     @property
-    def estimator(self) -> TokenGAE:
+    def credit(self) -> Estimator:
         """The estimator of advantages that the arguments choose."""
-        names = ("credit_level", "bootstrap", "gamma", "gae_lambda", "gamma_token", "gae_lambda_token")
-        given = {name: getattr(self, name) for name in names}
-        if given["gamma_token"] is None:
-            given["gamma_token"] = self.gamma
-        return make_estimator(**given)
+        names = ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token")
+        return CreditSettings.of(self).make(**{name: getattr(self, name) for name in names})
+
+    @property
+    def whole_episodes(self) -> bool:
+        """Whether a rollout is whole episodes: as asked, or since nothing stands for the rest without a critic."""
+        return self.n_episodes is not None or not self.credit.has_critic
+
+    @property
+    def _ratio(self) -> Ratio:
+        return Ratio(self.ratio or self.credit_level)
 
     def _check_settings(self) -> None:
         PPOSettings.of(self)
         sampling = SamplingSettings.of(self)
+        credit = CreditSettings.of(self)
         trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
-        check_combination(sampling, self.kl_coef, self.estimator.whole_actions, trunk)
+        check_combination(sampling, self.kl_coef, self._ratio, trunk)
+        if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
+            raise ValueError(
+                f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "
+                f"{credit.group_size}; got {self.n_episodes}. Fix: n_episodes=None, or a multiple of the group size."
+            )
 
     def _setup_model(self) -> None:
         self._choose_defaults()
@@ -191,7 +209,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self.action_space,
             device=self.device,
             n_envs=self.n_envs,
-            estimator=self.estimator,
+            estimator=self.credit,
         )
         sampling = {name: getattr(self, name) for name in SamplingSettings.defaults()}
         elsewhere = sorted(set(self.policy_kwargs) & set(sampling))
@@ -200,7 +218,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 f"Expected {elsewhere[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
                 "policy_kwargs. Fix: move it out of them."
             )
-        self._make_policy(critic_lr_schedule=self.critic_lr_schedule, **sampling)
+        has_critic = self.credit.has_critic
+        self._make_policy(critic_lr_schedule=self.critic_lr_schedule, has_critic=has_critic, **sampling)
 
     def _choose_defaults(self) -> None:
         """Replace `"auto"` by the choice for the environment's actions; a checkpoint holds the choice.
@@ -212,18 +231,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             return
         kind, name = action_kind(self.env), type(self).__name__
         chosen = []
-        if kind is not ActionKind.LISTED and self.estimator.whole_actions:
-            raise UnsupportedEnvError(
-                f"Expected admissible actions for {name} to choose from; any text is an action of this environment. "
-                "Fix: POAD, NTPO or ARCHER."
-            )
         if self.action_sampling == AUTO:
             self.action_sampling = kind.action_sampling
             chosen.append(f"action_sampling={self.action_sampling!r}")
         elif kind is not ActionKind.LISTED and self.action_sampling != ActionSampling.FREE:
             raise UnsupportedEnvError(
-                "Expected action_sampling='free', since any text is an action of this environment; got "
-                f"{self.action_sampling!r}. Fix: leave it out."
+                f"Expected action_sampling='free' for {name}, since any text is an action of this environment; got "
+                f"{self.action_sampling!r}. Fix: action_sampling='free', or for TWOSOME another method, as TurnPPO."
             )
         is_new = self.base_fingerprint is None  # a checkpoint keeps its model in any environment
         if is_new and self.policy_kwargs.get("model", AUTO) == AUTO:
@@ -236,7 +250,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     # ------------------------------------------------------------------ checkpoints
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "policy.optimizer", "policy.critic_optimizer"], []
+        of_critic = ["policy.critic_optimizer"] if self.policy.critic is not None else []
+        return ["policy", "policy.optimizer", *of_critic], []
 
     def save(
         self,
@@ -318,7 +333,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer: TokenRolloutBuffer,  # type: ignore[override]
         n_rollout_steps: int,
     ) -> bool:
-        """Fill the buffer with `n_rollout_steps` steps of every environment, or with `n_episodes` whole episodes.
+        """Fill the buffer with `n_rollout_steps` steps of every environment, or with whole episodes.
+
+        These are `n_episodes` of each environment, or as many rounds of one each as have `n_rollout_steps` steps and
+        make whole groups.
 
         Returns:
             False if a callback stopped the training.
@@ -343,13 +361,18 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer.reset()
         callback.on_rollout_start()
         pipeline = PipelinedRollout(env, self.policy, self.stopwatch)
-        n_rounds, playing = 0, pipeline.playing
-        while rollout_buffer.pos < n_rollout_steps if self.n_episodes is None else n_rounds < self.n_episodes:
-            if self.n_episodes is not None and (not rollout_buffer.pos or not playing.any()):
+        whole, n_rounds, playing = self.whole_episodes, 0, pipeline.playing
+        groups: list[int] = [0] * env.num_envs
+        seeds: list[int] = []  # of the groups
+        if whole:
+            playing[:] = False  # until the first round begins
+        while self._is_unfinished(rollout_buffer.pos, n_rollout_steps, n_rounds, playing):
+            if whole and not playing.any():
                 playing[:] = True
-                self._begin_episodes(env)
+                groups = self._begin_episodes(env, n_rounds, seeds)
             pipeline.choose(self._last_obs)
-            ahead = self.n_episodes is None and rollout_buffer.pos + 1 < n_rollout_steps
+            states = self._states() if self.credit.compares_states else None
+            ahead = not whole and rollout_buffer.pos + 1 < n_rollout_steps
             step = partial(pipeline.step, self._last_obs, ahead=ahead)
             new_obs, rewards, dones, infos = self._step_envs(step)
             actions = np.stack([one.env_action for one in pipeline.taken])  # read by callbacks
@@ -358,45 +381,68 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             go_on = callback.on_step()
             self._update_info_buffer([info if plays else {} for info, plays in zip(infos, playing, strict=True)], dones)
             final_prompts = self._final_prompts(dones & playing, infos)
-            rollout_buffer.add(pipeline.taken, rewards, dones, final_prompts, self._durations(infos), playing)
+            durations = self._durations(infos)
+            rollout_buffer.add(pipeline.taken, rewards, dones, final_prompts, durations, playing, groups, states)
             if not go_on:
                 return False
-            if self.n_episodes is not None:
+            if whole:
                 playing &= ~dones  # those whose episode has ended repeat an action until all have; that does not count
                 n_rounds += not playing.any()
         # The update on this rollout may follow in another process: it must find the same learning rates.
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         with self.stopwatch.timing("values"):
             rollout_buffer.compute_returns_and_advantage(
-                partial(self.policy.token_values, observe=True), self.policy.prompts(self._last_obs)
+                partial(self.policy.token_values, observe=True),
+                self.policy.prompts(self._last_obs),
+                all_features=self.kl_coef > 0,
+                drop_truncated=self.drop_truncated and not self.credit.has_critic,
             )
+        if whole:
+            self.logger.record("rollout/truncated_share", rollout_buffer.truncated_share)
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
 
-    def episode_seeds(self, n_envs: int) -> Sequence[int | None] | None:
-        """Return the reset seed of each environment for the next round of whole episodes.
+    def _is_unfinished(self, n_steps: int, wanted: int, n_rounds: int, playing: NDArray[np.bool_]) -> bool:
+        """Whether a rollout goes on after some steps and rounds of whole episodes."""
+        if not self.whole_episodes:
+            return n_steps < wanted
+        if self.n_episodes is not None:
+            return n_rounds < int(self.n_episodes)
+        return bool(n_steps < wanted or playing.any() or n_rounds * self.n_envs % self.group_size)
 
-        None continues an environment's own generator, and in place of the list those of all. A subclass whose estimator
-        compares episodes with one start gives them the same seed.
+    def _begin_episodes(self, env: VecEnv, n_rounds: int, seeds: list[int]) -> list[int]:
+        """Reset all environments, unless all have just begun an episode; return the group of each episode.
+
+        A group is `group_size` episodes in a row, of the environments in order and then of the next round. They begin
+        with one seed, which is drawn with their first and appended to `seeds`.
         """
-        return None
-
-    def _begin_episodes(self, env: VecEnv) -> None:
-        """Reset all environments, unless all have just begun an episode."""
-        seeds = self.episode_seeds(env.num_envs)
-        if seeds is not None:
-            env.unwrapped._seeds = list(seeds)  # VecEnv.seed can only count up from one
-        if seeds is not None or not np.all(self._last_episode_starts):
+        groups = [(n_rounds * env.num_envs + number) // self.group_size for number in range(env.num_envs)]
+        if self.group_size > 1:
+            while len(seeds) <= groups[-1]:
+                seeds.append(int(self._shuffle_rng.integers(2**31)))
+            env.unwrapped._seeds = [seeds[group] for group in groups]  # VecEnv.seed can only count up
+        if self.group_size > 1 or not np.all(self._last_episode_starts):
             self._last_obs = env.reset()  # type: ignore[assignment]
+        return groups
+
+    def _states(self) -> list[Hashable]:
+        """Return the state of each environment as its text, or `state_key` of it."""
+        texts: list[Hashable] = [question.text for question in parse_observation(self._last_obs)[0]]
+        return texts if self.state_key is None else [self.state_key(text) for text in texts]
 
     def max_rollout_steps(self) -> int | None:
         """Return the most steps of one environment in a rollout; None if its episodes have no registered limit."""
-        if self.n_episodes is None:
-            return self.n_steps
+        if not self.whole_episodes:
+            return int(self.n_steps)
         assert self.env is not None
         limits: list[Any] = [getattr(spec, "max_episode_steps", None) for spec in self.env.get_attr("spec")]
-        return None if None in limits else self.n_episodes * max(limits)
+        if None in limits:
+            return None
+        limit = int(max(limits))
+        if self.n_episodes is not None:
+            return limit * int(self.n_episodes)
+        return int(self.n_steps) + limit * math.ceil(self.group_size / self.n_envs)  # a group goes on beyond n_steps
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
         """Prompts of the true final observations of episodes that a time limit cut, by environment."""
@@ -435,24 +481,25 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         # Evaluation mode: a base model's own dropout would make old and new log-probabilities differ.
         self.policy.set_training_mode(False)
         self._update_learning_rate([self.policy.optimizer])
-        critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
         if not self._n_updates:
             warn_if_nothing_is_learned(self.learning_rate, self.lr_schedule(self._current_progress_remaining))
-        for group in self.policy.critic_optimizer.param_groups:
-            group["lr"] = critic_rate
-        clips = {name: self._clip_range_now(name) for name in ("clip_range", "clip_range_vf")}
-        settings = PPOSettings.of(self)
+        if self.policy.critic_optimizer is not None:
+            critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
+            for group in self.policy.critic_optimizer.param_groups:
+                group["lr"] = critic_rate
+            self.logger.record("train/critic_learning_rate", critic_rate)
+        clips = {name: self._clip_range_now(name) for name in ("clip_range", "clip_range_vf", "clip_range_high")}
+        low, high = clips["clip_range"], clips["clip_range_high"]
+        assert low is not None
+        settings = PPOSettings.of(self, ratio=self._ratio)
         with self.stopwatch.timing("update"):
-            clip_range = clips["clip_range"]
-            assert clip_range is not None
-            both = (clip_range, clips["clip_range_vf"])
-            logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, both)
+            now = Clips(low, clips["clip_range_vf"], low if high is None else high)
+            logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, now)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_full_precision)
         self._n_updates += self.n_epochs
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/critic_learning_rate", critic_rate)
         for name, clip in clips.items():
-            if clip is not None:
+            if clip is not None and (name != "clip_range_vf" or self.policy.critic is not None):
                 self.logger.record(f"train/{name}", clip)
         for name, value in logged.items():
             self.logger.record(f"train/{name}", value)

@@ -195,6 +195,7 @@ class LLMPolicy(TextPolicy):
         lr_schedule: Learning rate of the adapter, as SB3 passes it.
         use_sde: Accepted for SB3; must be False.
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
+        has_critic: Whether to make a critic; without one there are no values.
         device: Where a quantised model is loaded.
         **settings: The fields of `ModelSettings` and `SamplingSettings`; default, range and help of each are there.
 
@@ -212,21 +213,28 @@ class LLMPolicy(TextPolicy):
         use_sde: bool = False,
         *,
         critic_lr_schedule: Schedule | None = None,
+        has_critic: bool = True,
         device: torch.device | str = "cpu",
         **settings: Any,
     ) -> None:
         super().__init__(observation_space, action_space, use_sde)
         of_model, of_sampling = split_settings(settings, ModelSettings, SamplingSettings)
         model, sampling = ModelSettings(**of_model), SamplingSettings(**of_sampling)
-        self._settings = {**of_model, **of_sampling, "dtype": str(model.dtype).removeprefix("torch.")}
+        dtype = str(model.dtype).removeprefix("torch.")
+        self._settings = {**of_model, **of_sampling, "dtype": dtype, "has_critic": has_critic}
         self.lm = LanguageModel(**{**of_model, "device": device})
         self.check = Check(model.check)
         self.lm.to(device)  # agreement is measured by the kernels that will train
         require_agreement(self.lm, self.check)
-        self.critic = TokenCritic(self.lm.hidden_size, model.critic_arch)
+        self.critic: TokenCritic | None = None
+        self.critic_optimizer: torch.optim.Adam | None = None
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
-        critic_schedule = critic_lr_schedule or lr_schedule
-        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
+        if has_critic:
+            self.critic = TokenCritic(
+                self.lm.hidden_size, model.critic_arch, whitening=model.critic_whitening, init=model.critic_init
+            )
+            critic_schedule = critic_lr_schedule or lr_schedule
+            self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
         self.distribution: ActionDistribution = make_distribution(self.lm, sampling)
         trained = self.adapter_parameters()
         self._rollout_scores, self._predict_scores = ScoreCache(trained), ScoreCache(trained)
@@ -280,6 +288,8 @@ class LLMPolicy(TextPolicy):
     def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
         """Features and values before each action token of some paths; equal paths go through the model once.
 
+        Without a critic all values are 0.
+
         Args:
             paths: Prompts and actions.
             observe: Let the critic take these features into its whitening first.
@@ -299,13 +309,17 @@ class LLMPolicy(TextPolicy):
                 starts[row] = total
                 total += len(row.reads)
         features = torch.cat(self.lm.trunk_features(list(starts)))
+        places = np.array([starts[row] for row in rows], dtype=np.int64)
+        if self.critic is None:
+            return TokenValues(features, features.new_zeros(len(features)), places)
         if observe:
             self.critic.observe(features)
-        places = np.array([starts[row] for row in rows], dtype=np.int64)
         return TokenValues(features, self.critic(features), places)
 
     def predict_values(self, observation: Any) -> Tensor:
-        """Value of each observation before any action token, `[n]`."""
+        """Value of each observation before any action token, `[n]`; 0 without a critic."""
+        if self.critic is None:
+            return torch.zeros(len(parse_observation(observation)[0]))
         return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
 
     def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:

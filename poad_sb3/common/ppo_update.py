@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.type_aliases import TokenRolloutSamples
-from poad_sb3.credit.losses import clipped_policy_loss, clipped_value_loss, kl_k3, normalize
+from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, clipped_value_loss, kl_k3, normalize
+from poad_sb3.distributions.base import ActionEvaluation
+from poad_sb3.language_model.packing import moved
 from poad_sb3.settings import PPOSettings
+from poad_sb3.settings.ppo import Ratio, Reduction
+
+Surrogate = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Loss of each unit, of its log-probability now and at sampling, and of its advantage."""
+
+
+class Clips(NamedTuple):
+    """Present values of the clips.
+
+    Attributes:
+        low: Of ratios below 1.
+        values: Of the change of a value.
+        high: Of ratios above 1.
+    """
+
+    low: float
+    values: float | None
+    high: float
 
 
 @dataclass
@@ -33,7 +58,7 @@ def update(
     buffer: TokenRolloutBuffer,
     settings: PPOSettings,
     rng: np.random.Generator,
-    clips: tuple[float, float | None] | None = None,
+    clips: Clips | None = None,
 ) -> dict[str, float]:
     """Improve critic and policy on one rollout.
 
@@ -49,7 +74,7 @@ def update(
         buffer: A full rollout with advantages.
         settings: Of the update.
         rng: Orders the minibatches.
-        clips: Present values of `clip_range` and `clip_range_vf`, where the settings hold schedules.
+        clips: Present values of the clips, where the settings hold schedules.
 
     Returns:
         Values to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
@@ -58,28 +83,106 @@ def update(
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}
     if not policy.lm.is_full_precision:
         once["sampling_mismatch"] = _score_again(policy, buffer)
-    clip_range, clip_range_vf = clips or (settings.clip_range, settings.clip_range_vf)
-    if settings.normalize_value:
+    ratio = Ratio(settings.ratio or buffer.estimator.credit_level)
+    if clips is None:
+        high = settings.clip_range if settings.clip_range_high is None else settings.clip_range_high
+        clips = Clips(settings.clip_range, settings.clip_range_vf, high)
+    clip_range_vf = clips.values
+    surrogate: Surrogate = partial(
+        clipped_policy_loss, clip_range=clips.low, clip_range_high=clips.high, dual_clip=settings.dual_clip
+    )
+    if settings.cispo_cap is not None:
+        surrogate = partial(cispo_loss, cap=settings.cispo_cap)
+    if policy.critic is not None and settings.normalize_value:
         if policy.critic.scale.count == 0:
             clip_range_vf = None  # the first scale moves every value, so there is no old value to clip to
         policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
-    for _ in range(settings.n_critic_epochs):
-        for batch in buffer.get(settings.batch_size, rng):
-            _value_step(policy, batch, settings, clip_range_vf, log)
-    for _ in range(settings.n_epochs):
-        for batch in buffer.get(settings.batch_size, rng):
-            if not _policy_step(policy, batch, settings, clip_range, buffer.estimator.whole_actions, log, once):
+    n_critic_epochs = 0 if policy.critic is None else settings.n_critic_epochs
+    whole_episodes = ratio.of_episodes or settings.loss_reduction == Reduction.SEQUENCE_MEAN
+    batches = partial(buffer.get, settings.batch_size, rng, whole_episodes=whole_episodes)
+    critic, actor = [True] * n_critic_epochs, [True] * settings.n_epochs
+    # Whether each epoch trains the critic, and the policy.
+    if settings.critic_first:
+        epochs = [*((True, False) for _ in critic), *((False, True) for _ in actor)]
+    else:
+        epochs = [*itertools.zip_longest(critic, actor, fillvalue=False)]
+    for of_critic, of_policy in epochs:
+        for batch in batches():
+            if of_critic:
+                _value_step(policy, batch, settings, clip_range_vf, log)
+            if of_policy and not _policy_step(policy, batch, settings, ratio, surrogate, clips, log, once):
                 once["early_stop"] = 1.0
                 return {**log.means(), **once}
     return {**log.means(), **once}
+
+
+class _Units(NamedTuple):
+    """Units of the ratio in a minibatch.
+
+    Attributes:
+        unit_of: Unit of each decision, int64 `[D]`.
+        old_log_prob: Sum over a unit's decisions of the log-probabilities at sampling, `[U]`.
+        advantages: Mean over the unit's tokens, `[U]`.
+        n_tokens: Number by which the unit's log-ratio is divided: 1, or its tokens, `[U]`.
+        episodes: Episode of each unit, int64 `[U]`.
+    """
+
+    unit_of: Tensor
+    old_log_prob: Tensor
+    advantages: Tensor
+    n_tokens: Tensor
+    episodes: Tensor
+
+
+def _units(batch: TokenRolloutSamples, ratio: Ratio) -> _Units:
+    chosen, device = batch.is_decision, batch.is_decision.device
+    lengths = torch.tensor([len(path.action) for path in batch.paths])
+    action_of = moved(torch.repeat_interleave(torch.arange(len(lengths)), lengths), device)
+    old = batch.old_log_prob[chosen]
+    if ratio == Ratio.TOKEN:
+        episodes = batch.episodes[action_of[chosen]]
+        unit_of = torch.arange(len(old), device=device)
+        return _Units(unit_of, old, batch.advantages[chosen], torch.ones_like(old), episodes)
+    owner = batch.episodes[action_of] if ratio.of_episodes else action_of
+    decided, unit_of = torch.unique(owner[chosen], return_inverse=True)
+    n_owners = int(owner.max()) + 1
+    n_tokens = torch.bincount(owner, minlength=n_owners)
+    # Their mean as the first one and the mean difference from it: equal advantages keep every bit.
+    first = torch.full((n_owners,), len(owner), device=device)
+    first = first.scatter_reduce(0, owner, torch.arange(len(owner), device=device), "amin").clamp(max=len(owner) - 1)
+    start = batch.advantages[first]
+    rest = torch.zeros_like(start).index_add(0, owner, batch.advantages - start[owner])
+    return _Units(
+        unit_of,
+        old.new_zeros(len(decided)).index_add(0, unit_of, old),
+        (start + rest / n_tokens)[decided],
+        n_tokens[decided] if ratio.is_mean else torch.ones_like(decided),
+        decided if ratio.of_episodes else batch.episodes[decided],
+    )
+
+
+class _Reduction:
+    """The loss of a minibatch from terms of its units, chunk by chunk; see `Reduction`."""
+
+    def __init__(self, episodes: Tensor, settings: PPOSettings) -> None:
+        self._counts: Tensor | None = None
+        self.denominator = settings.batch_size if settings.loss_reduction == Reduction.CONSTANT else len(episodes)
+        if settings.loss_reduction == Reduction.SEQUENCE_MEAN:
+            _, of, counts = torch.unique(episodes, return_inverse=True, return_counts=True)
+            self._counts, self.denominator = counts[of], len(counts)
+
+    def total(self, terms: Tensor, units: Tensor | slice = slice(None)) -> Tensor:
+        """Sum terms of some units, still to be divided by `denominator`."""
+        return (terms if self._counts is None else terms / self._counts[units]).sum()
 
 
 def _policy_step(
     policy: LLMPolicy,
     batch: TokenRolloutSamples,
     settings: PPOSettings,
-    clip_range: float,
-    whole_actions: bool,
+    ratio: Ratio,
+    surrogate: Surrogate,
+    clips: Clips,
     log: _Log,
     once: dict[str, float],
 ) -> bool:
@@ -87,25 +190,49 @@ def _policy_step(
     chosen = batch.is_decision
     if not chosen.any():
         return True
-    advantages = batch.advantages[chosen]
+    units = _units(batch, ratio)
+    advantages = units.advantages
     if settings.normalize_advantage:
         advantages = normalize(advantages, settings.min_advantage_std)
-    old = batch.old_log_prob[chosen]
+    # Scores come by decision or by action: these are the units, unless a unit is an episode.
+    old = batch.old_log_prob[chosen] if ratio.of_episodes else units.old_log_prob
+    reduction = _Reduction(units.episodes[units.unit_of] if ratio.of_episodes else units.episodes, settings)
+    evaluate = partial(policy.evaluate_actions, batch.paths, whole_actions=ratio.of_actions)
+
+    def of_units(log_probs: Tensor) -> Tensor:
+        """Add log-probabilities as scored up to those of the units."""
+        return units.old_log_prob.new_zeros(len(advantages)).index_add(0, units.unit_of, log_probs)
+
+    def losses(log_probs: Tensor, here: Tensor | slice = slice(None)) -> Tensor:
+        """Policy loss of some units, given their log-probabilities."""
+        n = units.n_tokens[here]
+        return surrogate(log_probs / n, units.old_log_prob[here] / n, advantages[here])
+
+    slope = None
+    if ratio.of_episodes:  # a chunk is a part of an episode: the slopes of all its tokens come from a pass before
+        sought = _scored(evaluate(), old).requires_grad_()
+        whole = _Reduction(units.episodes, settings)
+        loss = whole.total(losses(of_units(sought))) / whole.denominator
+        (slope,) = torch.autograd.grad(loss * reduction.denominator, sought)
     policy.optimizer.zero_grad()
     features = batch.features[batch.feature_of[chosen]] if settings.kl_coef else None
     # Gradients accumulate chunk by chunk; the whole minibatch under the present weights is kept for the log.
     new, entropy, base_kl = torch.empty_like(old), torch.empty_like(old), torch.zeros_like(old)
-    for part in policy.evaluate_actions(batch.paths, whole_actions=whole_actions, base_features=features):
-        units = part.units
-        loss = clipped_policy_loss(part.log_prob, old[units], advantages[units], clip_range).sum()
-        loss = loss - settings.ent_coef * part.entropy.sum()
+    for part in evaluate(base_features=features):
+        here = part.units
+        if slope is None:
+            loss = reduction.total(losses(part.log_prob, here), here)
+        else:
+            loss = (slope[here] * part.log_prob).sum()
+        loss = loss - settings.ent_coef * reduction.total(part.entropy, here)
         if part.kl_to_base is not None:
-            loss = loss + settings.kl_coef * part.kl_to_base.sum()
-            base_kl[units] = part.kl_to_base.detach()
-        (loss / len(old)).backward()  # type: ignore[no-untyped-call]
-        new[units], entropy[units] = part.log_prob.detach(), part.entropy.detach()
-    ratio_error = (new - old).exp().sub(1).abs()
-    once.setdefault("first_ratio_error", float(ratio_error.max()))
+            loss = loss + settings.kl_coef * reduction.total(part.kl_to_base, here)
+            base_kl[here] = part.kl_to_base.detach()
+        (loss / reduction.denominator).backward()  # type: ignore[no-untyped-call]
+        new[here], entropy[here] = part.log_prob.detach(), part.entropy.detach()
+    new_units = of_units(new) if ratio.of_episodes else new
+    off = ((new_units - units.old_log_prob) / units.n_tokens).exp() - 1
+    once.setdefault("first_ratio_error", float(off.abs().max()))
     kl = float(kl_k3(new, old).mean())
     log.add(approx_kl=kl, entropy=float(entropy.mean()), decisions=float(len(old)))
     if settings.kl_coef:
@@ -114,10 +241,19 @@ def _policy_step(
         policy.optimizer.zero_grad()
         return False
     norm = _step(policy.optimizer, policy.adapter_parameters(), settings.max_grad_norm, "policy")
-    loss = clipped_policy_loss(new, old, advantages, clip_range).mean()
-    clipped = (ratio_error > clip_range).float().mean()
-    log.add(policy_gradient_loss=float(loss), clip_fraction=float(clipped), policy_grad_norm=norm)
+    loss = losses(new_units).mean()
+    outside = (off > clips.high) | (off < -clips.low)
+    log.add(policy_gradient_loss=float(loss), clip_fraction=float(outside.float().mean()), policy_grad_norm=norm)
     return True
+
+
+def _scored(parts: Iterable[ActionEvaluation], like: Tensor) -> Tensor:
+    """Log-probabilities of all units of an evaluation, without gradient."""
+    found = torch.empty_like(like)
+    with torch.no_grad():
+        for part in parts:
+            found[part.units] = part.log_prob
+    return found
 
 
 @torch.no_grad()
@@ -128,7 +264,7 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> float:
     if not len(sampled):
         return 0.0
     again = torch.empty_like(sampled)
-    for part in policy.evaluate_actions(rollout.paths, whole_actions=buffer.estimator.whole_actions):
+    for part in policy.evaluate_actions(rollout.paths):
         again[part.units] = part.log_prob
     rollout.old_log_prob[rollout.is_decision] = again
     return float((again - sampled).exp().sub(1).abs().max())
@@ -137,9 +273,13 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> float:
 def _value_step(
     policy: LLMPolicy, batch: TokenRolloutSamples, settings: PPOSettings, clip_range_vf: float | None, log: _Log
 ) -> None:
-    values = policy.critic(batch.features)[batch.feature_of]
+    assert policy.critic is not None
+    assert policy.critic_optimizer is not None
+    valued = batch.has_value
+    values = policy.critic(batch.features)[batch.feature_of[valued]]
     unit = policy.critic.scale.deviation  # 1 unless values are normalised
-    loss = clipped_value_loss(values / unit, batch.old_values / unit, batch.returns / unit, clip_range_vf).mean()
+    old, target = batch.old_values[valued] / unit, batch.returns[valued] / unit
+    loss = clipped_value_loss(values / unit, old, target, clip_range_vf).mean()
     policy.critic_optimizer.zero_grad()
     (settings.vf_coef * loss).backward()  # type: ignore[no-untyped-call]
     norm = _step(policy.critic_optimizer, list(policy.critic.parameters()), settings.max_grad_norm, "critic")
@@ -161,5 +301,7 @@ def _step(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]
 def _fit_of_values(buffer: TokenRolloutBuffer) -> dict[str, float]:
     """Share of the returns' variance that the values at sampling explained."""
     values, returns = buffer.values_and_returns()
+    if not len(values):
+        return {}
     variance = float(np.var(returns))
     return {"explained_variance": float("nan") if variance == 0 else 1 - float(np.var(returns - values)) / variance}

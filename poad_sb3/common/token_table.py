@@ -107,13 +107,17 @@ class GenerationTableCallback(BaseCallback):
     def _generation(self, action: RolloutAction) -> Generation:
         lm, buffer = self.model.policy.lm, self.model.rollout_buffer
         after = (buffer.pos - 1 - action.position) * buffer.n_envs
-        credit = [*zip(action.values.tolist(), action.advantages.tolist(), action.returns.tolist(), strict=True)]
+        advantages = action.advantages.tolist()
+        values, returns = (
+            action.values.tolist() or [None] * len(advantages),
+            action.returns.tolist() or [None] * len(advantages),
+        )
         whole: _Credit = (None, None, None)
-        of_tokens: list[_Credit] = [whole] * len(action.path.action)
-        if buffer.estimator.whole_actions:
-            (whole,) = credit
+        of_tokens: list[_Credit] = [whole] * len(advantages)
+        if buffer.estimator.credit_level == "action":
+            whole = (values[0], advantages[0], returns[0])
         else:
-            of_tokens = [*credit]
+            of_tokens = [*zip(values, advantages, returns, strict=True)]
         choices = {decision.position for decision in action.path.decisions}
         texts = token_texts(lm.tokenizer, action.path.prompt, action.path.action)
         parts = enumerate(zip(texts, action.log_probs.tolist(), of_tokens, strict=True))

@@ -28,25 +28,28 @@ class TokenValues(NamedTuple):
 class TokenRolloutSamples(NamedTuple):
     """A minibatch of actions, their tokens laid end to end (N tokens in all, no padding).
 
-    With credit for whole actions, an action counts as one token here.
-
     Attributes:
-        paths: The actions.
+        paths: The actions, `n` of them.
         is_decision: Whether the token was a choice, bool `[N]`.
+        has_value: Whether the critic values the token: all tokens, the first of each action, or none; bool `[N]`.
         old_log_prob: Log-probability at sampling, `[N]`.
-        old_values: Values at sampling, `[N]`.
+        old_values: Values at sampling, `[N]`, 0 where there is none; likewise:
+        returns: Targets of the values.
         advantages: Token advantages, `[N]`.
-        returns: Token returns, `[N]`.
-        feature_of: Row of `features` that belongs to each token, int64 `[N]`.
-        features: Distinct frozen-trunk features, `[F, hidden]`.
+        episodes: Number of each action's episode, int64 `[n]`.
+        feature_of: Row of `features` that belongs to each token, int64 `[N]`; that of the action's first token where it
+            has none of its own.
+        features: Distinct frozen-trunk features, `[F, hidden]`; none without a critic.
     """
 
     paths: list[TokenPath]
     is_decision: Tensor
+    has_value: Tensor
     old_log_prob: Tensor
     old_values: Tensor
     advantages: Tensor
     returns: Tensor
+    episodes: Tensor
     feature_of: Tensor
     features: Tensor
 
@@ -60,9 +63,9 @@ class RolloutAction(NamedTuple):
         path: Prompt and action tokens.
         reward: Of the step.
         log_probs: Of each action token under the distribution sampled from, `[n]`, 0 where forced.
-        values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`. Likewise:
-        advantages: Of the tokens.
-        returns: Targets of the values.
+        values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`; `[0]` without critic.
+        advantages: Of the tokens, `[n]`.
+        returns: Targets of the values, as many.
     """
 
     position: int

@@ -1,159 +1,339 @@
-"""Estimators of advantages as strategies: each fills the one recursion of `advantages.gae` in its own way.
+"""Estimators of advantages as strategies: from the rewards, values and ends of a rollout to an advantage of each token.
 
-An estimator defines the units with a value and an advantage (tokens, or whole actions), and computes the advantages of
-a rollout. `ESTIMATORS` is the only place that knows them all.
+`ESTIMATORS` is the only place that knows them all. Their recursions and baselines are the pure functions of
+`advantages`, `returns` and `baselines`; docs/algorithms/estimators.md compares them.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poad_sb3.credit.advantages import Bools, Floats, next_action_values, next_state_values, token_gae
+from poad_sb3.credit.advantages import (
+    Bools,
+    Floats,
+    bilevel_gae,
+    next_action_values,
+    next_state_values,
+    token_gae,
+)
+from poad_sb3.credit.baselines import centred, state_leave_one_out, step_leave_one_out
+from poad_sb3.credit.returns import episode_numbers, episode_returns, returns_to_go, token_returns
 
-__all__ = ["ESTIMATORS", "ActionGAE", "TokenGAE", "UtteranceGAE", "make_estimator"]
+__all__ = ["BASELINES", "ESTIMATORS", "GAE", "LEVELS", "SCALES", "BiLevelGAE", "EpisodeReturn", "Estimator", "GiGPOSum"]
+__all__ += ["ReturnToGo", "Rollout"]
+
+Integers = NDArray[np.integer]
+
+LEVELS = ("token", "action")
+BASELINES = ("none", "batch", "group", "state", "step")
+SCALES = ("none", "cell", "batch")
+_EPS = {"cell": 1e-6, "batch": 1e-8}
+"""Added to a deviation before the division, as published: GRPO and GiGPO; ReBN and REINFORCE++."""
+
+
+class Rollout(NamedTuple):
+    """Data of a rollout that advantages are computed from.
+
+    Attributes:
+        rewards: Reward of each action, `[steps, envs]`.
+        lengths: Tokens of each action, at least 1, `[steps, envs]`.
+        episode_ends: Whether the episode ended at this step, for any reason, `[steps, envs]`.
+        counted: Whether the step belongs to the rollout, `[steps, envs]`; others have reward 0 and follow an end.
+        values: Value before each token, `[steps, envs, tokens]`, or before each action, `[steps, envs, 1]`; no entries
+            without a critic.
+        last_values: Value of the observation after the last step, `[envs]`.
+        final_values: Value of the true final observation where a time limit cut an episode, 0 elsewhere,
+            `[steps, envs]`.
+        durations: Time that each action took, in units of `gamma`, `[steps, envs]`.
+        groups: Number of each step's group of episodes with one reset seed, `[steps, envs]`.
+        states: Number of the state that each action was chosen in, equal for equal ones, `[steps, envs]`.
+    """
+
+    rewards: Floats
+    lengths: Integers
+    episode_ends: Bools
+    counted: Bools
+    values: Floats
+    last_values: Floats
+    final_values: Floats
+    durations: Floats
+    groups: Integers
+    states: Integers
 
 
 @dataclass(frozen=True)
-class TokenGAE:
-    """Token-level GAE: with `gamma_token = 1` the Bellman backup with Action Decomposition (POAD), else NTPO.
+class Estimator(ABC):
+    """An estimator of advantages.
 
     Attributes:
         gamma: Discount between actions.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action.
         gae_lambda_token: GAE lambda inside an action.
+        credit_level: `"token"`, or `"action"` for one value and one advantage of all tokens of an action.
+        bootstrap: `"state"`, or `"action"` for the value before the last token of the next action.
+        baseline: Subtracted from returns; one of `baselines`.
+        leave_one_out: Leave an episode's own return out of the mean of its group or state.
+        advantage_scale: Divisor of advantages without a critic.
+        omega: Weight of GiGPO's advantage of a step.
     """
 
     gamma: float
-    gae_lambda: float
+    gae_lambda: float = 0.95
     gamma_token: float = 1.0
     gae_lambda_token: float = 1.0
+    credit_level: str = "token"
+    bootstrap: str = "state"
+    baseline: str = "none"
+    leave_one_out: bool = False
+    advantage_scale: str = "none"
+    omega: float = 1.0
 
-    whole_actions: ClassVar[bool] = False
-    """Whether a unit of credit is a whole action: one value, one advantage and one ratio for all of its tokens."""
-    ignores: ClassVar[tuple[str, ...]] = ()
-    """Arguments of an algorithm that have no effect."""
+    has_critic: ClassVar[bool] = False
+    """Whether it needs values. Without them a rollout is whole episodes, since nothing stands for what is cut off."""
+    baselines: ClassVar[tuple[str, ...]] = ("none",)
+    """Baselines that it can have."""
 
-    def n_units(self, n_tokens: int) -> int:
-        """Return the number of units of an action of `n_tokens`."""
-        return n_tokens
+    @property
+    def described(self) -> str:
+        """Return its name and its unit."""
+        name = next(name for name, kind in ESTIMATORS.items() if kind is type(self))
+        return f"{name} of {self.credit_level}s" if "credit_level" not in self.ignores else name
 
-    def unit_log_probs(self, log_probs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the log-probability of each unit, given those of the tokens."""
-        return log_probs
+    @property
+    def compares_states(self) -> bool:
+        """Whether its baseline needs the states of a rollout."""
+        return self.baseline == "state"
 
-    def is_decision(self, n_tokens: int, decisions: list[int]) -> NDArray[np.bool_]:
-        """Return the mask of units that are decisions, given the positions of the decision tokens."""
-        chosen = np.zeros(n_tokens, dtype=bool)
-        chosen[decisions] = True
-        return chosen
+    def n_values(self, n_tokens: int) -> int:
+        """Return the number of tokens of an action, from the first on, before which a value is needed."""
+        if not self.has_critic:
+            return 0
+        return 1 if self.credit_level == "action" else n_tokens
 
-    def advantages(
-        self,
-        rewards: Floats,
-        values: Floats,
-        lengths: NDArray[np.integer],
-        episode_ends: Bools,
-        last_values: Floats,
-        final_values: Floats,
-        durations: Floats,
-    ) -> Floats:
-        """Compute the advantage of every unit of a rollout.
+    @abstractmethod
+    def advantages(self, rollout: Rollout) -> Floats:
+        """Compute the advantage of every token, `[steps, envs, tokens]`; entries in the padding have no meaning.
 
-        Args:
-            rewards: Reward of each action, `[steps, envs]`.
-            values: Value before each unit, `[steps, envs, units]`.
-            lengths: Units of each action, `[steps, envs]`.
-            episode_ends: Whether the episode ended at this step, for any reason, `[steps, envs]`.
-            last_values: Value of the observation after the last step, `[envs]`.
-            final_values: Value of the true final observation where a time limit cut an episode, 0 elsewhere,
-                `[steps, envs]`.
-            durations: Time that each action took, in units of `gamma`, `[steps, envs]`.
-
-        Returns:
-            `[steps, envs, units]`, 0 in the padding; `advantages + values` are the returns.
+        Where a unit of credit is a whole action, the last axis may have one entry, that of all tokens.
         """
+
+    @property
+    @abstractmethod
+    def ignores(self) -> tuple[str, ...]:
+        """Arguments of an algorithm that have no effect."""
+
+
+class GAE(Estimator):
+    """Generalized advantage estimation, of tokens or of whole actions.
+
+    Of tokens: with `gamma_token = 1` the Bellman backup with Action Decomposition (POAD); with `gamma_token = gamma`
+    NTPO, and with `bootstrap="action"` as well, ARCHER. Of whole actions: that of ordinary PPO (TWOSOME, turn-PPO).
+    """
+
+    has_critic = True
+
+    def advantages(self, rollout: Rollout) -> Floats:
+        """See `Estimator.advantages`. `advantages + values` are the returns."""
+        lengths = rollout.lengths if self.credit_level == "token" else np.ones_like(rollout.lengths)
+        return self._recursion(rollout, lengths)
+
+    def _recursion(self, rollout: Rollout, lengths: Integers) -> Floats:
         return token_gae(
-            rewards,
-            values,
+            rollout.rewards,
+            rollout.values,
             lengths,
-            self.next_values(values, lengths, last_values, episode_ends, final_values),
-            episode_ends,
-            gamma=self.gamma**durations,
+            self._next_values(rollout, lengths),
+            rollout.episode_ends,
+            gamma=self.gamma**rollout.durations,
             gae_lambda=self.gae_lambda,
             gamma_token=self.gamma_token,
             gae_lambda_token=self.gae_lambda_token,
         )
 
-    def next_values(
-        self,
-        values: Floats,
-        lengths: NDArray[np.integer],
-        last_values: Floats,
-        episode_ends: Bools,
-        final_values: Floats,
-    ) -> Floats:
-        """Return the bootstrap value of the last token of each action, `[steps, envs]`."""
-        return next_state_values(values[..., 0], last_values, episode_ends, final_values)
+    def _next_values(self, rollout: Rollout, lengths: Integers) -> Floats:
+        ends = (rollout.last_values, rollout.episode_ends, rollout.final_values)
+        if self.bootstrap == "action":
+            return next_action_values(rollout.values, lengths, *ends)
+        return next_state_values(rollout.values[..., 0], *ends)
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """See `Estimator.ignores`."""
+        of_tokens = ("gamma_token", "gae_lambda_token", "bootstrap") if self.credit_level == "action" else ()
+        return (*of_tokens, "baseline", "leave_one_out", "advantage_scale", "omega", "drop_truncated")
 
 
-class UtteranceGAE(TokenGAE):
-    """ARCHER: the last token of an action bootstraps from the value before the last token of the next action."""
+class BiLevelGAE(GAE):
+    """GAE between actions, and another inside each that starts from its result: `gae_lambda` counts actions only.
 
-    def next_values(
-        self,
-        values: Floats,
-        lengths: NDArray[np.integer],
-        last_values: Floats,
-        episode_ends: Bools,
-        final_values: Floats,
-    ) -> Floats:
-        """See `TokenGAE.next_values`."""
-        return next_action_values(values, lengths, last_values, episode_ends, final_values)
-
-
-class ActionGAE(TokenGAE):
-    """TWOSOME: GAE of whole actions, as ordinary PPO has it."""
-
-    whole_actions = True
-    ignores = ("gamma_token", "gae_lambda_token", "bootstrap")
-
-    def n_units(self, n_tokens: int) -> int:
-        """See `TokenGAE.n_units`."""
-        return 1
-
-    def unit_log_probs(self, log_probs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """See `TokenGAE.unit_log_probs`."""
-        return np.array([log_probs.sum()], dtype=np.float32)
-
-    def is_decision(self, n_tokens: int, decisions: list[int]) -> NDArray[np.bool_]:
-        """See `TokenGAE.is_decision`."""
-        return np.array([bool(decisions)])
-
-
-ESTIMATORS: dict[tuple[str, str], type[TokenGAE]] = {
-    ("token", "state"): TokenGAE,
-    ("token", "action"): UtteranceGAE,
-    ("action", "state"): ActionGAE,
-    ("action", "action"): ActionGAE,
-}
-"""Estimators by `credit_level` (unit of values, advantages and ratios) and `bootstrap` (of an action's last token)."""
-
-
-def make_estimator(
-    credit_level: str, bootstrap: str, *, gamma: float, gae_lambda: float, gamma_token: float, gae_lambda_token: float
-) -> TokenGAE:
-    """Make the estimator of `credit_level` and `bootstrap`.
-
-    Raises:
-        ValueError: If there is none.
+    With `bootstrap="state"` an action is anchored at the value before its first token (the corrected form), with
+    `"action"` at that before its last token, as published (VAGEN).
     """
-    for place, (name, value) in enumerate((("credit_level", credit_level), ("bootstrap", bootstrap))):
-        known = list(dict.fromkeys(key[place] for key in ESTIMATORS))
-        if value not in known:
-            raise ValueError(f"Expected {name} to be one of {known}; got {value!r}.")
-    return ESTIMATORS[credit_level, bootstrap](gamma, gae_lambda, gamma_token, gae_lambda_token)
+
+    def _recursion(self, rollout: Rollout, lengths: Integers) -> Floats:
+        return bilevel_gae(
+            rollout.rewards,
+            rollout.values,
+            lengths,
+            self._next_values(rollout, lengths),
+            rollout.episode_ends,
+            gamma=self.gamma**rollout.durations,
+            gae_lambda=self.gae_lambda,
+            gamma_token=self.gamma_token,
+            gae_lambda_token=self.gae_lambda_token,
+            anchor="last" if self.bootstrap == "action" else "first",
+        )
+
+
+_OF_A_CRITIC = (
+    "gae_lambda",
+    "gae_lambda_token",
+    "bootstrap",
+    "critic_learning_rate",
+    "n_critic_epochs",
+    "critic_first",
+    "clip_range_vf",
+    "vf_coef",
+    "normalize_value",
+)
+
+
+class ReturnToGo(Estimator):
+    """The discounted return from an action, or from a token, on: REINFORCE, ReBN, REINFORCE++."""
+
+    baselines = ("none", "batch", "group", "state", "step")
+
+    def advantages(self, rollout: Rollout) -> Floats:
+        """See `Estimator.advantages`."""
+        discounts = self.gamma**rollout.durations
+        if self.credit_level == "token":
+            found = token_returns(
+                rollout.rewards, rollout.lengths, rollout.episode_ends, gamma=discounts, gamma_token=self.gamma_token
+            )
+        else:
+            found = returns_to_go(rollout.rewards, rollout.episode_ends, gamma=discounts)[..., None]
+        real = (np.arange(found.shape[-1]) < rollout.lengths[..., None]) & rollout.counted[..., None]
+        step, env, _ = np.nonzero(real)
+        advantages = np.zeros(found.shape)
+        advantages[real] = self._compared(found[real], rollout, (step, env))
+        return advantages
+
+    def _compared(self, returns: Floats, rollout: Rollout, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Floats:
+        """Subtract the baseline of returns, and divide them by their scale."""
+        groups = rollout.groups[at]
+        eps = _EPS["cell"] if self.advantage_scale == "cell" else None
+        if self.baseline == "step":
+            episodes = episode_numbers(rollout.episode_ends)[at]
+            first = np.full(int(episodes.max()) + 1, len(rollout.rewards))
+            np.minimum.at(first, episodes, at[0])
+            advantages = step_leave_one_out(returns, groups, episodes, at[0] - first[episodes])
+        elif self.baseline == "state" and self.leave_one_out:
+            episodes = episode_numbers(rollout.episode_ends)[at]
+            advantages = state_leave_one_out(returns, _pairs(groups, rollout.states[at]), episodes)
+        elif self.baseline == "none":
+            advantages = returns
+        else:
+            cells = {
+                "batch": np.zeros_like(groups),
+                "group": groups,
+                "state": _pairs(groups, rollout.states[at]),
+            }[self.baseline]
+            advantages = centred(returns, cells, leave_one_out=self.leave_one_out, eps=eps)
+        return _scaled(advantages) if self.advantage_scale == "batch" else advantages
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """See `Estimator.ignores`."""
+        return (*_OF_A_CRITIC, "omega", *(() if self.credit_level == "token" else ("gamma_token",)))
+
+
+class EpisodeReturn(Estimator):
+    """The undiscounted return of the episode, one number for all of its tokens: GRPO, Dr. GRPO, RLOO."""
+
+    baselines = ("none", "batch", "group")
+
+    def advantages(self, rollout: Rollout) -> Floats:
+        """See `Estimator.advantages`."""
+        episodes = _renumbered(episode_numbers(rollout.episode_ends), rollout.counted)
+        n_episodes = int(episodes.max()) + 1
+        returns = episode_returns(rollout.rewards[rollout.counted], episodes[rollout.counted])
+        groups = np.zeros(n_episodes, dtype=np.int64)
+        groups[episodes[rollout.counted]] = rollout.groups[rollout.counted]
+        if self.baseline == "none":
+            advantages = returns
+        else:
+            cells = groups if self.baseline == "group" else np.zeros_like(groups)
+            eps = _EPS["cell"] if self.advantage_scale == "cell" else None
+            advantages = centred(returns, cells, leave_one_out=self.leave_one_out, eps=eps)
+        if self.advantage_scale == "batch":
+            advantages = _scaled(advantages)
+        found = np.zeros((*episodes.shape, 1))
+        found[rollout.counted] = advantages[episodes[rollout.counted], None]
+        return found
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """See `Estimator.ignores`."""
+        return (*_OF_A_CRITIC, "gamma", "gamma_token", "credit_level", "omega")
+
+
+class GiGPOSum(Estimator):
+    """Advantage of the episode in its group, plus `omega` times that of the step among the group's visits to its state.
+
+    With `leave_one_out` both parts leave the own return out, and the mean of a state is over first visits.
+    """
+
+    baselines = ("group",)
+    compares_states = True
+
+    def advantages(self, rollout: Rollout) -> Floats:
+        """See `Estimator.advantages`."""
+        shared = {
+            "gamma": self.gamma,
+            "leave_one_out": self.leave_one_out,
+            "advantage_scale": self.advantage_scale,
+        }
+        of_episode = EpisodeReturn(baseline="group", **shared)  # type: ignore[arg-type]
+        of_step = ReturnToGo(credit_level="action", baseline="state", **shared)  # type: ignore[arg-type]
+        return of_episode.advantages(rollout) + self.omega * of_step.advantages(rollout)
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """See `Estimator.ignores`."""
+        return (*_OF_A_CRITIC, "gamma_token", "credit_level", "baseline")
+
+
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "gae": GAE,
+    "bilevel_gae": BiLevelGAE,
+    "return_to_go": ReturnToGo,
+    "episode_return": EpisodeReturn,
+    "gigpo": GiGPOSum,
+}
+"""Estimators by name."""
+
+
+def _pairs(first: Integers, second: Integers) -> Integers:
+    """Return a number for each pair of numbers, equal for equal pairs."""
+    return first * (int(second.max(initial=0)) + 1) + second
+
+
+def _renumbered(numbers: Integers, counted: Bools) -> Integers:
+    """Return the numbers of entries that count from 0 on, without gaps; others are 0."""
+    found = np.zeros(numbers.shape, dtype=np.int64)
+    found[counted] = np.unique(numbers[counted], return_inverse=True)[1]
+    return found
+
+
+def _scaled(advantages: Floats) -> Floats:
+    """Divide by the deviation over the batch; equal advantages, and fewer than two, are left alone."""
+    if len(advantages) < 2 or (advantages == advantages[0]).all():
+        return advantages
+    found: Floats = advantages / (advantages.std(ddof=1) + _EPS["batch"])
+    return found

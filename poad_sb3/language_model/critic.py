@@ -119,18 +119,22 @@ class TokenCritic(nn.Module):
     Args:
         width: Hidden size of the language model.
         hidden: Widths of the hidden layers.
+        whitening: Whether to whiten the features; without it they are read as they are.
+        init: `"zero"` for a last layer of zeros, `"default"` for PyTorch's.
     """
 
-    def __init__(self, width: int, hidden: Sequence[int] = (1024, 512)) -> None:
+    def __init__(
+        self, width: int, hidden: Sequence[int] = (1024, 512), *, whitening: bool = True, init: str = "zero"
+    ) -> None:
         super().__init__()
-        self.whitening = FeatureWhitening(width)
+        self.whitening = FeatureWhitening(width) if whitening else None
         layers: list[nn.Module] = []
         for wide in hidden:
             layers += [nn.Linear(width, wide, bias=False), nn.ReLU()]
             width = wide
         last = nn.Linear(width, 1, bias=False)
-        # Before the first reward every value and advantage is 0, instead of noise that would move the policy.
-        nn.init.zeros_(last.weight)
+        if init == "zero":  # before the first reward every value and advantage is 0, not noise that moves the policy
+            nn.init.zeros_(last.weight)
         self.mlp = nn.Sequential(*layers, last, nn.Flatten(0))
         self.scale = ReturnScale()
 
@@ -145,7 +149,8 @@ class TokenCritic(nn.Module):
                 "Expected finite hidden states of the base model; got NaN or infinity. Nothing was learned from this "
                 "rollout. Fix: check the model's weights and its dtype, and continue from a checkpoint."
             )
-        self.whitening.observe(features)
+        if self.whitening is not None:
+            self.whitening.observe(features)
 
     @torch.no_grad()
     def observe_returns(self, returns: Tensor) -> None:
@@ -156,5 +161,6 @@ class TokenCritic(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Values `[n]` of features `[n, width]`."""
-        values: Tensor = self.scale(self.mlp(self.whitening(features)))
+        whitened = features if self.whitening is None else self.whitening(features)
+        values: Tensor = self.scale(self.mlp(whitened))
         return values

@@ -184,7 +184,7 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
             "max_episode_steps. Fix: n_steps, or a limit in its registration."
         )
     actions = steps * algorithm.n_envs
-    units = 1 if algorithm.estimator.whole_actions else rows.action
+    units = rows.action if algorithm.kl_coef else algorithm.credit.n_values(rows.action)
     # Merged rows have their beginning in common and decide beyond it; at most all of a minibatch are in one pass.
     together = min(algorithm.batch_size, actions)
     share = max(rows.share, together * rows.share * rows.row / max(max_tokens, rows.row))
@@ -199,6 +199,7 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
         children=rows.children if along_trie else 0.0,
         decode_batch=min(algorithm.n_envs, texts) if is_free else 0,
         decode_context=rows.prompt + rows.action,
-        rollout_tokens=actions * units + algorithm.n_envs,  # and the state after the last step
+        rollout_tokens=actions * units + (algorithm.n_envs if units else 0),  # and the state after the last step
         host_bytes=actions * stored,
+        has_critic=algorithm.credit.has_critic,
     )

@@ -144,6 +144,7 @@ class Workload(NamedTuple):
         decode_context: Tokens of each, prompt and action.
         rollout_tokens: Action tokens of a rollout; each has a feature vector.
         host_bytes: Other data of a rollout, in main memory: token ids of prompts and actions.
+        has_critic: Whether the method has a critic.
     """
 
     row_tokens: int = 512
@@ -154,6 +155,7 @@ class Workload(NamedTuple):
     decode_context: int = 1024
     rollout_tokens: int = 16_384
     host_bytes: int = 0
+    has_critic: bool = True
 
     def tokens(self, settings: ModelSettings) -> int:
         """Tokens of the largest pass."""
@@ -210,15 +212,17 @@ def estimate(
     settings, workload = settings or ModelSettings(), workload or Workload()
     widths = (size.hidden, *settings.critic_arch, 1)
     layers = sum(first * second for first, second in itertools.pairwise(widths))  # without biases
+    critic = _LEARNED * layers + 2 * _FLOAT32 * size.hidden * (size.hidden + 1)
+    values = _FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1])
     return MemoryEstimate(
         weights=_frozen_bytes(size, settings),
         trained=_LEARNED * size.trained,
-        critic=_LEARNED * layers + 2 * _FLOAT32 * size.hidden * (size.hidden + 1),
+        critic=critic if workload.has_critic else 0,
         features=_FLOAT32 * size.hidden * workload.rollout_tokens,
         activations=activation_bytes(size, settings, workload),
         logits=logit_bytes(size, settings, workload),
         kv_cache=cache_bytes(size, settings, workload),
-        values=_FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1]),
+        values=values if workload.has_critic else 0,
         tokens=_TOKEN * workload.rollout_tokens + workload.host_bytes,
     )
 

@@ -74,6 +74,7 @@ class OutlinePolicy(LLMPolicy):
         BasePolicy.__init__(self, observation_space, action_space)
         device = settings.pop("device", "cpu")
         settings.pop("critic_lr_schedule", None)
+        settings.pop("has_critic", None)
         of_model, of_sampling = split_settings(settings, ModelSettings, SamplingSettings)
         self.lm = OutlineModel(ModelSettings(**of_model), device)
         self.distribution = make_distribution(self.lm, SamplingSettings(**of_sampling))

@@ -63,6 +63,17 @@ class ModelSettings(Settings):
     )
     prompt: Any = setting("auto", Free(), "auto, completion, chat, fim, or one of these with settings")
     critic_arch: Sequence[int] = setting((1024, 512), Free(), "hidden widths of the critic (the paper's)")
+    critic_whitening: bool = setting(
+        True,
+        Flag(),
+        "give the critic hidden states of mean 0 and unit covariance; the paper's reads them as they are",
+    )
+    critic_init: str = setting(
+        "zero",
+        Choice(words=("zero", "default")),
+        "last layer of the critic: zero, so that all values are 0 before the first reward, or PyTorch's default (the "
+        "paper's)",
+    )
     max_tokens_per_forward: int = setting(
         1024, Count(), "bound on rows x padded length of one pass; memory follows it, results do not"
     )

@@ -3,12 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from poad_sb3.credit.estimators import ESTIMATORS
 from poad_sb3.settings.fields import Choice, Count, Flag, Number, Rate, Settings, setting
 
 SHARE = Number(share=True)
+
+
+class Ratio(StrEnum):
+    """Unit of the ratio of new to old probability, which is clipped and multiplied by an advantage."""
+
+    TOKEN = "token"
+    """A decision token."""
+    ACTION = "action"
+    """A whole action: the product of its tokens' ratios (turn-PPO)."""
+    ACTION_MEAN = "action_mean"
+    """A whole action: the geometric mean over its tokens (ST-PPO)."""
+    SEQUENCE = "sequence"
+    """All actions of an episode: the geometric mean over their tokens (GSPO)."""
+    SEQUENCE_PRODUCT = "sequence_product"
+    """All actions of an episode: the product (RLOO in TRL)."""
+
+    @property
+    def of_episodes(self) -> bool:
+        """Whether a unit is a whole episode."""
+        return self in (Ratio.SEQUENCE, Ratio.SEQUENCE_PRODUCT)
+
+    @property
+    def of_actions(self) -> bool:
+        """Whether a unit is a whole action."""
+        return self in (Ratio.ACTION, Ratio.ACTION_MEAN)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether log-ratios are averaged over the tokens of a unit, forced ones included, instead of summed."""
+        return self in (Ratio.ACTION_MEAN, Ratio.SEQUENCE)
+
+
+class Reduction(StrEnum):
+    """How the loss of a minibatch follows from those of its units."""
+
+    MEAN = "mean"
+    """Mean over the units."""
+    SEQUENCE_MEAN = "sequence_mean"
+    """Mean over the units of each episode, then over episodes: biased towards short ones (GRPO as published)."""
+    CONSTANT = "constant"
+    """Sum over the units, divided by `batch_size`: no weight depends on a length (Dr. GRPO)."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +64,7 @@ class PPOSettings(Settings):
     n_steps: int = setting(128, Count(), "steps of each environment in a rollout")
     batch_size: int = setting(64, Count(), "actions in a minibatch")
     n_epochs: int = setting(5, Count(), "passes of the policy over a rollout; target_kl may end them early")
-    n_critic_epochs: int = setting(5, Count(), "passes of the critic over a rollout, before the policy's")
+    n_critic_epochs: int = setting(5, Count(), "passes of the critic over a rollout")
     gamma: float = setting(
         0.95, SHARE, "discount between actions; 0.95 keeps delayed rewards from paying (docs, reward farming)"
     )
@@ -55,17 +96,6 @@ class PPOSettings(Settings):
         "smallest standard deviation they are divided by, in units of reward: where rewards are rare, errors of the "
         "critic are not scaled up to the size of a reward",
     )
-    credit_level: str = setting(
-        "token",
-        Choice(words=tuple(dict.fromkeys(level for level, _ in ESTIMATORS))),
-        "values, advantages and ratios of tokens, or of whole actions",
-    )
-    bootstrap: str = setting(
-        "state",
-        Choice(words=tuple(dict.fromkeys(bootstrap for _, bootstrap in ESTIMATORS))),
-        "bootstrap of an action's last token: the value of the next observation (state), or that before the last token "
-        "of the next action (action)",
-    )
     smdp_discount: bool = setting(
         False, Flag(), 'discount by gamma ** duration, the duration of an action in info["primitive_steps"]'
     )
@@ -79,3 +109,42 @@ class PPOSettings(Settings):
         "that end every episode",
     )
     kl_coef: float = setting(0.0, Number(), "weight of the KL divergence from the frozen base model at decisions")
+    critic_first: bool = setting(
+        True,
+        Flag(),
+        "train the critic in all its epochs before the policy, so that target_kl never leaves it untrained; False: "
+        "both on each minibatch, as in the paper's code",
+    )
+    ratio: str | None = setting(
+        None,
+        Choice(words=tuple(Ratio), optional=True),
+        "unit of the ratio that is clipped: token, action (the product of its ratios), action_mean (their geometric "
+        "mean), sequence (of the episode, GSPO) or sequence_product; None: that of credit_level",
+    )
+    clip_range_high: Any = setting(
+        None, Rate(optional=True, zero=False), "clip of ratios above 1, where it is not clip_range (DAPO)"
+    )
+    dual_clip: float | None = setting(
+        None, Number(optional=True, zero=False), "largest ratio, above 1, that a negative advantage is multiplied by"
+    )
+    cispo_cap: float | None = setting(
+        None,
+        Number(optional=True, zero=False),
+        "CISPO in place of the clipped surrogate: the ratio, cut at this, is a constant weight of the log-probability",
+    )
+    loss_reduction: str = setting(
+        Reduction.MEAN,
+        Choice(words=tuple(Reduction)),
+        "mean over the units of a minibatch, over those of each episode and then over episodes (sequence_mean), or "
+        "their sum divided by batch_size (constant)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dual_clip is not None and self.dual_clip <= 1:
+            raise ValueError(f"Expected dual_clip to be None or above 1; got {self.dual_clip}. Fix: dual_clip=3.0.")
+        if self.cispo_cap is not None and (self.ratio not in (None, Ratio.TOKEN) or self.dual_clip is not None):
+            raise ValueError(
+                "Expected cispo_cap with ratio='token' and without dual_clip: it weights log-probabilities of tokens; "
+                f"got ratio={self.ratio!r}, dual_clip={self.dual_clip}. Fix: leave one of them out."
+            )

@@ -106,8 +106,8 @@ def test_the_defaults_of_the_credit_are_those_of_the_methods() -> None:
 
 @pytest.mark.parametrize("name", ["NTPO", "ARCHER"])
 def test_the_discount_inside_an_action_follows_that_between_actions(name: str) -> None:
-    assert make_method(name, gamma=0.8).estimator.gamma_token == 0.8
-    assert make_method(name, gamma=0.8, gamma_token=0.5).estimator.gamma_token == 0.5
+    assert make_method(name, gamma=0.8).credit.gamma_token == 0.8
+    assert make_method(name, gamma=0.8, gamma_token=0.5).credit.gamma_token == 0.5
 
 
 def test_no_code_compares_names_of_algorithms() -> None:
@@ -373,6 +373,20 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "normalize_value": ("POAD", {"normalize_value": True}),
     "kl_coef": ("POAD", {"kl_coef": 1.0}),
     "n_episodes": ("POAD", {"n_episodes": 2}),
+    "critic_first": ("POAD", {"critic_first": False}),
+    "ratio": ("POAD", {"ratio": "action"}),
+    "clip_range_high": ("POAD", {"clip_range_high": 1e-4}),
+    "dual_clip": ("POAD", {"dual_clip": 1.0001}),
+    "cispo_cap": ("POAD", {"cispo_cap": 0.9}),
+    "loss_reduction": ("POAD", {"loss_reduction": "constant", "batch_size": 3}),
+    "estimator": ("POAD", {"estimator": "bilevel_gae", "gae_lambda_token": 0.5}),
+    "baseline": ("GiGPO", {"estimator": "episode_return"}),
+    "leave_one_out": ("GiGPO", {"leave_one_out": True}),
+    "advantage_scale": ("GiGPO", {"advantage_scale": "cell"}),
+    "omega": ("GiGPO", {"omega": 0.5}),
+    "group_size": ("GiGPO", {"group_size": 3}),
+    "state_key": ("GiGPO", {"state_key": len}),
+    "drop_truncated": ("GiGPO", {"drop_truncated": True, "env": {"truncates": True}}),
     "seed": ("POAD", {"seed": 1}),
 }
 PLUMBING = {"self", "policy", "env", "stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "device",
@@ -500,7 +514,7 @@ def test_the_discount_inside_follows_a_discount_replaced_at_load(tmp_path: Path,
     """It was never given, so it is its default at construction: `gamma`."""
     make_method(kind.__name__).save(tmp_path / "model.zip")
     loaded = kind.load(tmp_path / "model.zip", gamma=0.5)
-    assert loaded.estimator.gamma_token == 0.5
+    assert loaded.credit.gamma_token == 0.5
 
 
 @pytest.mark.parametrize(
@@ -510,7 +524,7 @@ def test_the_discount_inside_follows_a_discount_replaced_at_load(tmp_path: Path,
         {"bootstrap": "actions"},
         {"action_sampling": "beam"},
         {"candidate_normalization": "words"},
-        {"action_sampling": "free"},
+        {"ratio": "word"},
         {"paper_mode": True},
         {"kl_coef": 0.1},
         {"max_new_tokens": 0},

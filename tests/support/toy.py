@@ -21,7 +21,22 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from lang_envs import LangEnv, LangEnvsError
 from lang_envs.core import Outcome
 from lang_envs.wrappers.admissible import admissible_observation
-from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy
+from poad_sb3 import (
+    ARCHER,
+    GLAM,
+    GRPO,
+    NTPO,
+    POAD,
+    RLOO,
+    TWOSOME,
+    BiLevelPPO,
+    DrGRPO,
+    GiGPO,
+    LLMPolicy,
+    ReBN,
+    REINFORCEPlusPlus,
+    TurnPPO,
+)
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.ppo_update import update
 from poad_sb3.prompts import Question
@@ -166,6 +181,16 @@ METHODS: dict[str, tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]] = {
     "ARCHER, free": (ARCHER, FREE),
     "POAD, paper": (POAD, PAPER),
     "NTPO, paper": (NTPO, PAPER),
+    "TurnPPO": (TurnPPO, {}),
+    "TurnPPO, free": (TurnPPO, FREE),
+    "BiLevelPPO": (BiLevelPPO, {}),
+    "GRPO": (GRPO, {"group_size": 2}),
+    "DrGRPO, candidates": (DrGRPO, {"group_size": 2, **CANDIDATES}),
+    "RLOO": (RLOO, {"group_size": 2}),
+    "RLOO, free": (RLOO, {"group_size": 2, **FREE}),
+    "GiGPO": (GiGPO, {"group_size": 4}),
+    "REINFORCEPlusPlus": (REINFORCEPlusPlus, {}),
+    "ReBN": (ReBN, {}),
 }
 """Every class, and every way to act that it has."""
 
@@ -259,7 +284,8 @@ def hold_still(agent: LLMOnPolicyAlgorithm, *, move_by: float = 0.0) -> None:
         for parameter in agent.policy.adapter_parameters():
             parameter.add_(move_by * torch.randn(parameter.shape, generator=generator))
     for optimizer in (agent.policy.optimizer, agent.policy.critic_optimizer):
-        optimizer.param_groups[0]["lr"] = 0.0
+        if optimizer is not None:
+            optimizer.param_groups[0]["lr"] = 0.0
 
 
 def weights_of(policy: LLMPolicy) -> dict[str, torch.Tensor]:
@@ -276,7 +302,7 @@ def everything(agent: LLMOnPolicyAlgorithm) -> list[Any]:
     """All that training goes on from, as one comparable value."""
     parameters = agent.get_parameters()
     kept: list[Any] = [(name, tensor.numpy().tobytes()) for name, tensor in parameters["policy"].items()]
-    for name in ("policy.optimizer", "policy.critic_optimizer"):
+    for name in sorted(set(parameters) - {"policy"}):
         for state in parameters[name]["state"].values():
             kept += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
     assert agent.env is not None

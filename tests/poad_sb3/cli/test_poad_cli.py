@@ -354,7 +354,7 @@ def test_damaged_files_of_a_run_are_told(run: Run, straight: Path) -> None:
         (("train", ENV_ID, "--set", "lora=1", "--set", "lora.r=1"), "got both"),
         (("train", ENV_ID, "--set", "max_new_tokens=9"), "max_new_tokens has none: action_sampling is 'trie'"),
         (("train", ENV_ID, "--set", "policy_kwargs.model=/no/where"), "/no/where"),
-        (("train", ENV_ID, "--algo", "TWOSOME", "--set", "action_sampling=free"), "Fix: 'candidates' or 'trie'"),
+        (("train", ENV_ID, "--algo", "RLOO", "--set", "baseline=state"), "baseline of estimator='episode_return'"),
         (("eval", "nowhere"), "There is no checkpoint nowhere"),
         (("presets", "pocket/overcoked"), "Did you mean pocket/overcooked"),
     ],
@@ -366,8 +366,8 @@ def test_refusals(run: Run, arguments: tuple[str, ...], match: str) -> None:
 
 def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None:
     train = ("train", "DataSciCoding-balance-scale-v0", "--steps", "16", "--out", "mine", *SMALL)
-    assert "Expected action_sampling='free'" in run(*train, "--set", "action_sampling=trie", code=1)
-    assert "Fix: POAD, NTPO or ARCHER" in run(*train, "--algo", "TWOSOME", code=1)
+    assert "Expected action_sampling='free' for POAD" in run(*train, "--set", "action_sampling=trie", code=1)
+    assert "Fix: action_sampling='free', or for TWOSOME another" in run(*train, "--algo", "TWOSOME", code=1)
     assert not RunFolder(Path("mine")).config_file.exists()
     run(*train, "--dry-run")  # refused if the folder held a run
 

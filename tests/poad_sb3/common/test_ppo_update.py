@@ -13,7 +13,7 @@ from poad_sb3 import POAD, LLMPolicy
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.ppo_update import update
 from poad_sb3.common.type_aliases import TokenValues
-from poad_sb3.credit.estimators import TokenGAE
+from poad_sb3.credit.estimators import GAE
 from poad_sb3.distributions.base import SampledAction, TokenPath, decision_row
 from poad_sb3.settings import PPOSettings
 
@@ -326,7 +326,7 @@ def fill(buffer: TokenRolloutBuffer, seed: int, *, tokens: int, cut: bool) -> No
 
 def make_buffer() -> TokenRolloutBuffer:
     space = cast(Any, None)
-    return TokenRolloutBuffer(6, space, space, "cpu", n_envs=3, estimator=TokenGAE(0.9, 0.95, gae_lambda_token=0.5))
+    return TokenRolloutBuffer(6, space, space, "cpu", n_envs=3, estimator=GAE(0.9, 0.95, gae_lambda_token=0.5))
 
 
 def test_nothing_of_an_earlier_rollout_is_left() -> None:

@@ -101,20 +101,24 @@ def test_episodes_of_one_seed_begin_alike(make: Callable[[int], VecEnv]) -> None
         env.close()
 
 
-class Grouped(POAD):
-    """All episodes of a round begin with one seed."""
-
-    def episode_seeds(self, n_envs: int) -> Sequence[int | None]:
-        return [self._n_updates + 5] * n_envs
-
-
 @pytest.mark.filterwarnings("ignore:.*learning_rate")
 @pytest.mark.parametrize("make", [dummy, pipelined])
-def test_an_algorithm_chooses_the_seeds_of_its_episodes(make: Callable[[int], VecEnv]) -> None:
-    agent = Grouped("LLMPolicy", make(4), n_episodes=1, batch_size=8, n_epochs=1, learning_rate=0.0, seed=0).learn(1)
-    first = [one.path.prompt for one in agent.rollout_buffer.sampled_actions() if one.position == 0]
-    assert len(first) == 4
-    assert len(set(first)) == 1
+def test_a_group_begins_with_one_seed(make: Callable[[int], VecEnv]) -> None:
+    """Two environments make a group, round by round."""
+    still = {"n_epochs": 1, "learning_rate": 0.0, "seed": 0}
+    agent = POAD("LLMPolicy", make(4), n_episodes=2, group_size=2, batch_size=8, **still).learn(1)
+    prompts: dict[int, list[Any]] = {}
+    known: set[tuple[int, int]] = set()
+    for one in agent.rollout_buffer.sampled_actions():
+        position, env = one.position, one.env
+        if position == 0 or agent.rollout_buffer.episode_ends[position - 1].all():
+            assert (position, env) not in known
+            known.add((position, env))
+            prompts.setdefault(len(known), []).append(one.path.prompt)
+    first = [prompt for (prompt,) in prompts.values()]
+    assert len(first) == 8
+    assert [a == b for a, b in zip(first[::2], first[1::2], strict=True)] == [True] * 4
+    assert len(set(first)) > 1
 
 
 def test_training_on_episodes_resumes_exactly(tmp_path: Any) -> None:

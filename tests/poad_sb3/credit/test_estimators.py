@@ -35,6 +35,7 @@ from poad_sb3 import LLMPolicy, UnsupportedEnvError
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.credit.advantages import next_action_values, next_state_values, token_gae
 from poad_sb3.distributions.base import TokenPath
+from poad_sb3.presets import ALGORITHMS
 from poad_sb3.prompts import Question
 
 # ------------------------------------------------------------------ the formula, as one sum for each token
@@ -181,28 +182,31 @@ def test_credit_of_whole_actions_is_that_of_sb3(truncates: bool) -> None:
     assert rollout.ends[:-1].any()
     assert rollout.truncated.any() == truncates
     theirs = sb3_buffer(rollout, gamma=0.9, gae_lambda=0.8)
-    np.testing.assert_allclose(state["advantages"], theirs.advantages.ravel(), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(state["returns"], theirs.returns.ravel(), rtol=0, atol=1e-5)
+    valued = state["has_value"]
+    np.testing.assert_allclose(state["advantages"][valued], theirs.advantages.ravel(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(state["returns"][valued], theirs.returns.ravel(), rtol=0, atol=1e-5)
     assert np.abs(theirs.advantages).max() > 0.1
 
 
 @pytest.mark.parametrize("inside", [{}, {"gamma_token": 0.3, "gae_lambda_token": 0.2}])
 def test_whole_actions_know_no_inside(inside: dict[str, float]) -> None:
-    """Parameters between their tokens have no effect; the layout of a minibatch is one entry for each action."""
+    """Parameters between their tokens have no effect; one value, and one advantage of all tokens of an action."""
     agent, _ = collect("TWOSOME", n_envs=2, env={"forced": ["green"]}, **inside)
     plain, _ = collect("TWOSOME", n_envs=2, env={"forced": ["green"]})
     state, expected = agent.rollout_buffer.get_state(), plain.rollout_buffer.get_state()
     np.testing.assert_array_equal(state["advantages"], expected["advantages"])
     steps = [step for row in agent.rollout_buffer.steps for step in row]
-    assert state["offsets"].tolist() == list(range(33))
-    np.testing.assert_allclose(state["old_log_prob"], [step.log_probs.sum() for step in steps], atol=1e-6)
-    assert state["is_decision"].tolist() == [bool(step.path.decisions) for step in steps]
-    assert not state["is_decision"].all()
+    n_tokens = [len(step.path.action) for step in steps]
+    assert np.diff(state["offsets"]).tolist() == n_tokens
+    assert np.flatnonzero(state["has_value"]).tolist() == state["offsets"][:-1].tolist()
+    first = np.repeat(state["advantages"][state["has_value"]], n_tokens)
+    np.testing.assert_array_equal(state["advantages"], first)
+    np.testing.assert_array_equal(state["old_log_prob"], np.concatenate([step.log_probs for step in steps]))
     sizes = []
     for batch in agent.rollout_buffer.get(7, np.random.default_rng(0)):
         sizes.append(len(batch.paths))
-        for column in batch[1:-1]:
-            assert column.shape == (len(batch.paths),)
+        assert batch.episodes.shape == (len(batch.paths),)
+        assert batch.has_value.sum() == len(batch.paths)
     assert sizes == [7, 7, 7, 7, 4]
 
 
@@ -212,10 +216,10 @@ def test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt() -
     state = agent.rollout_buffer.get_state()
     assert len({len(path.prompt) for path in state["paths"]}) > 1
     alone = [state_value(agent.policy, agent.policy.lm.prompt_ids(question.text)) for question in asked]
-    np.testing.assert_allclose(state["old_values"], alone, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(state["old_values"][state["has_value"]], alone, rtol=0, atol=1e-4)
     assert np.std(alone) > 1e-3
     for batch in agent.rollout_buffer.get(5, np.random.default_rng(1)):
-        again = agent.policy.critic(batch.features)[batch.feature_of].detach().numpy()
+        again = agent.policy.critic(batch.features)[batch.feature_of[batch.has_value]].detach().numpy()
         expected = [state_value(agent.policy, path.prompt) for path in batch.paths]
         np.testing.assert_allclose(again, expected, rtol=0, atol=1e-4)
 
@@ -256,7 +260,7 @@ def test_archer_differs_from_ntpo_in_its_bootstrap_alone() -> None:
 def test_ntpo_without_traces_is_the_return_discounted_at_every_token(truncates: bool) -> None:
     agent, _ = collect("NTPO", n_steps=8, env={"truncates": truncates}, gamma=0.9, gae_lambda=1.0)
     buffer, state = agent.rollout_buffer, agent.rollout_buffer.get_state()
-    assert agent.estimator.gamma_token == 0.9
+    assert agent.credit.gamma_token == 0.9
     lengths = np.diff(state["offsets"])
     for t, start in enumerate(state["offsets"][:-1]):
         for j in range(lengths[t]):
@@ -291,7 +295,7 @@ def test_actions_are_discounted_by_their_durations(name: str) -> None:
         gamma_token=0.9 if name in ("NTPO", "ARCHER") else 1.0,
         gae_lambda_token=1.0,
     )
-    np.testing.assert_allclose(state["advantages"], flat(rollout, expected), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(state["advantages"][state["has_value"]], flat(rollout, expected), rtol=0, atol=1e-4)
 
 
 def test_without_the_option_every_action_takes_one_step() -> None:
@@ -369,10 +373,12 @@ def brute_force_loss(agent: LLMOnPolicyAlgorithm, asked: list[Question]) -> torc
     known, advantages = [], []
     for question, path, start in zip(asked, state["paths"], state["offsets"], strict=False):
         for place, log_prob, bonus in units(agent, question, path):
-            assert state["is_decision"][start + place]
-            known.append((log_prob, bonus, float(state["old_log_prob"][start + place])))
+            chosen = slice(start, start + len(path.action)) if agent.credit_level == "action" else start + place
+            assert state["is_decision"][chosen].any()
+            known.append((log_prob, bonus, float(state["old_log_prob"][chosen].sum())))
             advantages.append(float(state["advantages"][start + place]))
-    assert len(known) == state["is_decision"].sum()
+    if agent.credit_level == "token":
+        assert len(known) == state["is_decision"].sum()
     mean, deviation = statistics.mean(advantages), statistics.stdev(advantages)
     total = torch.zeros(())
     for (log_prob, bonus, old), advantage in zip(known, advantages, strict=True):
@@ -418,4 +424,4 @@ def test_the_policy_gradient_is_that_of_brute_force(name: str) -> None:
 
 
 def test_every_class_is_among_the_methods() -> None:
-    assert {kind.__name__ for kind, _ in METHODS.values()} == {"POAD", "NTPO", "ARCHER", "TWOSOME", "GLAM"}
+    assert {kind.__name__ for kind, _ in METHODS.values()} == set(ALGORITHMS)

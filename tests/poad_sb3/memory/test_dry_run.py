@@ -186,7 +186,10 @@ def test_what_is_held_between_passes(way: dict[str, Any]) -> None:
 def test_an_action_that_cannot_be_shorter_is_counted_exactly() -> None:
     model = TWOSOME("LLMPolicy", LampEnv(moves=30), seed=0, n_steps=8, batch_size=8)
     model.learn(8)
-    assert expect(model, model._last_obs).workload.rollout_tokens == len(model.rollout_buffer.all_samples().returns) + 1
+    assert (
+        expect(model, model._last_obs).workload.rollout_tokens
+        == int(model.rollout_buffer.all_samples().has_value.sum()) + 1
+    )
 
 
 def deep_size(value: Any, seen: set[int]) -> int:
@@ -390,7 +393,7 @@ def test_what_a_training_refuses_is_refused(here: Path, arguments: tuple[str, ..
 def test_an_open_action_space_is_refused_before_anything_is_loaded(here: Path) -> None:
     pytest.importorskip("sklearn")
     said = invoke("train", "DataSciCoding-balance-scale-v0", "--dry-run", "--set", "action_sampling=trie", code=1)
-    assert "Expected action_sampling='free', since any text is an action" in said
+    assert "Expected action_sampling='free' for POAD, since any text is an action" in said
 
 
 def test_an_environment_that_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""Settings of credit: how an advantage is estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from poad_sb3.credit.estimators import BASELINES, ESTIMATORS, LEVELS, SCALES, Estimator
+from poad_sb3.settings.fields import Choice, Count, Flag, Free, Number, Settings, setting
+
+
+@dataclass(frozen=True)
+class CreditSettings(Settings):
+    """Estimator of advantages, arguments of the algorithms.
+
+    Raises:
+        ValueError: For a value out of range, or a baseline that the estimator cannot have.
+    """
+
+    estimator: str = setting(
+        "gae",
+        Choice(words=tuple(ESTIMATORS)),
+        "GAE or bi-level GAE with a critic; without one, the return to go, the return of the episode, or GiGPO's sum "
+        "of both",
+    )
+    credit_level: str = setting(
+        "token", Choice(words=LEVELS), "values and advantages of tokens, or of whole actions (gae, return_to_go)"
+    )
+    bootstrap: str = setting(
+        "state",
+        Choice(words=("state", "action")),
+        "bootstrap of an action's last token: the value of the next observation (state), or that before the last token "
+        "of the next action (action)",
+    )
+    baseline: str = setting(
+        "none",
+        Choice(words=BASELINES),
+        "subtracted from returns: nothing, their mean in the batch, in the group of episodes with one reset seed, in a "
+        "state of the group, or at a step of the group's other episodes",
+    )
+    leave_one_out: bool = setting(
+        False, Flag(), "leave an episode's own return out of the mean of its group or state, which is then unbiased"
+    )
+    advantage_scale: str = setting(
+        "none",
+        Choice(words=SCALES),
+        "divisor of advantages without a critic: none, the deviation of the returns under the mean (cell), or of all "
+        "advantages of the batch",
+    )
+    omega: float = setting(1.0, Number(), "weight of GiGPO's advantage of a step, beside that of the episode")
+    group_size: int = setting(1, Count(), "episodes in a row that begin with the same reset seed")
+    state_key: Callable[[str], Hashable] | None = setting(
+        None,
+        Free(optional=True, described="function of the text"),
+        "the state that an observation's text stands for, where baselines compare equal states; None: the text itself",
+    )
+    drop_truncated: bool = setting(
+        False,
+        Flag(),
+        "without a critic, leave episodes that a time limit cut out of the update (biased: it depends on the outcome)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = ESTIMATORS[self.estimator]
+        if self.baseline not in kind.baselines and not kind.has_critic:
+            raise ValueError(
+                f"Expected the baseline of estimator={self.estimator!r} to be one of {list(kind.baselines)}; got "
+                f"{self.baseline!r}. Fix: another of either."
+            )
+        compares_steps = self.baseline in ("state", "step")
+        if compares_steps and self.estimator == "return_to_go" and self.credit_level == "token":
+            raise ValueError(
+                f"Expected credit_level='action' with baseline={self.baseline!r}, which compares whole actions; got "
+                "'token'. Fix: credit_level='action', or another baseline."
+            )
+        if (compares_steps or self.baseline == "group") and self.group_size < 2:
+            raise ValueError(
+                f"Expected group_size of at least 2 with baseline={self.baseline!r}; got {self.group_size}. "
+                "Fix: group_size=8."
+            )
+        if self.leave_one_out and self.baseline not in ("group", "state"):
+            raise ValueError(
+                f"Expected baseline='group' or 'state' with leave_one_out; got {self.baseline!r}. "
+                "Fix: leave one of them out."
+            )
+        if self.advantage_scale == "cell" and (self.baseline in ("none", "step") or self.leave_one_out):
+            raise ValueError(
+                "Expected a mean that holds the own return with advantage_scale='cell'; got "
+                f"baseline={self.baseline!r}, leave_one_out={self.leave_one_out}. Fix: advantage_scale='none'."
+            )
+        if not (self.state_key is None or callable(self.state_key)):
+            raise TypeError(f"Expected state_key to be a function of the text or None; got {self.state_key!r}.")
+
+    def make(self, *, gamma: float, gae_lambda: float, gamma_token: float | None, gae_lambda_token: float) -> Estimator:
+        """Make the estimator, with the discounts and lambdas of the training; without `gamma_token` it is `gamma`."""
+        return ESTIMATORS[self.estimator](
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            gamma_token=gamma if gamma_token is None else gamma_token,
+            gae_lambda_token=gae_lambda_token,
+            credit_level=self.credit_level,
+            bootstrap=self.bootstrap,
+            baseline=self.baseline,
+            leave_one_out=self.leave_one_out,
+            advantage_scale=self.advantage_scale,
+            omega=self.omega,
+        )
