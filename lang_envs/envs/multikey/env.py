@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome, SharedOptions
+from lang_envs.core import MAX_ACTION_LENGTH, MAX_LIST_LENGTH, LangEnv, Outcome, SharedOptions
 from lang_envs.envs.multikey.admissible import (
     MAX_ACTIONS,
     WORDS,
@@ -59,6 +60,7 @@ class _IndependentDecisions(LangEnv[_World]):
         super().__init__(**options)
         self.sentences = actions
         """All actions."""
+        self.max_list_length = max(MAX_LIST_LENGTH, len(json.dumps(actions, ensure_ascii=False)))
         self._numbers = {sentence: number for number, sentence in enumerate(actions)}
         self.horizon = _checked_integer("horizon", horizon, 1, _MAX_HORIZON)
         self.max_steps = _checked_integer("max_steps", max_steps, horizon)
@@ -251,8 +253,8 @@ class LengthTrapEnv(_IndependentDecisions):
     after `The order is a cost.` a negative one. That of the long sentence has the larger absolute value, 1 /
     `horizon`; that of the short one is `short_reward` / `horizon`. So the long one is right for a gain, and the short
     one for a cost. `short_reward` lies strictly between 0.95 to the power of the difference in tokens and 1; a discount
-    of 0.95 per token therefore prefers the short one for a gain and the long one for a cost. A step with an invalid action
-    costs as much as the long sentence in a cost decision, so that costs cannot be avoided, and 0 in a gain decision.
+    of 0.95 per token therefore prefers the short one for a gain and the long one for a cost. Costs cannot be avoided: a
+    step with an invalid action costs as much as the long sentence where the decision is a cost, and 0 elsewhere.
 
     Words and tokens: with the pocket model every word is one token, and its policy adds an end token; so a sentence of
     n words is a path of n + 1 tokens, and only its first branches. The trap is defined for these tokens. In bytes the
