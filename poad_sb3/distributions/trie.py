@@ -32,10 +32,6 @@ from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.prompts import Question
 
 _NOTHING = np.empty(0, dtype=np.float32)
-MAX_BRANCH_POINTS = 512
-"""Branch points of a trie that are scored in one pass for a sample; with more, only those on its path are scored.
-
-The cost of one pass over all grows with the square of their number, that of a path with its length."""
 
 
 class TokenizedActions(NamedTuple):
@@ -62,6 +58,12 @@ class TokenizedQuestion(NamedTuple):
 
 class TrieDistribution(ActionDistribution):
     """At each node of the trie the model's next-token distribution, restricted to the node's children."""
+
+    max_branch_points: int = 512
+    """Largest trie whose branch points are all scored in one pass for a sample; in a larger one only those on its path.
+
+    The cost of one pass grows with the square of their number, that of a path with its length.
+    """
 
     def __init__(self, lm: LanguageModel) -> None:
         super().__init__(lm)
@@ -102,7 +104,7 @@ class TrieDistribution(ActionDistribution):
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
     ) -> list[SampledAction]:
         tokenized = [self.tokenized(question) for question in questions]
-        along_path = [rng is not None and _is_large(one) for one, rng in zip(tokenized, rngs, strict=True)]
+        along_path = [rng is not None and self._is_large(one) for one, rng in zip(tokenized, rngs, strict=True)]
         rows = [one.row for one, is_path in zip(tokenized, along_path, strict=True) if not is_path]
         scored = iter(self._scores_of(rows, cache))
         chosen = []
@@ -115,6 +117,10 @@ class TrieDistribution(ActionDistribution):
             pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
             chosen.append(self._sampled((question.actions or ())[pick], one, scores, pick))
         return chosen
+
+    def _is_large(self, one: TokenizedQuestion) -> bool:
+        """Whether a sample scores the branch points on its path only; a mixture needs all."""
+        return one.row.mixture is None and len(one.row.children) > self.max_branch_points
 
     def _sample_path(
         self, question: Question, one: TokenizedQuestion, rng: np.random.Generator, cache: ScoreCache
@@ -205,8 +211,3 @@ def trie_of(lm: LanguageModel, actions: Sequence[str] | None) -> ActionTrie:
 def branch_row(prompt: TokenIds, branches: Mapping[TokenIds, TokenIds]) -> DecisionRow:
     """Return the row of a prompt that reads every branch point of a trie of actions; see `ActionTrie.branches`."""
     return DecisionRow(tree_row(prompt, [*branches]), (*branches.values(),))
-
-
-def _is_large(one: TokenizedQuestion) -> bool:
-    """Whether a sample scores the branch points on its path only; a mixture needs all."""
-    return one.row.mixture is None and len(one.row.children) > MAX_BRANCH_POINTS

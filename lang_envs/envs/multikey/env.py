@@ -34,30 +34,21 @@ class _World(NamedTuple):
         target: Numbers that are drawn for a decision: of the right word of each key slot, or of the sign.
         answers: Whether each decision so far was right.
         steps: Steps of the episode, invalid ones included.
-        score: Right keys of the last decision; 0 after an invalid action.
+        n_correct: Right keys of the last action; 0 for an invalid one.
     """
 
     target: tuple[int, ...]
     answers: tuple[bool, ...]
     steps: int
-    score: int
+    n_correct: int
 
 
-class _IndependentDecisions(LangEnv[_World]):
-    """A number of decisions, each with a target of its own drawn from `self.np_random`.
-
-    Args:
-        actions: All actions, always the same.
-        horizon: Decisions in an episode.
-        max_steps: Time limit.
-        **options: Of `LangEnv`.
-    """
+class IndependentDecisions(LangEnv[_World]):
+    """A number of decisions, each with a target of its own drawn from `self.np_random`; all actions always listed."""
 
     renderer = "lang_envs.envs.multikey.render"
 
-    def __init__(self, actions: tuple[str, ...], horizon: int, max_steps: int, options: SharedOptions) -> None:
-        options.setdefault("max_action_length", max(MAX_ACTION_LENGTH, 1 + max(map(len, actions))))
-        super().__init__(**options)
+    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int) -> None:
         self.sentences = actions
         """All actions."""
         self.max_list_length = max(MAX_LIST_LENGTH, len(json.dumps(actions, ensure_ascii=False)))
@@ -84,6 +75,15 @@ class _IndependentDecisions(LangEnv[_World]):
     @abstractmethod
     def order(self) -> str:
         """The target of the present decision in words."""
+
+    @property
+    @abstractmethod
+    def legend(self) -> str:
+        """The words in one line, for rendering."""
+
+    @abstractmethod
+    def key_places(self, text: str) -> list[int]:
+        """Return the words of an action that decide, counted from 0; none of a text that is no action."""
 
     # ------------------------------------------------------------------ public attributes
 
@@ -117,14 +117,14 @@ class _IndependentDecisions(LangEnv[_World]):
     def _execute(self, text: str) -> Outcome | None:
         if text not in self._numbers:
             return None
-        reward, score, right = self._score(self._numbers[text])
+        reward, n_correct, right = self._score(self._numbers[text])
         answers = (*self._world.answers, right)
         target = self._world.target if len(answers) == self.horizon else self._draw()
-        self._world = _World(target, answers, self._world.steps + 1, score)
+        self._world = _World(target, answers, self._world.steps + 1, n_correct)
         return self._outcome(reward / self.horizon)
 
     def _pass_time(self) -> Outcome:
-        self._world = self._world._replace(steps=self._world.steps + 1, score=0)
+        self._world = self._world._replace(steps=self._world.steps + 1, n_correct=0)
         return self._outcome(self._idle_reward() / self.horizon)
 
     def _outcome(self, reward: float) -> Outcome:
@@ -132,7 +132,7 @@ class _IndependentDecisions(LangEnv[_World]):
         return Outcome(reward, self.is_over, out_of_time, self.is_over and all(self._world.answers))
 
 
-class MultiKeyEnv(_IndependentDecisions):
+class MultiKeyEnv(IndependentDecisions):
     """A diagnostic task: every action is a sentence of slots, some slots decide, and the others have no effect.
 
     Each of the k + d slots is filled with one of its `n_words` words. The observation names the right word of the k
@@ -163,8 +163,8 @@ class MultiKeyEnv(_IndependentDecisions):
         render_mode: None, `"ansi"` or `"rgb_array"`.
 
     `info`: `admissible_actions` (all actions, always the same), `keys` (the right words now, in the order of their
-    slots), `keys_correct` (right keys of the last action; 0 at reset and for an invalid action), `success`,
-    `invalid_action`.
+    slots), `n_correct` (right keys of the last action; 0 at reset and for an invalid action), `key_correct` (whether
+    all of them were right), `success`, `invalid_action`.
 
     Raises:
         ValueError: For numbers out of range or that do not fit together.
@@ -194,7 +194,10 @@ class MultiKeyEnv(_IndependentDecisions):
         """Words of each slot."""
         self.key_slots = key_slots(k, d)
         """Slots that decide, counted from 0."""
-        super().__init__(sentences(self.slots), horizon, max_steps, options)
+        actions = sentences(self.slots)
+        options.setdefault("max_action_length", _room_for(actions))
+        super().__init__(**options)
+        self._set_up(actions, horizon, max_steps)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -207,6 +210,20 @@ class MultiKeyEnv(_IndependentDecisions):
         """The right words in a sentence."""
         *first, last = (f"the {key}" for key in self.keys)
         return f"{', '.join(first)} and {last}" if first else last
+
+    @property
+    def legend(self) -> str:
+        """The words of the slots; `*` marks a slot that decides."""
+        marks = ["*" if slot in self.key_slots else "" for slot in range(len(self.slots))]
+        return f"Slots (* decides): {', '.join(m + '/'.join(w) for m, w in zip(marks, self.slots, strict=True))}"
+
+    def key_places(self, text: str) -> list[int]:
+        """Return the words of an action that decide, counted from 0; none of a text that is no action."""
+        if text not in self._numbers:
+            return []
+        words = [self._word(self._numbers[text], slot) for slot in range(len(self.slots))]
+        lengths = [len(self.slots[slot][word].split(" ")) for slot, word in enumerate(words)]
+        return [sum(lengths[:slot]) for slot in self.key_slots]
 
     @property
     def optimal_return(self) -> float:
@@ -232,21 +249,25 @@ class MultiKeyEnv(_IndependentDecisions):
         return tuple(self.np_random.integers(self.n_words, size=self.k).tolist())
 
     def _score(self, number: int) -> tuple[float, int, bool]:
-        n_slots = self.k + self.d
-        said = [number // self.n_words ** (n_slots - 1 - slot) % self.n_words for slot in self.key_slots]
+        said = [self._word(number, slot) for slot in self.key_slots]
         n_right = sum(map(int.__eq__, said, self._world.target))
         all_right = n_right == self.k
         return n_right / self.k if self.reward == "additive" else float(all_right), n_right, all_right
 
+    def _word(self, number: int, slot: int) -> int:
+        """Return the number of a slot's word in an action."""
+        return number // self.n_words ** (len(self.slots) - 1 - slot) % self.n_words
+
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
-        return {"keys": list(self.keys), "keys_correct": self._world.score if acted else 0}
+        n_correct = self._world.n_correct if acted else 0
+        return {"keys": list(self.keys), "n_correct": n_correct, "key_correct": n_correct == self.k}
 
     def _configuration(self) -> dict[str, Any]:
         names = ("k", "d", "n_words", "reward", "horizon", "variable_lengths", "max_steps")
         return {name: getattr(self, name) for name in names}
 
 
-class LengthTrapEnv(_IndependentDecisions):
+class LengthTrapEnv(IndependentDecisions):
     """A diagnostic task: a short and a long sentence compete, and a discount inside actions prefers the wrong one.
 
     The observation tells the sign of the decision: after `The order is a gain.` both sentences have a positive reward,
@@ -276,7 +297,7 @@ class LengthTrapEnv(_IndependentDecisions):
         render_mode: None, `"ansi"` or `"rgb_array"`.
 
     `info`: `admissible_actions` (the short and the long sentence), `sign` (of the decision now, `"positive"` or
-    `"negative"`), `answer_correct` (whether the last action was right; False at reset and for an invalid action),
+    `"negative"`), `key_correct` (whether the last action was right; False at reset and for an invalid action),
     `success`, `invalid_action`.
 
     Raises:
@@ -304,7 +325,10 @@ class LengthTrapEnv(_IndependentDecisions):
                 f"and 1; got {short_reward!r}. Fix: lengths further apart, or a share in this range."
             )
         self.short_reward = short_reward
-        super().__init__(trap_sentences(short_length, long_length), horizon, max_steps, options)
+        actions = trap_sentences(short_length, long_length)
+        options.setdefault("max_action_length", _room_for(actions))
+        super().__init__(**options)
+        self._set_up(actions, horizon, max_steps)
 
     @property
     def sign(self) -> str:
@@ -315,6 +339,15 @@ class LengthTrapEnv(_IndependentDecisions):
     def order(self) -> str:
         """The sign in words."""
         return "a gain" if self.sign == "positive" else "a cost"
+
+    @property
+    def legend(self) -> str:
+        """Lengths and rewards of the sentences."""
+        return f"Sentences: {self.short_length} words, {self.short_reward:g}; {self.long_length} words, 1"
+
+    def key_places(self, text: str) -> list[int]:
+        """Return the first word, where the sentences part; none of a text that is no action."""
+        return [0] if text in self._numbers else []
 
     @property
     def optimal_return(self) -> float:
@@ -351,7 +384,7 @@ class LengthTrapEnv(_IndependentDecisions):
         return 0.0 if self.sign == "positive" else -1.0
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
-        return {"sign": self.sign, "answer_correct": acted and bool(self._world.score)}
+        return {"sign": self.sign, "key_correct": acted and self._world.n_correct == 1}
 
     def _configuration(self) -> dict[str, Any]:
         names = ("short_length", "long_length", "short_reward", "horizon", "max_steps")
@@ -381,3 +414,8 @@ def _check_sizes(n_slots: int, n_words: int) -> None:
         raise ValueError(
             f"Expected at most {len(WORDS)} words, n_words * (k + d); got {n_words} * {n_slots}. Fix: fewer words."
         )
+
+
+def _room_for(texts: tuple[str, ...]) -> int:
+    """Tokens that hold every text as bytes, with an end token."""
+    return max(MAX_ACTION_LENGTH, 1 + max(map(len, texts)))  # all are ASCII
