@@ -126,7 +126,7 @@ class TrieDistribution(ActionDistribution):
         self, question: Question, one: TokenizedQuestion, rng: np.random.Generator, cache: ScoreCache
     ) -> SampledAction:
         """Sample an action decision by decision, scoring only the branch points on its path."""
-        trie, left, level = one.trie, range(len(one.trie.sequences)), 0
+        trie, left, level = one.trie, list(range(len(one.trie.sequences))), 0
         log_probs: list[float] = []
         while level < len(trie.decisions[left[0]]):  # all actions that are left share this decision
             decision, tokens = trie.decisions[left[0]][level], trie.sequences[left[0]]

@@ -256,7 +256,7 @@ class MultiKeyEnv(IndependentDecisions):
 
     def _word(self, number: int, slot: int) -> int:
         """Return the number of a slot's word in an action."""
-        return number // self.n_words ** (len(self.slots) - 1 - slot) % self.n_words
+        return int(number // self.n_words ** (len(self.slots) - 1 - slot) % self.n_words)
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
         n_correct = self._world.n_correct if acted else 0
