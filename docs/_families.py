@@ -79,6 +79,17 @@ def _keytoken_rewards(env: Any) -> str:
     return f"1 / {env.horizon} (`1 / horizon`) for the right key word, 0 for a wrong one and for an invalid action."
 
 
+def _multikey_rewards(env: Any) -> str:
+    h = env.horizon
+    if hasattr(env, "sign"):
+        return table(
+            ("decision", "short sentence", "long sentence", "invalid action"),
+            [("gain", f"{env.short_reward:g} / {h}", f"1 / {h}", "0"),
+             ("cost", f"-{env.short_reward:g} / {h}", f"-1 / {h}", f"-1 / {h}")],
+        )  # fmt: skip
+    return f"Right keys / {env.k * h} (`k * horizon`), 0 for an invalid action."
+
+
 FAMILIES = {
     "Overcooked": Family(
         title="Overcooked",
@@ -122,6 +133,17 @@ FAMILIES = {
         limit="max_steps",
         late="a decision that is the last one in the last step counts",
         oracle="the sentence with the right key word. With seed 0",
+    ),
+    "MultiKey": Family(
+        title="MultiKey",
+        page="multikey.md",
+        unit="steps",
+        rewards=_multikey_rewards,
+        start="no decision has been made, the first target is drawn",
+        terminated='the last decision has been made; `info["success"]` is True if all were right',
+        limit="max_steps",
+        late="a decision that is the last one in the last step counts",
+        oracle="a right sentence, of several the first. With seed 0",
     ),
 }
 

@@ -67,6 +67,9 @@ def page(row: EnvRow) -> str:
     elif family is FAMILIES["KeyToken"]:
         facts, own = _keytoken_facts(env, family), _keytoken_sections(env)
         limit = f"{env.max_steps} {family.unit} (`{family.limit}`) have passed without it"
+    elif family is FAMILIES["MultiKey"]:
+        facts, own = _multikey_facts(env, family), _multikey_sections(env)
+        limit = f"{env.max_steps} {family.unit} (`{family.limit}`) have passed without it"
     else:
         facts, own = _listed_facts(row, family), _listed_sections(row, family)
         limit = f"{graph_of(row.id).limit} {family.unit} (`{family.limit}`) have passed without it"
@@ -247,6 +250,37 @@ def _keytoken_sections(env: Any) -> dict[str, str]:
     }
 
 
+# ---------------------------------------------------------------------- MultiKey, whose episodes are drawn too
+
+
+def _multikey_facts(env: Any, family: Family) -> list[tuple[str, str]]:
+    return [
+        ("listed actions", str(len(env.sentences))),
+        ("decisions", str(env.horizon)),
+        ("time limit", f"{env.max_steps} {family.unit}"),
+        ("random", "the target of every decision, from the seed of the reset"),
+    ]
+
+
+def _multikey_sections(env: Any) -> dict[str, str]:
+    actions = [(str(number), code(sentence)) for number, sentence in enumerate(env.sentences)]
+    scores = [
+        ("uniformly random", percent(env.random_success), f"{env.random_return:#.6g}", str(env.horizon)),
+        ("oracle", percent(1.0), f"{env.optimal_return:#.6g}", str(env.horizon)),
+    ]
+    return {
+        "Actions": table(("position", "action"), actions)
+        + "\n\nAll of them are listed always. The command set is the list: any other text is an invalid action.",
+        "Scores": table(("agent", "success", "sum of rewards", "actions"), scores)
+        + "\n\nExact expectations: decisions are independent and drawn alike.",
+        "Checked against": (
+            "* No recordings: the family is our own.\n"
+            "* A test compares the scores with an enumeration of all targets and actions.\n"
+            f"{_CONTRACT}"
+        ),
+    }
+
+
 # ---------------------------------------------------------------------- lists of ids
 
 
@@ -281,6 +315,9 @@ def overview() -> str:
         if family_of(row.id) is FAMILIES["KeyToken"]:
             env: Any = make(row.id)
             numbers = str(env.horizon), percent(env.n_actions**-env.horizon)
+        elif family_of(row.id) is FAMILIES["MultiKey"]:
+            env = make(row.id)
+            numbers = str(env.horizon), percent(env.random_success)
         rows.append((_linked(row.id), row.summary, *numbers, str(found["episodes"]) if found else "", use))
     return table(("id", "task", "oracle's actions", "random success", "recorded episodes", "use"), rows)
 

@@ -25,6 +25,7 @@ from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
 __all__ = [
     "MAX_ACTION_LENGTH",
+    "MAX_LIST_LENGTH",
     "MAX_OBSERVATION_LENGTH",
     "LangEnv",
     "Outcome",
@@ -40,6 +41,8 @@ MAX_ACTION_LENGTH = 96
 """Default size of action spaces, in tokens; equal in all families: a model trained on one can act in another."""
 MAX_OBSERVATION_LENGTH = 1024
 """Default size of observation spaces, in characters."""
+MAX_LIST_LENGTH = 16_384
+"""Default bound on the characters of the JSON list of admissible actions."""
 
 _ORDER_KEY_LENGTH = 16  # bytes
 World = TypeVar("World")
@@ -105,6 +108,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
     steps_elsewhere: bool = False
     """Whether a step waits for other processes, and may run in another thread, while a model works."""
+    max_list_length: int = MAX_LIST_LENGTH
+    """Bound on the characters of the JSON list of admissible actions; an environment with longer lists sets its own."""
     renderer: str = ""
     """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported for the first one."""
     _world: World

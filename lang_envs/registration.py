@@ -114,6 +114,18 @@ ENV_ROWS: tuple[EnvRow, ...] = (
         "A diagnostic: one word of the action decides.",
         {"n_tokens": 4, "key_position": 1, "n_actions": 5, "horizon": 4},
     ),
+    EnvRow(
+        "MultiKey-v0",
+        "lang_envs.envs.multikey.env:MultiKeyEnv",
+        "A diagnostic: some words of the action decide, others do not.",
+        {"k": 2, "d": 2, "n_words": 2, "horizon": 4},
+    ),
+    EnvRow(
+        "MultiKey-length-trap-v0",
+        "lang_envs.envs.multikey.env:LengthTrapEnv",
+        "A diagnostic: a short and a long action compete.",
+        {"sign": "both", "horizon": 4},
+    ),
 )
 """Every id."""
 

@@ -101,7 +101,8 @@ def pages() -> ModuleType:
 SMALL_IDS = [
     row.id
     for row in ENV_ROWS
-    if row.id.startswith(("VirtualHome", "DataSciCoding", "KeyToken")) or row.id == "Overcooked-TomatoSalad-v0"
+    if row.id.startswith(("VirtualHome", "DataSciCoding", "KeyToken", "MultiKey"))
+    or row.id == "Overcooked-TomatoSalad-v0"
 ]
 """Ids whose situations are few enough to go through in a test; the site's build goes through all."""
 

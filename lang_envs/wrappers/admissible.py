@@ -8,12 +8,8 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 
-from lang_envs.core import Tokens
+from lang_envs.core import MAX_LIST_LENGTH, Tokens
 from lang_envs.spaces import TextSpace, TokenSequence
-
-MAX_LIST_LENGTH = 16_384
-"""Default bound on the characters of the JSON list."""
-
 
 _CHARACTERS_PER_CHARACTER = 6
 """A character takes so many in JSON at most."""
@@ -114,7 +110,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
 
     Args:
         env: An environment with `TextSpace` observations and `info["admissible_actions"]`.
-        max_list_length: Largest number of characters of the JSON list.
+        max_list_length: Largest number of characters of the JSON list. By default `max_list_length` of the environment:
+            16,384, or as many as its longest list has.
         history: Latest steps of the episode that are packed into `"context"`, for prompts that show them.
         fields: Fields of `info` that are packed there too, such as `("prefix", "suffix")`.
 
@@ -126,7 +123,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
     def __init__(
         self,
         env: gym.Env[Any, Tokens],
-        max_list_length: int = MAX_LIST_LENGTH,
+        max_list_length: int | None = None,
         history: int = 0,
         fields: Sequence[str] = (),
     ) -> None:
@@ -147,6 +144,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
                 f"Expected an environment with TextSpace observations; got {env.observation_space}. "
                 "Fix: wrap a lang_envs environment, or give yours a lang_envs.TextSpace."
             )
+        if max_list_length is None:
+            max_list_length = getattr(env.unwrapped, "max_list_length", MAX_LIST_LENGTH)
         longest = getattr(env.action_space, "max_length", 0)
         self.observation_space = admissible_space(env.observation_space, max_list_length, self.episode_context, longest)
 

@@ -18,10 +18,8 @@ from poad_sb3.distributions.base import (
     TokenPath,
     edges_of,
 )
-from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row, tokenize
+from poad_sb3.distributions.trie import TokenizedActions, TokenizedQuestion, TrieDistribution, trie_of
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import Normalization
 
 __all__ = ["CandidateDistribution", "mixture_edges"]
@@ -50,13 +48,12 @@ class CandidateDistribution(TrieDistribution):
         log_probs = self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children])
         return mixture_edges(mixtures, log_probs)._replace(token_log_probs=log_probs if self._paper_mode else None)
 
-    def _tokenized(self, question: Question) -> TokenizedQuestion:
-        prompt, trie = tokenize(self.lm, question)
-        if len(trie.sequences) == 1:  # a single action
-            return TokenizedQuestion(prompt, trie, DecisionRow(TokenRow(prompt, None, ()), ()))
-        pairs = zip(question.actions or (), trie.sequences, strict=True)
-        branches, mixture = build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs])
-        return TokenizedQuestion(prompt, trie, branch_row(prompt, branches)._replace(mixture=mixture))
+    def _tokenized_actions(self, actions: tuple[str, ...] | None) -> TokenizedActions:
+        trie = trie_of(self.lm, actions)
+        if len(trie.sequences) == 1:  # a single action is not scored
+            return TokenizedActions(trie, {})
+        pairs = zip(actions or (), trie.sequences, strict=True)
+        return TokenizedActions(trie, *build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs]))
 
     def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
         chosen = super()._sampled(text, one, scores, pick)

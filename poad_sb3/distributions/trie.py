@@ -10,6 +10,7 @@ import torch
 
 from poad_sb3.distributions.action_trie import (
     ActionTrie,
+    Mixture,
     TokenIds,
     action_log_probs,
     build_trie,
@@ -27,10 +28,24 @@ from poad_sb3.distributions.base import (
 from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import tree_row
+from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.prompts import Question
 
 _NOTHING = np.empty(0, dtype=np.float32)
+
+
+class TokenizedActions(NamedTuple):
+    """A list of admissible actions in tokens.
+
+    Attributes:
+        trie: Of the actions.
+        branches: Children of the nodes that are scored, by the tokens that lead there.
+        mixture: Of a softmax over whole actions; None elsewhere.
+    """
+
+    trie: ActionTrie
+    branches: Mapping[TokenIds, TokenIds]
+    mixture: Mixture | None = None
 
 
 class TokenizedQuestion(NamedTuple):
@@ -44,9 +59,16 @@ class TokenizedQuestion(NamedTuple):
 class TrieDistribution(ActionDistribution):
     """At each node of the trie the model's next-token distribution, restricted to the node's children."""
 
+    max_branch_points: int = 512
+    """Largest trie whose branch points are all scored in one pass for a sample; in a larger one only those on its path.
+
+    The cost of one pass grows with the square of their number, that of a path with its length.
+    """
+
     def __init__(self, lm: LanguageModel) -> None:
         super().__init__(lm)
         self.tokenized = LRUCache(self._tokenized, maxsize=512)
+        self._actions = LRUCache(self._tokenized_actions, maxsize=64)
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -61,7 +83,7 @@ class TrieDistribution(ActionDistribution):
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`."""
         one = self.tokenized(question)
-        log_probs = action_log_probs(one.trie, self._scores_of([one], cache)[0].edges)
+        log_probs = action_log_probs(one.trie, self._scores_of([one.row], cache)[0].edges)
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
     def prompt(self, question: Question) -> TokenIds:
@@ -69,30 +91,67 @@ class TrieDistribution(ActionDistribution):
         return self.tokenized(question).prompt if question.actions else self.lm.prompt_ids(question)
 
     def _tokenized(self, question: Question) -> TokenizedQuestion:
-        prompt, trie = tokenize(self.lm, question)
-        return TokenizedQuestion(prompt, trie, branch_row(prompt, trie.branches))
+        actions = self._actions(question.actions)
+        prompt = prompt_of(self.lm, question, actions.trie)
+        row = branch_row(prompt, actions.branches)._replace(mixture=actions.mixture)
+        return TokenizedQuestion(prompt, actions.trie, row)
+
+    def _tokenized_actions(self, actions: tuple[str, ...] | None) -> TokenizedActions:
+        trie = trie_of(self.lm, actions)
+        return TokenizedActions(trie, trie.branches)
 
     def _choose(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
     ) -> list[SampledAction]:
         tokenized = [self.tokenized(question) for question in questions]
+        along_path = [rng is not None and self._is_large(one) for one, rng in zip(tokenized, rngs, strict=True)]
+        rows = [one.row for one, is_path in zip(tokenized, along_path, strict=True) if not is_path]
+        scored = iter(self._scores_of(rows, cache))
         chosen = []
-        scored = self._scores_of(tokenized, cache)
-        for question, one, scores, rng in zip(questions, tokenized, scored, rngs, strict=True):
+        for question, one, is_path, rng in zip(questions, tokenized, along_path, rngs, strict=True):
+            if is_path and rng is not None:
+                chosen.append(self._sample_path(question, one, rng, cache))
+                continue
+            scores = next(scored)
             of_actions = action_log_probs(one.trie, scores.edges)
             pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
             chosen.append(self._sampled((question.actions or ())[pick], one, scores, pick))
         return chosen
+
+    def _is_large(self, one: TokenizedQuestion) -> bool:
+        """Whether a sample scores the branch points on its path only; a mixture needs all."""
+        return one.row.mixture is None and len(one.row.children) > self.max_branch_points
+
+    def _sample_path(
+        self, question: Question, one: TokenizedQuestion, rng: np.random.Generator, cache: ScoreCache
+    ) -> SampledAction:
+        """Sample an action decision by decision, scoring only the branch points on its path."""
+        trie, left, level = one.trie, list(range(len(one.trie.sequences))), 0
+        log_probs: list[float] = []
+        while level < len(trie.decisions[left[0]]):  # all actions that are left share this decision
+            decision, tokens = trie.decisions[left[0]][level], trie.sequences[left[0]]
+            row = (*one.prompt, *tokens[: decision.position])
+            node = DecisionRow(TokenRow(row, None, (len(row) - 1,)), (decision.children,))
+            scores = self._scores_of([node], cache)[0].edges
+            choice = sample_index(scores.astype(np.float64), rng)
+            log_probs.append(scores[choice])
+            left = [action for action in left if trie.decisions[action][level].choice == choice]
+            level += 1
+        (pick,) = left
+        path = TokenPath(one.prompt, trie.sequences[pick], trie.decisions[pick])
+        of_tokens = np.zeros(len(path.action), dtype=np.float32)
+        of_tokens[[decision.position for decision in path.decisions]] = log_probs
+        return SampledAction((question.actions or ())[pick], path, of_tokens)
 
     def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
         path = TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
         return SampledAction(text, path, path_log_probs(one.trie, scores.edges, pick))
 
     @torch.no_grad()
-    def _scores_of(self, tokenized: Sequence[TokenizedQuestion], cache: ScoreCache) -> list[RowScores]:
-        """Return the scores of each question's row; only unknown ones are computed."""
+    def _scores_of(self, wanted: Sequence[DecisionRow], cache: ScoreCache) -> list[RowScores]:
+        """Return the scores of each row; only unknown ones are computed."""
         known = cache.current()
-        missing = list(dict.fromkeys(one.row for one in tokenized if one.row not in known))
+        missing = list(dict.fromkeys(row for row in wanted if row not in known))
         for row in [row for row in missing if not row.children]:
             known[row] = RowScores(_NOTHING, _NOTHING)
             missing.remove(row)
@@ -106,24 +165,35 @@ class TrieDistribution(ActionDistribution):
                 n_tokens = np.cumsum([sum(map(len, row.children)) for row in rows[:-1]], dtype=np.int64)
                 tokens = np.split(found.token_log_probs.cpu().numpy(), n_tokens)
             known.update(zip(rows, map(RowScores, edges, tokens), strict=True))
-        return [known[one.row] for one in tokenized]
+        return [known[row] for row in wanted]
 
 
 def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:
-    """Return the token ids of a prompt, and the trie of its admissible actions.
+    """Return the token ids of a prompt, and the trie of its admissible actions; see `trie_of`."""
+    trie = trie_of(lm, question.actions)
+    return prompt_of(lm, question, trie), trie
+
+
+def prompt_of(lm: LanguageModel, question: Question, trie: ActionTrie) -> TokenIds:
+    """Return the token ids of a prompt that leaves room for each action."""
+    return lm.prompt_ids(question, reserve=max(map(len, trie.sequences)))
+
+
+def trie_of(lm: LanguageModel, actions: Sequence[str] | None) -> ActionTrie:
+    """Return the trie of admissible actions.
 
     Raises:
         ObservationError: If any text is allowed, so that there is no trie; or if two different actions are the same to
             the tokenizer.
     """
-    if question.actions is None:
+    if actions is None:
         raise ObservationError(
             "Expected a list of admissible actions; got none (an open action space), on which neither a trie nor "
             "candidates can be made. Fix: action_sampling='free' (POAD, NTPO, ARCHER), which is the default where the "
             "environment declares metadata['actions']='text', or an environment that lists admissible actions."
         )
     words: dict[TokenIds, str] = {}
-    for action in question.actions:
+    for action in actions:
         ids = lm.action_ids(action)
         if ids in words:
             raise ObservationError(
@@ -132,11 +202,10 @@ def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTri
                 "Fix: a model with another tokenizer, or other words in the environment."
             )
         words[ids] = action
-    prompt = lm.prompt_ids(question, reserve=max(map(len, words), default=1))
     try:
-        return prompt, build_trie(tuple(words))
+        return build_trie(tuple(words))
     except ValueError as error:
-        raise ObservationError(f"Admissible actions {list(question.actions[:5])}: {error}") from error
+        raise ObservationError(f"Admissible actions {list(actions[:5])}: {error}") from error
 
 
 def branch_row(prompt: TokenIds, branches: Mapping[TokenIds, TokenIds]) -> DecisionRow:

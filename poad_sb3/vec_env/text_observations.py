@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from lang_envs import TextObservation, TextSpace, TokenSequence
+from lang_envs.core import MAX_LIST_LENGTH
 from lang_envs.wrappers import AdmissibleObservation
 from lang_envs.wrappers.admissible import (
     EpisodeContext,
@@ -222,7 +223,8 @@ class VecAdmissibleObservation(VecEnvWrapper):
         self._said: list[str] = []
         self.contexts = [EpisodeContext(context_spec.history, context_spec.fields)] * venv.num_envs
         longest = getattr(venv.action_space, "max_length", 0)
-        space = admissible_space(venv.observation_space, context=self.contexts[0], max_action_length=longest)
+        lists = venv.get_attr("max_list_length") if venv.has_attr("max_list_length") else [MAX_LIST_LENGTH]
+        space = admissible_space(venv.observation_space, max(lists), self.contexts[0], longest)
         super().__init__(venv, observation_space=space)
 
     def reset(self) -> VecEnvObs:

@@ -38,23 +38,29 @@ class Family(NamedTuple):
 
     Attributes:
         passing: Fields of the world that time changes; the first one counts it.
-        reward: Of one unit of time.
+        reward: Of one unit of time, now.
         limit: Argument that bounds the units of an episode.
         command_set: The texts that are valid now.
     """
 
     passing: tuple[str, ...]
-    reward: float
+    reward: Callable[[LangEnv[Any]], float]
     limit: str
     command_set: Callable[[LangEnv[Any]], Any]
 
 
 FAMILIES = {
     "Overcooked": Family(
-        ("primitives", "last_primitives"), -0.001, "max_primitives", lambda env: env.admissible_actions()
+        ("primitives", "last_primitives"), lambda _: -0.001, "max_primitives", lambda env: env.admissible_actions()
     ),
-    "VirtualHome": Family(("steps", "succeeded"), 0.0, "max_steps", lambda env: env.command_set),
-    "KeyToken": Family(("steps", "correct"), 0.0, "max_steps", lambda env: env.admissible_actions()),
+    "VirtualHome": Family(("steps", "succeeded"), lambda _: 0.0, "max_steps", lambda env: env.command_set),
+    "KeyToken": Family(("steps", "correct"), lambda _: 0.0, "max_steps", lambda env: env.admissible_actions()),
+    "MultiKey": Family(
+        ("steps", "n_correct"),
+        lambda env: -0.25 if getattr(env, "order", "") == "a cost" else 0.0,
+        "max_steps",
+        lambda env: env.admissible_actions(),
+    ),
 }
 
 
@@ -191,13 +197,13 @@ def test_any_other_text_is_refused(env_id: str) -> None:
 
 def check_refused(env: TextAction, family: Family, texts: list[str]) -> None:
     before, listed = env.unwrapped.get_state(), env.unwrapped.admissible_actions()
-    clock = getattr(before["world"], family.passing[0])
+    clock, expected = getattr(before["world"], family.passing[0]), family.reward(env.unwrapped)
     for passed, (text, say) in enumerate(product(texts, (env.step, env.unwrapped.step_text)), start=1):
         _, reward, terminated, truncated, info = say(text)
         after = env.unwrapped.get_state()
         assert info["invalid_action"] is True, text[:100]
         assert info["admissible_actions"] == listed, text[:100]
-        assert (reward, terminated, truncated, info["success"]) == (family.reward, False, False, False), text[:100]
+        assert (reward, terminated, truncated, info["success"]) == (expected, False, False, False), text[:100]
         assert getattr(after["world"], family.passing[0]) == clock + passed, text[:100]
         assert lasting(family, after["world"]) == lasting(family, before["world"]), text[:100]
         assert (after["order_key"], after["np_random"]) == (before["order_key"], before["np_random"]), text[:100]
@@ -214,7 +220,7 @@ def test_the_command_set_is_never_invalid(env_id: str) -> None:
             env.unwrapped.set_state(here)
             assert env.step(text)[-1]["invalid_action"] is False, text
             n_said += 1
-    assert n_said >= 7 * 5
+    assert n_said >= 7 * 2
 
 
 # ---------------------------------------------------------------------- tokens, rewards, limits
@@ -271,5 +277,5 @@ def test_invalid_actions_run_into_the_time_limit(env_id: str) -> None:
     for _ in range(5):
         said, reward, terminated, truncated, _ = env.step("")
         ends.append((terminated, truncated))
-        assert (said, reward) == (text, family.reward)
+        assert (said, reward) == (text, family.reward(env.unwrapped))
     assert ends == [(False, False)] * 4 + [(False, True)]

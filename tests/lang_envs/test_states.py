@@ -20,6 +20,7 @@ FAMILIES = {
     "virtualhome": ("VirtualHome-Entertainment-v0", {}),
     "datascicoding": ("DataSciCoding-balance-scale-v0", {"splits": 1}),
     "keytoken": ("KeyToken-v0", {}),
+    "multikey": ("MultiKey-v0", {}),
 }
 FOREIGN = ("Overcooked-LettuceSalad-v0", "VirtualHome-FoodPreparation-v0", "DataSciCoding-wine-v0", "KeyToken-v0")
 N_MUTATIONS = 5_000

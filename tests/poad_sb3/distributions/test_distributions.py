@@ -30,7 +30,7 @@ from toy import (
 )
 
 import lang_envs  # noqa: F401 - registers the environments
-from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, UnsupportedEnvError
+from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, UnsupportedEnvError, prompts
 from poad_sb3.distributions import ActionSampling, trie
 from poad_sb3.distributions.action_trie import Decision
 from poad_sb3.language_model.packing import TokenRow
@@ -47,6 +47,7 @@ FORCED: Question = ("The lamp is broken.", ("wait",))
 
 LISTED = {
     "trie": {},
+    "path": {},
     **{name: {"action_sampling": "candidates", "candidate_normalization": name} for name in ("sum", "token", "word")},
     "paper": PAPER,
 }
@@ -57,6 +58,8 @@ def listed(request: pytest.FixtureRequest) -> LLMPolicy:
     """A policy that chooses among admissible actions. Leave its weights as they are."""
     policy = make_agent(**LISTED[request.param]).policy
     randomise(policy)
+    if request.param == "path":  # as in tries with many branch points
+        policy.distribution.max_branch_points = 0
     return policy
 
 
@@ -101,6 +104,36 @@ def test_the_stored_log_probs_are_those_sampled_from(listed: LLMPolicy) -> None:
             whole = all_log_probs(listed, step.path.prompt, ids)[range(len(ids)), ids]
         np.testing.assert_allclose(step.log_probs, whole, rtol=0, atol=1e-4)
         assert step.path.decisions == tuple(Decision(place, (), token) for place, token in enumerate(ids))
+
+
+@pytest.mark.parametrize("name", ["trie", "word"])
+def test_a_list_is_tokenized_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a softmax over candidates, and for prompts that are new."""
+    policy = make_agent(**LISTED[name]).policy
+    tokenized: list[str] = []
+    action_ids = policy.lm.action_ids
+    monkeypatch.setattr(policy.lm, "action_ids", lambda text: tokenized.append(text) or action_ids(text))
+    policy.act(batch_of([(f"Board number {number}.", BOARD) for number in range(5)]))
+    assert tokenized == list(BOARD)
+    policy.act(batch_of([PLATE, ALIKE]))
+    assert tokenized == [*BOARD, *PLATE[1]]
+
+
+def test_a_large_trie_is_scored_along_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample scores as many rows as its action has decisions; the most probable action needs all branch points."""
+    policy = make_agent().policy
+    randomise(policy)
+    policy.distribution.max_branch_points = 1
+    scored: list[int] = []
+    edges = policy.distribution.edges
+    monkeypatch.setattr(
+        policy.distribution, "edges", lambda rows: scored.extend(len(row.children) for row in rows) or edges(rows)
+    )
+    (step,) = policy.act(batch_of([RED]))
+    assert scored == [1] * len(step.path.decisions)
+    scored.clear()
+    assert len(policy.act(batch_of([RED]), deterministic=True)) == 1
+    assert scored == [len(policy.distribution.tokenized(prompts.Question(*RED)).trie.branches)]
 
 
 def test_paper_mode_samples_from_whole_candidates() -> None:

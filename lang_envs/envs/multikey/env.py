@@ -1,0 +1,421 @@
+"""`MultiKeyEnv`: several words of an action decide. `LengthTrapEnv`: a short and a long action compete."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Unpack
+
+from lang_envs.core import MAX_ACTION_LENGTH, MAX_LIST_LENGTH, LangEnv, Outcome, SharedOptions
+from lang_envs.envs.multikey.admissible import (
+    MAX_ACTIONS,
+    WORDS,
+    key_slots,
+    sentences,
+    trap_sentences,
+    vocabularies,
+)
+
+_MAX_HORIZON = 4
+_MAX_STEPS = 50
+_REWARDS = ("additive", "all")
+_SIGNS = ("both", "positive", "negative")
+
+TRAP_GAMMA = 0.95
+"""Discount inside actions that the length trap is made for: `gamma` of the presets."""
+
+
+class _World(NamedTuple):
+    """State of an episode.
+
+    Attributes:
+        target: Numbers that are drawn for a decision: of the right word of each key slot, or of the sign.
+        answers: Whether each decision so far was right.
+        steps: Steps of the episode, invalid ones included.
+        n_correct: Right keys of the last action; 0 for an invalid one.
+    """
+
+    target: tuple[int, ...]
+    answers: tuple[bool, ...]
+    steps: int
+    n_correct: int
+
+
+class IndependentDecisions(LangEnv[_World]):
+    """A number of decisions, each with a target of its own drawn from `self.np_random`; all actions always listed."""
+
+    renderer = "lang_envs.envs.multikey.render"
+
+    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int) -> None:
+        self.sentences = actions
+        """All actions."""
+        self.max_list_length = max(MAX_LIST_LENGTH, len(json.dumps(actions, ensure_ascii=False)))
+        self._numbers = {sentence: number for number, sentence in enumerate(actions)}
+        self.horizon = _checked_integer("horizon", horizon, 1, _MAX_HORIZON)
+        self.max_steps = _checked_integer("max_steps", max_steps, horizon)
+        self._world = _World((), (), 0, 0)
+
+    # ------------------------------------------------------------------ methods of a task
+
+    @abstractmethod
+    def _draw(self) -> tuple[int, ...]:
+        """Draw the target of a decision."""
+
+    @abstractmethod
+    def _score(self, number: int) -> tuple[float, int, bool]:
+        """Return the reward of an action times the horizon, its right keys, and whether it is right."""
+
+    def _idle_reward(self) -> float:
+        """Return the reward of a step without an answer, times the horizon."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def order(self) -> str:
+        """The target of the present decision in words."""
+
+    @property
+    @abstractmethod
+    def legend(self) -> str:
+        """The words in one line, for rendering."""
+
+    @abstractmethod
+    def key_places(self, text: str) -> list[int]:
+        """Return the words of an action that decide, counted from 0; none of a text that is no action."""
+
+    # ------------------------------------------------------------------ public attributes
+
+    @property
+    def answers(self) -> tuple[bool, ...]:
+        """Whether each decision of this episode was right."""
+        return self._world.answers
+
+    @property
+    def elapsed_steps(self) -> int:
+        """Steps of this episode, invalid ones included."""
+        return self._world.steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all decisions are made."""
+        return len(self._world.answers) == self.horizon
+
+    # ------------------------------------------------------------------ the world
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self._world = _World(self._draw(), (), 0, 0)
+
+    def _describe(self) -> str:
+        n_left = self.horizon - len(self._world.answers)
+        return f"The order is {self.order}. Orders left: {n_left}. You take" if n_left else "No orders are left."
+
+    def _listed_actions(self) -> list[str]:
+        return list(self.sentences)
+
+    def _execute(self, text: str) -> Outcome | None:
+        if text not in self._numbers:
+            return None
+        reward, n_correct, right = self._score(self._numbers[text])
+        answers = (*self._world.answers, right)
+        target = self._world.target if len(answers) == self.horizon else self._draw()
+        self._world = _World(target, answers, self._world.steps + 1, n_correct)
+        return self._outcome(reward / self.horizon)
+
+    def _pass_time(self) -> Outcome:
+        self._world = self._world._replace(steps=self._world.steps + 1, n_correct=0)
+        return self._outcome(self._idle_reward() / self.horizon)
+
+    def _outcome(self, reward: float) -> Outcome:
+        out_of_time = self._world.steps >= self.max_steps and not self.is_over
+        return Outcome(reward, self.is_over, out_of_time, self.is_over and all(self._world.answers))
+
+
+class MultiKeyEnv(IndependentDecisions):
+    """A diagnostic task: every action is a sentence of slots, some slots decide, and the others have no effect.
+
+    Each of the k + d slots is filled with one of its `n_words` words. The observation names the right word of the k
+    key slots, drawn for every decision: after `The order is the pot and the lamp.` the sentence `cup pot egg lamp` is
+    right, and so is every other one with these two words. The d distractors are a real choice without effect. So
+    credit belongs to k tokens of each action, and the rest is known in closed form.
+
+    Words and tokens: with the pocket model every word is one token, and its policy adds an end token; so an action of n
+    slots is a path of n + 1 tokens, of which all but the last branch. In the action space of the environment, whose
+    default tokenizer is bytes, a word is several tokens.
+
+    Args:
+        k: Key slots, at least 1. Key i stands in slot floor((i + 1/2) n / k), counted from 0, of n = k + d.
+        d: Distractors.
+        n_words: Words of each slot, at least 2; at most 4,096 actions and 48 words in all.
+        reward: `"additive"`: right keys / (k `horizon`) for each decision. `"all"`: 1 / `horizon` if all keys are
+            right.
+        horizon: Decisions in an episode, 1 to 4.
+        variable_lengths: Continue word i of a slot, counted from 0, by 2 i filler words, so that sentences differ in
+            length; the first word of a phrase still decides.
+        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
+        invalid_action_reward: Added when a text is not one of the listed actions; that costs one step.
+        oracle_info: Put `oracle_action` into `info`.
+        shuffle_actions: List the actions in an order drawn at every reset.
+        tokenizer: Tokenizer of the action space.
+        max_action_length: Largest number of action tokens, end token included. By default 96, as in the other
+            families, or as many as the bytes of the longest action need.
+        render_mode: None, `"ansi"` or `"rgb_array"`.
+
+    `info`: `admissible_actions` (all actions, always the same), `keys` (the right words now, in the order of their
+    slots), `n_correct` (right keys of the last action; 0 at reset and for an invalid action), `key_correct` (whether
+    all of them were right), `success`, `invalid_action`.
+
+    Raises:
+        ValueError: For numbers out of range or that do not fit together.
+        TypeError: If `variable_lengths` is no bool.
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int = 2,
+        d: int = 2,
+        n_words: int = 2,
+        reward: str = "additive",
+        horizon: int = 4,
+        variable_lengths: bool = False,
+        max_steps: int = _MAX_STEPS,
+        **options: Unpack[SharedOptions],
+    ) -> None:
+        self.k, self.d = _checked_integer("k", k, 1), _checked_integer("d", d, 0)
+        self.n_words = _checked_integer("n_words", n_words, 2)
+        self.reward = _checked_choice("reward", reward, _REWARDS)
+        if not isinstance(variable_lengths, bool):
+            raise TypeError(f"Expected variable_lengths to be True or False; got {variable_lengths!r}.")
+        self.variable_lengths = variable_lengths
+        _check_sizes(k + d, n_words)
+        self.slots = vocabularies(k + d, n_words, variable=variable_lengths)
+        """Words of each slot."""
+        self.key_slots = key_slots(k, d)
+        """Slots that decide, counted from 0."""
+        actions = sentences(self.slots)
+        options.setdefault("max_action_length", _room_for(actions))
+        super().__init__(**options)
+        self._set_up(actions, horizon, max_steps)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The right word of each key slot."""
+        slots = zip(self.key_slots, self._world.target, strict=True)
+        return tuple(WORDS[slot * self.n_words + word] for slot, word in slots)
+
+    @property
+    def order(self) -> str:
+        """The right words in a sentence."""
+        *first, last = (f"the {key}" for key in self.keys)
+        return f"{', '.join(first)} and {last}" if first else last
+
+    @property
+    def legend(self) -> str:
+        """The words of the slots; `*` marks a slot that decides."""
+        marks = ["*" if slot in self.key_slots else "" for slot in range(len(self.slots))]
+        return f"Slots (* decides): {', '.join(m + '/'.join(w) for m, w in zip(marks, self.slots, strict=True))}"
+
+    def key_places(self, text: str) -> list[int]:
+        """Return the words of an action that decide, counted from 0; none of a text that is no action."""
+        if text not in self._numbers:
+            return []
+        words = [self._word(self._numbers[text], slot) for slot in range(len(self.slots))]
+        lengths = [len(self.slots[slot][word].split(" ")) for slot, word in enumerate(words)]
+        return [sum(lengths[:slot]) for slot in self.key_slots]
+
+    @property
+    def optimal_return(self) -> float:
+        """Expected return of an optimal policy."""
+        return 1.0
+
+    @property
+    def random_return(self) -> float:
+        """Expected return of uniformly random play."""
+        return 1 / self.n_words if self.reward == "additive" else self.n_words**-self.k
+
+    @property
+    def random_success(self) -> float:
+        """Probability that uniformly random play makes every decision right."""
+        return float(self.n_words ** -(self.k * self.horizon))
+
+    def oracle_action(self) -> str:
+        """Return a sentence with the right words; distractors have their first word."""
+        words = dict(zip(self.key_slots, self._world.target, strict=True))
+        return " ".join(vocabulary[words.get(slot, 0)] for slot, vocabulary in enumerate(self.slots))
+
+    def _draw(self) -> tuple[int, ...]:
+        return tuple(self.np_random.integers(self.n_words, size=self.k).tolist())
+
+    def _score(self, number: int) -> tuple[float, int, bool]:
+        said = [self._word(number, slot) for slot in self.key_slots]
+        n_right = sum(map(int.__eq__, said, self._world.target))
+        all_right = n_right == self.k
+        return n_right / self.k if self.reward == "additive" else float(all_right), n_right, all_right
+
+    def _word(self, number: int, slot: int) -> int:
+        """Return the number of a slot's word in an action."""
+        return int(number // self.n_words ** (len(self.slots) - 1 - slot) % self.n_words)
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        n_correct = self._world.n_correct if acted else 0
+        return {"keys": list(self.keys), "n_correct": n_correct, "key_correct": n_correct == self.k}
+
+    def _configuration(self) -> dict[str, Any]:
+        names = ("k", "d", "n_words", "reward", "horizon", "variable_lengths", "max_steps")
+        return {name: getattr(self, name) for name in names}
+
+
+class LengthTrapEnv(IndependentDecisions):
+    """A diagnostic task: a short and a long sentence compete, and a discount inside actions prefers the wrong one.
+
+    The observation tells the sign of the decision: after `The order is a gain.` both sentences have a positive reward,
+    after `The order is a cost.` a negative one. That of the long sentence has the larger absolute value, 1 /
+    `horizon`; that of the short one is `short_reward` / `horizon`. So the long one is right for a gain, and the short
+    one for a cost. `short_reward` lies strictly between 0.95 to the power of the difference in tokens and 1; a discount
+    of 0.95 per token therefore prefers the short one for a gain and the long one for a cost. Costs cannot be avoided: a
+    step with an invalid action costs as much as the long sentence where the decision is a cost, and 0 elsewhere.
+
+    Words and tokens: with the pocket model every word is one token, and its policy adds an end token; so a sentence of
+    n words is a path of n + 1 tokens, and only its first branches. The trap is defined for these tokens. In bytes the
+    difference is larger, and the trap holds as well.
+
+    Args:
+        sign: `"both"` draws it for every decision; `"positive"`: all are gains; `"negative"`: all are costs.
+        short_length: Words of the short sentence.
+        long_length: Words of the long sentence.
+        short_reward: Reward of the short sentence as a share of the long one's.
+        horizon: Decisions in an episode, 1 to 4.
+        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
+        invalid_action_reward: Added when a text is not one of the listed actions; that costs one step.
+        oracle_info: Put `oracle_action` into `info`.
+        shuffle_actions: List the actions in an order drawn at every reset.
+        tokenizer: Tokenizer of the action space.
+        max_action_length: Largest number of action tokens, end token included. By default 96, as in the other
+            families, or as many as the bytes of the longest action need.
+        render_mode: None, `"ansi"` or `"rgb_array"`.
+
+    `info`: `admissible_actions` (the short and the long sentence), `sign` (of the decision now, `"positive"` or
+    `"negative"`), `key_correct` (whether the last action was right; False at reset and for an invalid action),
+    `success`, `invalid_action`.
+
+    Raises:
+        ValueError: For numbers out of range or that do not fit together.
+    """
+
+    def __init__(
+        self,
+        *,
+        sign: str = "both",
+        short_length: int = 2,
+        long_length: int = 16,
+        short_reward: float = 0.75,
+        horizon: int = 4,
+        max_steps: int = _MAX_STEPS,
+        **options: Unpack[SharedOptions],
+    ) -> None:
+        self._fixed_sign = _checked_choice("sign", sign, _SIGNS)
+        self.short_length = _checked_integer("short_length", short_length, 1)
+        self.long_length = _checked_integer("long_length", long_length, short_length + 1)
+        least = TRAP_GAMMA ** (long_length - short_length)
+        if not isinstance(short_reward, float) or not least < short_reward < 1:
+            raise ValueError(
+                f"Expected short_reward strictly between {TRAP_GAMMA} ** {long_length - short_length} = {least:.4f} "
+                f"and 1; got {short_reward!r}. Fix: lengths further apart, or a share in this range."
+            )
+        self.short_reward = short_reward
+        actions = trap_sentences(short_length, long_length)
+        options.setdefault("max_action_length", _room_for(actions))
+        super().__init__(**options)
+        self._set_up(actions, horizon, max_steps)
+
+    @property
+    def sign(self) -> str:
+        """Sign of the present decision's rewards."""
+        return _SIGNS[1 + self._world.target[0]]
+
+    @property
+    def order(self) -> str:
+        """The sign in words."""
+        return "a gain" if self.sign == "positive" else "a cost"
+
+    @property
+    def legend(self) -> str:
+        """Lengths and rewards of the sentences."""
+        return f"Sentences: {self.short_length} words, {self.short_reward:g}; {self.long_length} words, 1"
+
+    def key_places(self, text: str) -> list[int]:
+        """Return the first word, where the sentences part; none of a text that is no action."""
+        return [0] if text in self._numbers else []
+
+    @property
+    def optimal_return(self) -> float:
+        """Expected return of an optimal policy."""
+        return {"positive": 1.0, "negative": -self.short_reward, "both": (1 - self.short_reward) / 2}[self._fixed_sign]
+
+    @property
+    def random_return(self) -> float:
+        """Expected return of uniformly random play."""
+        mean = (1 + self.short_reward) / 2
+        return {"positive": mean, "negative": -mean, "both": 0.0}[self._fixed_sign]
+
+    @property
+    def random_success(self) -> float:
+        """Probability that uniformly random play makes every decision right."""
+        return float(2**-self.horizon)
+
+    def oracle_action(self) -> str:
+        """Return the long sentence for a gain, the short one for a cost."""
+        short, long = self.sentences
+        return long if self.sign == "positive" else short
+
+    def _draw(self) -> tuple[int, ...]:
+        if self._fixed_sign == "both":
+            return (int(self.np_random.integers(2)),)
+        return (_SIGNS.index(self._fixed_sign) - 1,)
+
+    def _score(self, number: int) -> tuple[float, int, bool]:
+        size = (self.short_reward, 1.0)[number]
+        right = self.sentences[number] == self.oracle_action()
+        return size if self.sign == "positive" else -size, int(right), right
+
+    def _idle_reward(self) -> float:
+        return 0.0 if self.sign == "positive" else -1.0
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        return {"sign": self.sign, "key_correct": acted and self._world.n_correct == 1}
+
+    def _configuration(self) -> dict[str, Any]:
+        names = ("short_length", "long_length", "short_reward", "horizon", "max_steps")
+        return {"sign": self._fixed_sign, **{name: getattr(self, name) for name in names}}
+
+
+def _checked_integer(name: str, value: int, least: int, most: float = math.inf) -> int:
+    if type(value) is not int or not least <= value <= most:
+        limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"Expected {name} to be an integer {limits}; got {value!r}.")
+    return value
+
+
+def _checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"Expected {name} to be one of {list(choices)}; got {value!r}.")
+    return value
+
+
+def _check_sizes(n_slots: int, n_words: int) -> None:
+    if n_slots > MAX_ACTIONS.bit_length() or n_words**n_slots > MAX_ACTIONS:
+        raise ValueError(
+            f"Expected at most {MAX_ACTIONS:,} actions, n_words ** (k + d); got {n_words} ** {n_slots}. "
+            "Fix: fewer slots or words."
+        )
+    if n_slots * n_words > len(WORDS):
+        raise ValueError(
+            f"Expected at most {len(WORDS)} words, n_words * (k + d); got {n_words} * {n_slots}. Fix: fewer words."
+        )
+
+
+def _room_for(texts: tuple[str, ...]) -> int:
+    """Tokens that hold every text as bytes, with an end token."""
+    return max(MAX_ACTION_LENGTH, 1 + max(map(len, texts)))  # all are ASCII
