@@ -53,7 +53,7 @@ def register_with_skyrl(*, single_turn: bool = False, gae_lambda_token: float = 
     """Register estimators in SkyRL's registry of advantage estimators.
 
     The registry passes `response_mask`, which is 1 on observation tokens as well, in place of `loss_mask`: the actions
-    of a row cannot be told apart. Estimators of whole episodes do not need them. The others are registered on request
+    of a row cannot be separated. Estimators of whole episodes do not need them. The others are registered on request
     only, and right where a row holds one action; for several, call `poad_sb3.credit.padded` with `loss_mask`
     (docs/guide/credit_for_other_frameworks.md).
 

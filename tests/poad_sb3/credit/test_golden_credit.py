@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -437,8 +439,9 @@ def test_a_forced_token_changes_no_other_advantage_without_inner_traces(seed: in
     two_levels = change("bilevel", **kwargs, gae_lambda_token=0.8)
     assert (two_levels[inside] > 1e-12).all()
     assert two_levels[~inside].max(initial=0) < 1e-12, "the trace between actions passes through no token"
-    if place > 0:
-        assert change("ntpo", **kwargs)[inside].max() > 1e-12
+    target = (of(before, "ntpo", **kwargs) + before.values[before.mask])[inserted]
+    if place > 0 and abs(target) > 1e-9:
+        assert (change("ntpo", **kwargs)[inside] > 1e-12).all(), "the discount of one more token"
 
 
 @properties
@@ -861,3 +864,23 @@ def test_expected_gradients_of_groups_of_two(name: str, groups_of_two: dict[str,
     if name in truth:  # unbiased, Dr. GRPO up to its factor (N - 1) / N
         exact = np.array(TRUTH[f"gradient_{truth[name]}"]) * (0.5 if name == "dr_grpo" else 1.0)
         np.testing.assert_allclose(mean, exact, rtol=0, atol=1e-12)
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_the_table_of_the_page_is_computed() -> None:
+    page = (Path(__file__).parents[3] / "docs/guide/credit_for_other_frameworks.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| ([^|]+) \| `(\w+)\.(\w+)`(?:, (\w+))? \| ([\d. ]+) \| ([\d. ]+) \|$", page, re.MULTILINE)
+    assert len(table) == 11
+    case = CASES["two_turns_zero_values"]
+    batch = padded_batch(golden_episodes(case))
+    for estimator, module, function, observations, *actions in table:
+        kwargs = {"gamma": 0.9} if "returns" in function else {"gamma": 0.9, "gae_lambda": 1.0}
+        if observations:
+            kwargs["observations"] = observations
+        values = () if "returns" in function else (batch.values,)
+        where = {"padded": padded, "published": published}[module]
+        actual = getattr(where, function)(batch.rewards, *values, batch.mask, **kwargs)[batch.mask]
+        shown = [float(number) for action in actions for number in action.split()]
+        np.testing.assert_allclose(actual, shown, rtol=0, atol=5e-4, err_msg=estimator)

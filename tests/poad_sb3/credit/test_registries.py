@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from poad_sb3.credit import padded, registries
+from poad_sb3.credit import padded, published, registries
 
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 4.0, 0.0], [0.0, 0.5, 0.0, 0.0, 0.0]])
 VALUES = torch.tensor([[0.1, 0.2, 9.0, 0.3, 0.4], [0.5, 0.6, 9.0, 0.7, 9.0], [0.3, 0.1, 9.0, 9.0, 9.0]])
@@ -149,6 +149,36 @@ def test_verls_own_configuration_has_the_discount() -> None:
             token_level_rewards=REWARDS, response_mask=ACTIONS, config=config
         )
         torch.testing.assert_close(advantages, padded.returns_to_go(REWARDS, ACTIONS, gamma=0.5))
+
+
+def test_verls_gae_is_the_stream_that_skips_observations() -> None:
+    core = installed(registries._VERL)
+    ours = published.stream_gae(
+        REWARDS.double().numpy(),
+        VALUES.double().numpy(),
+        ACTIONS.numpy(),
+        gamma=0.9,
+        gae_lambda=0.8,
+        observations="skip",
+    )
+    theirs, _ = core.compute_gae_advantage_return(REWARDS.double(), VALUES.double(), ACTIONS.double(), 0.9, 0.8)
+    trained = ACTIONS.bool()
+    np.testing.assert_allclose(theirs[trained], published.whitened(ours, ACTIONS.numpy())[trained], atol=1e-12)
+
+
+def test_skyrls_gae_is_the_stream_through_observations() -> None:
+    utils = installed(registries._SKYRL)
+    ours = published.stream_gae(
+        REWARDS.double().numpy(),
+        VALUES.double().numpy(),
+        RESPONSE.numpy(),
+        gamma=0.9,
+        gae_lambda=0.8,
+        observations="through",
+    )
+    theirs, _ = utils.compute_gae_advantage_return(REWARDS.double(), VALUES.double(), RESPONSE.double(), 0.9, 0.8)
+    real = RESPONSE.bool()
+    np.testing.assert_allclose(theirs[real], published.whitened(ours, RESPONSE.numpy())[real], atol=1e-6)
 
 
 def test_skyrl_calls_estimators_of_episodes(skyrl: ModuleType) -> None:
