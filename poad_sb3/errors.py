@@ -7,6 +7,7 @@ __all__ = [
     "ObservationError",
     "PoadError",
     "PresetError",
+    "UndefinedAdvantageError",
     "UnsupportedEnvError",
     "WorkerError",
 ]
@@ -34,6 +35,10 @@ class ObservationError(PoadError, ValueError):
 
 class PresetError(PoadError, ValueError):
     """A preset or an argument that does not exist, or that would have no effect."""
+
+
+class UndefinedAdvantageError(PoadError, ValueError):
+    """A batch for which a published recursion defines no advantages."""
 
 
 class WorkerError(PoadError, RuntimeError):

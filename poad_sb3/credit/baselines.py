@@ -56,7 +56,8 @@ def centred(
     advantages = returns - (totals - returns) / np.maximum(n - 1, 1) if leave_one_out else differences
     if eps is not None:
         squares = np.bincount(members, weights=differences**2)[members]
-        advantages = advantages / (np.sqrt(squares / np.maximum(n - ddof, 1)) + eps)
+        deviations = np.sqrt(squares / np.maximum(n - ddof, 1)) + eps
+        advantages = advantages / np.where(varied, deviations, 1.0)
     return np.where(varied, advantages, 0.0)
 
 
@@ -73,7 +74,8 @@ def whitened(values: Floats, eps: float) -> Floats:
     values = np.asarray(values, dtype=np.float64)
     if values.size < 2 or values.min() == values.max():
         return np.zeros_like(values)
-    return (values - values.mean()) / np.sqrt(values.var(ddof=1) + eps)
+    white: Floats = (values - values.mean()) / np.sqrt(values.var(ddof=1) + eps)
+    return white
 
 
 def state_leave_one_out(returns: Floats, cells: Integers, episodes: Integers) -> Floats:

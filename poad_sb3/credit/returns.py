@@ -40,7 +40,7 @@ def episode_returns(rewards: Floats, episodes: Integers) -> Floats:
     Returns:
         `[n_episodes]`, float64.
     """
-    return np.bincount(episodes.ravel(), weights=rewards.ravel())
+    return np.bincount(episodes.ravel(), weights=np.asarray(rewards, dtype=np.float64).ravel()).astype(np.float64)
 
 
 def returns_to_go(rewards: Floats, episode_ends: Bools, *, gamma: float | Floats) -> Floats:

@@ -1,0 +1,247 @@
+"""Recursions of other frameworks as published, for comparison and tests; not offered as settings of a training.
+
+Each docstring names the source and the defect. Read on the dates in `data/golden/README.md` and re-derived from the
+formulas. Arrays are numpy's `[batch, positions]` as in `poad_sb3.credit.padded`, one episode a row; unlike there, the
+end of a row is always a termination, also at a time limit: none of the sources bootstraps.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poad_sb3.credit import baselines
+from poad_sb3.credit.advantages import Bools, Floats, gae
+from poad_sb3.credit.padded import Turns
+from poad_sb3.credit.returns import episode_returns
+from poad_sb3.errors import UndefinedAdvantageError
+
+__all__ = [
+    "bilevel_by_rewards",
+    "cut_gae",
+    "cut_token_returns",
+    "stream_gae",
+    "stream_token_returns",
+    "turn_gae",
+    "turn_index_mean",
+    "whitened",
+]
+
+Integers = NDArray[np.integer]
+Observations = Literal["skip", "through", "zeroed"]
+
+
+def stream_gae(
+    rewards: Floats,
+    values: Floats,
+    mask: Bools,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    observations: Observations,
+    present: Bools | None = None,
+) -> Floats:
+    """Compute GAE over the tokens of a row, with one discount and one lambda for each.
+
+    * `observations="skip"`: verl (PR #2337) passes over observation tokens. This is NTPO with lambda_token = lambda.
+    * `"through"`: SkyRL runs through observation tokens with the critic's values there, although the critic is trained
+      on action tokens only. Credit decays by (gamma lambda)^(q + 1) over q observation tokens.
+    * `"zeroed"`: OpenRLHF sets values and rewards of observation tokens to 0 first. With exact values and gamma = 1
+      the last token of an action misses (1 - lambda^q) V of the next state: biased for lambda < 1.
+
+    Defect of all: each reward is discounted by gamma^(tokens in between), so with gamma < 1 they optimise another
+    problem, in which long texts cost. They agree at gamma = lambda = 1.
+
+    Args:
+        rewards: On the last token of each action.
+        values: Value before each token, those of observations included.
+        mask: Action tokens.
+        gamma: Discount of every token.
+        gae_lambda: Lambda of every token.
+        observations: See above.
+        present: Tokens that are no padding; by default all positions. Not used by "skip".
+
+    Returns:
+        Advantages before whitening, 0 outside the mask.
+    """
+    mask = np.asarray(mask, dtype=bool)
+    if observations == "skip":
+        tokens = mask
+    else:
+        tokens = np.ones_like(mask) if present is None else np.asarray(present, dtype=bool)
+    if observations == "zeroed":
+        rewards, values = np.where(mask, rewards, 0.0), np.where(mask, values, 0.0)
+    ends = _row_ends(tokens)
+    result = np.zeros(mask.shape)
+    result[tokens] = _gae(rewards[tokens], values[tokens], ends, gamma, gae_lambda)
+    return np.where(mask, result, 0.0)
+
+
+def stream_token_returns(
+    rewards: Floats,
+    mask: Bools,
+    *,
+    gamma: float,
+    observations: Literal["skip", "through"],
+    present: Bools | None = None,
+) -> Floats:
+    """Compute token returns of REINFORCE++: `stream_gae` with values of 0 and lambda = 1.
+
+    "skip" is verl's, "through" OpenRLHF's and SkyRL's.
+    """
+    values = np.zeros(np.shape(rewards))
+    return stream_gae(rewards, values, mask, gamma=gamma, gae_lambda=1.0, observations=observations, present=present)
+
+
+def cut_token_returns(rewards: Floats, mask: Bools, *, gamma: float) -> Floats:
+    """Compute the token returns of verl's REINFORCE++ before its fix (#7278, PR #7280).
+
+    Defect: the running return was multiplied by the mask, so every observation cut it, and only the last action saw
+    the outcome of the episode.
+    """
+    mask = np.asarray(mask, dtype=bool)
+    result = np.zeros(mask.shape)
+    result[mask] = _gae(rewards[mask], np.zeros(mask.sum()), _run_ends(mask), gamma, 1.0)
+    return result
+
+
+def cut_gae(
+    rewards: Floats, values: Floats, mask: Bools, turn_ids: Integers | None = None, *, gamma: float, gae_lambda: float
+) -> Floats:
+    """Compute AgileRL's token mode: GAE cut at every observation, the reward of an action paid on each of its tokens.
+
+    Defects: no credit reaches an earlier action, and the reward of an action of n tokens counts n times: a myopic
+    objective in which long actions are paid more.
+    """
+    mask = np.asarray(mask, dtype=bool)
+    turns = Turns.of(rewards, mask, turn_ids)
+    paid = turns.of_actions(turns.rewards)
+    result = np.zeros(mask.shape)
+    result[mask] = _gae(paid[mask], values[mask], _run_ends(mask), gamma, gae_lambda)
+    return result
+
+
+def turn_gae(
+    rewards: Floats,
+    values: Floats,
+    mask: Bools,
+    turn_ids: Integers | None = None,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    anchor: Literal["last", "mean"] = "last",
+) -> Floats:
+    """Compute AgileRL's turn mode: GAE over actions from the value of the last token, or the mean of all values.
+
+    `anchor="last"` is also VAGEN's `no_concat_gae_last`. Defect: a baseline of an action may not depend on its own
+    tokens. With an exact critic the value before the last token knows all tokens but one, and the expected gradient is
+    0 on all of them; with the mean over n tokens, token j gets j/n of its gradient. `padded.action_gae` is right.
+    """
+    turns = Turns.of(rewards, mask, turn_ids, values)
+    if anchor == "last":
+        anchors = np.take_along_axis(turns.values, turns.lengths[..., None] - 1, axis=-1)[..., 0]
+    else:
+        anchors = turns.values.sum(axis=-1) / turns.lengths
+    flat = _gae(turns.rewards[:, 0], anchors[:, 0], turns.ends[:, 0], gamma, gae_lambda)
+    return np.asarray(turns.of_actions(flat))
+
+
+def bilevel_by_rewards(
+    rewards: Floats, values: Floats, mask: Bools, *, gamma: float, gae_lambda: float, gamma_token: float = 1.0
+) -> Floats:
+    """Compute RAGEN's bi-level GAE, which takes every token with a reward for the end of a turn.
+
+    Defects: an action that pays 0 is no turn (no discount between turns there); one lambda for both levels; the value
+    at a turn is that before its last token, which holds the noise of the action. `padded.bilevel` is corrected.
+
+    Args:
+        rewards: On the last token of each action.
+        values: Value before each token.
+        mask: Action tokens.
+        gamma: Discount between turns.
+        gae_lambda: Lambda of turns and of tokens.
+        gamma_token: Discount between tokens.
+
+    Returns:
+        Advantages before whitening, 0 outside the mask.
+
+    Raises:
+        UndefinedAdvantageError: If the last action of an episode pays 0, so that its tokens belong to no turn (the
+            source ends in an index error).
+    """
+    mask = np.asarray(mask, dtype=bool)
+    row = np.nonzero(mask)[0]
+    r, v, last = rewards[mask], values[mask], _row_ends(mask)
+    paid = r != 0
+    if not paid[last].all():
+        unpaid = row[last & ~paid].tolist()
+        raise UndefinedAdvantageError(
+            f"Expected a reward other than 0 at the last action token of every row; rows {unpaid} end without one, "
+            "and RAGEN's bi-level GAE finds turns by their rewards."
+        )
+    goals = np.zeros_like(v)
+    goals[paid] = _gae(r[paid], v[paid], last[paid], gamma, gae_lambda) + v[paid]
+    result = np.zeros(mask.shape)
+    result[mask] = _gae(goals, v, paid, gamma_token, gae_lambda)
+    return result
+
+
+def turn_index_mean(
+    rewards: Floats, groups: Integers, episodes: Integers, steps: Integers, *, eps: float | None = None
+) -> Floats:
+    """Compute AgileRL's turn advantages of a group: the reward of a turn less the mean of those that reached it.
+
+    An episode alone at a turn gets its return less that of the group. Defects: rewards are immediate, so with a reward
+    at the end only, all earlier turns get 0; cumulated over turns the baseline is biased wherever the policy decides
+    when to stop. `baselines.step_leave_one_out` is unbiased.
+
+    Args:
+        rewards: Of each decision, `[n]`.
+        groups: Number of the group, `[n]`.
+        episodes: Number of the episode, `[n]`.
+        steps: Decisions since the start of the episode, `[n]`.
+        eps: Divide by the deviation plus this number.
+
+    Returns:
+        `[n]`.
+    """
+    cells = baselines.cell_numbers(zip(groups.tolist(), steps.tolist(), strict=True))
+    numbers = baselines.cell_numbers(episodes.tolist())
+    of_episode = np.zeros(numbers.max() + 1, dtype=np.int64)
+    of_episode[numbers] = groups
+    whole = baselines.centred(episode_returns(rewards, numbers), of_episode, eps=eps)[numbers]
+    alone = np.bincount(cells)[cells] == 1
+    return np.where(alone, whole, baselines.centred(rewards, cells, eps=eps))
+
+
+def whitened(advantages: Floats, mask: Bools, *, eps: float = 1e-8) -> Floats:
+    """Whiten advantages over all action tokens of a batch, as verl, SkyRL, OpenRLHF and AgileRL do after a recursion.
+
+    The deviation of a batch scales the gradient; long episodes weigh more in mean and deviation.
+    """
+    mask = np.asarray(mask, dtype=bool)
+    result = np.zeros(mask.shape)
+    result[mask] = baselines.whitened(advantages[mask], eps)
+    return result
+
+
+def _run_ends(mask: Bools) -> Bools:
+    """Mark the last token of each run of action tokens among the action tokens."""
+    follows = np.zeros_like(mask)
+    follows[:, :-1] = mask[:, 1:]
+    ends: Bools = ~follows[mask]
+    return ends
+
+
+def _row_ends(tokens: Bools) -> Bools:
+    """Mark the last chosen token of each row among the chosen tokens."""
+    row = np.nonzero(tokens)[0]
+    return np.append(row[1:] != row[:-1], True)[: len(row)]
+
+
+def _gae(rewards: Floats, values: Floats, ends: Bools, gamma: float, gae_lambda: float) -> Floats:
+    """Compute GAE over sequences laid end to end, each of which terminates."""
+    following = np.where(ends, 0.0, np.append(values[1:], 0.0))
+    return gae(rewards, values, following, np.full(len(values), gamma), np.where(ends, 0.0, gae_lambda))

@@ -1,0 +1,171 @@
+"""The padded layout: kinds and dtypes, turn ids, errors, and no import beyond numpy and torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from credit_episodes import padded_batch, random_episodes
+
+from poad_sb3.credit import padded
+
+REWARDS = np.array([[0.0, 1.0, 0.0, 0.0, 2.0], [0.0, 0.0, 3.0, 0.0, 0.0]])
+VALUES = np.array([[0.1, 0.2, 9.0, 0.3, 0.4], [8.0, 0.5, 0.6, 8.0, 8.0]])
+MASK = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0]])
+KWARGS: dict[str, Any] = {"gamma": 0.9, "gae_lambda": 0.8}
+STATES = [["a", "b"], ["a"]]
+
+
+def calls(kind: Any) -> dict[str, Any]:
+    """Every function of the module on the same rows, as arrays of one kind."""
+    rewards, values, mask = kind(REWARDS), kind(VALUES), kind(MASK)
+    groups = [0, 0]
+    with_critic = {
+        name: getattr(padded, name)(rewards, values, mask, **KWARGS)
+        for name in ("bad", "ntpo", "archer", "bilevel", "action_gae")
+    }
+    without = {
+        name: getattr(padded, name)(rewards, mask, gamma=0.9)
+        for name in ("returns_to_go", "reinforce_plus_plus", "rebn")
+    }
+    grouped = {name: getattr(padded, name)(rewards, mask, groups) for name in ("grpo", "dr_grpo", "rloo")}
+    return {
+        **with_critic,
+        **without,
+        **grouped,
+        "gigpo": padded.gigpo(rewards, mask, groups, STATES, gamma=0.9),
+        "anchor_leave_one_out": padded.anchor_leave_one_out(rewards, mask, groups, STATES, gamma=0.9),
+        "step_leave_one_out": padded.step_leave_one_out(rewards, mask, groups, gamma=0.9),
+    }
+
+
+def test_every_function_is_called_here() -> None:
+    assert set(calls(np.asarray)) == set(padded.__all__)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_arrays_keep_their_dtype(dtype: type) -> None:
+    exact = calls(np.asarray)
+    for name, advantages in calls(lambda array: array.astype(dtype)).items():
+        assert isinstance(advantages, np.ndarray)
+        assert advantages.dtype == dtype
+        np.testing.assert_allclose(advantages, exact[name], rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_tensors_keep_their_dtype_and_have_no_gradient(dtype: torch.dtype) -> None:
+    exact = calls(np.asarray)
+    tolerance = {torch.float64: 0.0, torch.float32: 1e-6, torch.bfloat16: 5e-2}[dtype]
+    for name, advantages in calls(lambda array: torch.tensor(array, dtype=dtype).requires_grad_()).items():
+        assert advantages.dtype == dtype
+        assert not advantages.requires_grad
+        np.testing.assert_allclose(advantages.double(), exact[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def test_whole_numbers_become_float64() -> None:
+    whole = REWARDS.astype(int)
+    exact = padded.rloo(REWARDS, MASK, [0, 0])
+    np.testing.assert_array_equal(padded.rloo(whole, MASK, [0, 0]), exact)
+    np.testing.assert_array_equal(padded.rloo(torch.tensor(whole), torch.tensor(MASK), [0, 0]), exact)
+
+
+def test_groups_may_be_texts_arrays_or_tensors() -> None:
+    expected = padded.rloo(REWARDS, MASK, [0, 0])
+    for groups in (["u", "u"], np.array(["u", "u"], dtype=object), torch.zeros(2, dtype=torch.int64)):
+        np.testing.assert_array_equal(padded.rloo(REWARDS, MASK, groups), expected)
+    assert (padded.rloo(REWARDS, MASK, ["u", "v"]) == 0).all()
+
+
+def test_a_reward_may_stand_anywhere_in_its_action() -> None:
+    spread = np.array([[0.25, 0.75, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(
+        padded.bad(spread, VALUES, MASK, **KWARGS), padded.bad(REWARDS, VALUES, MASK, **KWARGS), rtol=0, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_turn_ids_replace_observation_tokens(seed: int) -> None:
+    """The same numbers with and without observations between the actions; without ids they would be one action."""
+    episodes = random_episodes(seed)
+    apart, joined = padded_batch(episodes), padded_batch(episodes, observations=False)
+    kwargs = {**KWARGS, "gae_lambda_token": 0.5}
+    expected = padded.bad(apart.rewards, apart.values, apart.mask, bootstrap=apart.bootstrap, **kwargs)[apart.mask]
+    args = joined.rewards, joined.values, joined.mask
+    by_ids = padded.bad(*args, joined.turn_ids, bootstrap=joined.bootstrap, **kwargs)[joined.mask]
+    np.testing.assert_array_equal(by_ids, expected)
+    assert np.abs(padded.bad(*args, bootstrap=joined.bootstrap, **kwargs)[joined.mask] - expected).max() > 1e-3
+
+
+def test_a_bootstrap_value_is_that_of_a_time_limit() -> None:
+    ended, cut = (
+        padded.bad(REWARDS, VALUES, MASK, gamma=0.9, gae_lambda=1.0, bootstrap=bootstrap)
+        for bootstrap in (None, np.array([0.0, 5.0]))
+    )
+    np.testing.assert_array_equal(cut[0], ended[0])
+    np.testing.assert_allclose(cut[1, 1:3], ended[1, 1:3] + 0.9 * 5.0)
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("place", ["rewards", "values", "mask", "turn_ids"])
+def test_shapes_must_fit(place: str) -> None:
+    arrays = {"rewards": REWARDS, "values": VALUES, "mask": MASK, "turn_ids": np.zeros_like(MASK)}
+    arrays[place] = arrays[place][:, :-1]
+    with pytest.raises(ValueError, match=r"^Expected arrays of one shape \[batch, positions\]; got .*\.$"):
+        padded.bad(**arrays, **KWARGS)
+    with pytest.raises(ValueError, match=r"Expected arrays of one shape"):
+        padded.returns_to_go(REWARDS[0], MASK[0], gamma=0.9)
+
+
+def test_every_row_needs_an_action_token() -> None:
+    with pytest.raises(ValueError, match=r"^Expected at least one action token in every row of the mask; rows \[1\]"):
+        padded.returns_to_go(REWARDS, MASK * [[1], [0]], gamma=0.9)
+
+
+def test_rewards_outside_actions_are_not_lost() -> None:
+    lost = REWARDS.copy()
+    lost[0, 2] = 0.5
+    with pytest.raises(ValueError, match=r"^Expected rewards on action tokens only; got 0\.5 at row 0, position 2"):
+        padded.returns_to_go(lost, MASK, gamma=0.9)
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 0, 0, 0], [0, 1, 0, 0, 2], [1, 0, 0, 1, 1]])
+def test_the_tokens_of_a_turn_are_consecutive(ids: list[int]) -> None:
+    """Such as a framework that numbers every turn 0."""
+    with pytest.raises(ValueError, match=r"^Expected the tokens of a turn to be consecutive; row 0 has turn [01] in"):
+        padded.returns_to_go(REWARDS, MASK, np.array([ids, [0] * 5]), gamma=0.9)
+
+
+def test_one_group_bootstrap_and_key_for_each() -> None:
+    with pytest.raises(ValueError, match=r"^Expected a group for each of 2 rows; got 3\.$"):
+        padded.rloo(REWARDS, MASK, [0, 0, 1])
+    with pytest.raises(ValueError, match=r"^Expected a bootstrap value for each of 2 rows; got shape \(1,\)\.$"):
+        padded.bad(REWARDS, VALUES, MASK, bootstrap=np.zeros(1), **KWARGS)
+    with pytest.raises(ValueError, match=r"^Expected a state key for each action, \[2, 1\] by row; got \[2, 2\]\.$"):
+        padded.gigpo(REWARDS, MASK, [0, 0], [["a", "b"], ["a", "b"]], gamma=0.9)
+
+
+# ---------------------------------------------------------------------- packages that are imported
+
+
+def test_credit_imports_neither_sb3_nor_transformers() -> None:
+    """And the functions on numpy arrays import no torch either."""
+    code = """
+import sys
+import numpy as np
+import poad_sb3.credit
+from poad_sb3.credit import padded, published, registries
+
+padded.rloo(np.ones((2, 1)), np.ones((2, 1)), [0, 0])
+torch = "torch" in sys.modules
+import poad_sb3.credit.estimators, poad_sb3.credit.losses
+
+print(torch, {"stable_baselines3", "transformers", "peft"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False set()\n"
