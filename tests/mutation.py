@@ -106,6 +106,13 @@ def mutants(file: str, lines: set[int]) -> list[Mutant]:
     return found
 
 
+def closeness(test: str, file: str) -> int:
+    """Return how many leading folders, and words of the file's name, a test has in common with a source file."""
+    path = Path(test.partition("::")[0])
+    folders = zip(path.parent.parts[1:], Path(file).parent.parts, strict=False)
+    return sum(a == b for a, b in folders) + 2 * (path.stem == f"test_{Path(file).stem}")
+
+
 def tests_of_part(part: str) -> set[str]:
     """Return the ids of the tests of `make test` or `make test-matrix`, as a whole collection marks them."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-o", "addopts=", "-m", PARTS[part]]
@@ -123,7 +130,7 @@ def killer(mutant: Mutant, tests: list[str]) -> str:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as arguments:
             arguments.write("\n".join(tests))
             arguments.flush()
-            command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider"]
+            command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--no-cov"]
             try:
                 done = subprocess.run(
                     [*command, "-rfE", "--no-header", f"@{arguments.name}"],
@@ -173,6 +180,7 @@ def main() -> None:
         record = mutant._asdict() | {"n_tests": len(tests)}
         for part, members in parts.items():
             chosen_tests = [test for test in tests if test in members]
+            chosen_tests.sort(key=lambda test: -closeness(test, mutant.file))  # those most likely to fail come first
             record[part] = killer(mutant, chosen_tests) if chosen_tests else ""
             if record[part]:
                 break

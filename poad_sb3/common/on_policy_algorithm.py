@@ -442,7 +442,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         limit = int(max(limits))
         if self.n_episodes is not None:
             return limit * int(self.n_episodes)
-        return int(self.n_steps) + limit * math.ceil(self.group_size / self.n_envs)  # a group goes on beyond n_steps
+        rounds: int = math.ceil(self.group_size / self.n_envs)  # a group goes on beyond n_steps
+        return int(self.n_steps) + rounds * limit
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
         """Prompts of the true final observations of episodes that a time limit cut, by environment."""

@@ -26,9 +26,10 @@ from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
 
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
-FORMAT = 4
+FORMAT = 5
 """Version of the layout. Since 2 every environment has a sampling generator of its own, since 3 there are digests,
-since 4 a rollout names its estimator and the header the version of the package."""
+since 4 a rollout names its estimator and the header the version of the package, since 5 a rollout has an entry for each
+token."""
 _DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers whose statistics or observations cannot be captured."""

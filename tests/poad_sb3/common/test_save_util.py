@@ -191,8 +191,8 @@ def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(tmp_path / "old.zip", "w") as old:
         for name in new.namelist():
             data = new.read(name)
-            old.writestr(name, data.replace(b'"format": 4', b'"format": 1') if name == "poad.json" else data)
-    refused = r"Expected a checkpoint of layout 4; .* is of layout 1, written by lang-envs .* Fix: load it"
+            old.writestr(name, data.replace(b'"format": 5', b'"format": 1') if name == "poad.json" else data)
+    refused = r"Expected a checkpoint of layout 5; .* is of layout 1, written by lang-envs .* Fix: load it"
     with pytest.raises(CheckpointError, match=refused):
         POAD.load(tmp_path / "old.zip", ENV_ID)
 
