@@ -18,6 +18,7 @@ MEASUREMENTS = {
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
     "theory": ("performance.theory", "the discount inside actions, exactly"),
     "keytoken": ("performance.keytoken", "POAD on KeyToken with other discounts inside actions"),
+    "multikey-learning": ("performance.multikey_learning", "steps every method needs on MultiKey with one key"),
     "long-lists": ("performance.long_lists", "cost of a step with 64 to 4,096 listed actions"),
     "language-ability": ("performance.language_ability", "tasks of lm-eval before and after a training"),
     "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),

@@ -33,7 +33,7 @@ token."""
 _DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers whose statistics or observations cannot be captured."""
-_MEMBERS = frozenset({"data", "policy.pth", "policy.critic_optimizer.pth"})
+_MEMBERS = frozenset({"data", "policy.pth"})
 _COUNTERS = ("rewards", "_elapsed_steps", "episode_context")
 """Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation: of an episode in progress."""
 

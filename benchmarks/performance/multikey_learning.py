@@ -1,0 +1,95 @@
+"""Steps that every method needs to learn MultiKey with one key, and the time and memory of its updates.
+
+One decision an episode, one slot, two words: all settings but the method are its defaults, with the pocket model.
+Learned is a mean return of 0.9 of the optimum over the last 100 episodes of training, which are sampled. The peak of
+memory is that of the process, of which Python and the libraries alone take most. Writes multikey_learning.json.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from typing import Annotated, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3.common.callbacks import BaseCallback
+
+import poad_sb3
+from benchmarks.runner.files import write_result
+from poad_sb3.presets import ALGORITHMS
+
+ENV_ID, KWARGS = "MultiKey-v0", {"k": 1, "d": 0, "horizon": 1}
+STEPS, LEARNED, EPISODES = 8_192, 0.9, 100
+METHODS = tuple(name for name in ALGORITHMS if name != "GLAM")  # with one word an action it is TWOSOME
+
+
+class _Learned(BaseCallback):
+    """Stops a training that has learned, and reads the log of its updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.returns: list[float] = []
+        self.steps: int | None = None
+        self.ratio_errors: list[float] = []
+        self.seconds: list[float] = []
+        """Of each update, the values of its rollout included."""
+
+    def _on_rollout_start(self) -> None:
+        logged = self.model.logger.name_to_value  # of the update before, not written yet
+        if "train/first_ratio_error" in logged:
+            self.ratio_errors.append(float(logged["train/first_ratio_error"]))
+            self.seconds.append(float(logged["time/seconds_update"]) + float(logged["time/seconds_values"]))
+
+    def _on_step(self) -> bool:
+        self.returns += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        if len(self.returns) >= EPISODES and np.mean(self.returns[-EPISODES:]) >= LEARNED:
+            self.steps = self.num_timesteps
+        return self.steps is None
+
+
+def run(method: str, seed: int) -> dict[str, Any]:
+    """Train one method with one seed until it has learned, or for `STEPS` steps."""
+    torch.set_num_threads(1)
+    model = getattr(poad_sb3, method)("LLMPolicy", gym.make(ENV_ID, **KWARGS), seed=seed)
+    before, learned = _peak_mb(), _Learned()
+    model.learn(STEPS, callback=learned)
+    return {
+        "method": method,
+        "seed": seed,
+        "steps": learned.steps,
+        "first_ratio_error": max(learned.ratio_errors),
+        "update_ms_per_step": round(1e3 * float(np.median(learned.seconds)) / model.n_steps, 2),
+        "peak_mb": round(_peak_mb(), 1),
+        "training_mb": round(_peak_mb() - before, 1),
+    }
+
+
+def _peak_mb() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,2") -> None:
+    """Train every method on MultiKey with one key."""
+    cells = [(name, int(seed)) for seed in seeds.split(",") for name in METHODS]  # methods take turns
+    spawn, rows = multiprocessing.get_context("spawn"), []
+    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
+        for row in pool.map(run, *zip(*cells, strict=True)):
+            rows.append(row)
+            print(row, flush=True)
+    table = Table("method", "steps to 0.9", "first ratio error", "update, ms a step", "peak, MB")
+    for name in METHODS:
+        own = [row for row in rows if row["method"] == name]
+        steps = ", ".join(str(row["steps"] or f"> {STEPS}") for row in own)
+        cost = [f"{np.median([row[key] for row in own]):.3g}" for key in ("update_ms_per_step", "training_mb")]
+        table.add_row(name, steps, f"{max(row['first_ratio_error'] for row in own):.1e}", *cost)
+    Console().print(table)
+    settings = {"env": ENV_ID, "env_kwargs": KWARGS, "steps": STEPS, "learned": LEARNED, "episodes": EPISODES}
+    write_result("multikey_learning", {**settings, "runs": rows})

@@ -1,0 +1,351 @@
+"""The methods without a critic, ratios of other units, and rollouts of whole episodes in groups."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from toy import (
+    METHODS,
+    ONE_STEP,
+    LampEnv,
+    TableEnv,
+    adapter_gradient,
+    assert_same_gradient,
+    collect,
+    everything,
+    gradient_by_autograd,
+    hold_still,
+    make_method,
+    randomise,
+    run_update,
+)
+
+from poad_sb3 import GRPO, POAD, TurnPPO
+from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.settings.ppo import Ratio, Reduction
+
+WITHOUT_CRITIC = ["GRPO", "DrGRPO, candidates", "RLOO", "RLOO, free", "GiGPO", "REINFORCEPlusPlus", "ReBN"]
+
+
+# ------------------------------------------------------------------ no critic
+
+
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
+def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
+    agent = make_method(name).learn(16)
+    assert agent.policy.critic is None
+    assert agent.policy.critic_optimizer is None
+    assert not [key for key in agent.policy.state_dict() if "critic" in key]
+    flat = agent.rollout_buffer.all_samples()
+    assert not flat.has_value.any()
+    assert flat.features.numel() == 0
+    logged = agent.logger.name_to_value
+    assert not [key for key in logged if key.startswith("train/") and ("value" in key or "critic" in key)]
+    agent.save(tmp_path / "model.zip")
+    loaded = type(agent).load(tmp_path / "model.zip", LampEnv())
+    assert everything(loaded) == everything(agent)
+    observation = loaded.env.reset()
+    actions, values, log_probs = loaded.policy(observation)
+    assert (len(actions), values.tolist()) == (1, [0.0])
+    assert torch.isfinite(log_probs).all()
+
+
+def test_the_divergence_from_the_base_needs_no_critic() -> None:
+    agent = make_method("GRPO", kl_coef=0.1).learn(16)
+    flat = agent.rollout_buffer.all_samples()
+    assert flat.features.numel() > 0
+    assert agent.logger.name_to_value["train/kl_to_base"] >= 0
+    plain = make_method("GRPO", kl_coef=0.0).learn(16)
+    ours, theirs = (one.policy.state_dict().values() for one in (agent, plain))
+    assert not all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+class SaveAt(BaseCallback):
+    """Saves in the middle of a rollout."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        super().__init__()
+        self.step, self.path = step, path
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.model.save(self.path)
+            assert not self.path.exists()
+        return True
+
+
+@pytest.mark.matrix_after(3)
+@pytest.mark.parametrize("name", ["GRPO", "GiGPO", "RLOO, free", "TurnPPO, free", "BiLevelPPO", *WITHOUT_CRITIC[-2:]])
+def test_training_resumes_exactly_from_the_middle_of_a_rollout(tmp_path: Path, name: str) -> None:
+    path, kind = tmp_path / "mid.zip", METHODS[name][0]
+    settings: dict[str, Any] = {"n_steps": 8, "batch_size": 3, "env": {"truncates": True}}
+    straight = make_method(name, **settings)
+    randomise(straight.policy)
+    straight.learn(20, callback=SaveAt(3, path))
+    resumed = kind.load(path, LampEnv(truncates=True))
+    assert 3 < resumed.num_timesteps < straight.num_timesteps
+    resumed.learn(20 - resumed.num_timesteps, reset_num_timesteps=False)
+    assert everything(resumed) == everything(straight)
+
+
+# ------------------------------------------------------------------ advantages of a rollout
+
+
+def episodes_of(buffer: TokenRolloutBuffer) -> list[list[tuple[int, int]]]:
+    """Places of the steps of each episode, in the order in which the episodes were begun."""
+    rounds: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for env in range(buffer.n_envs):
+        number = 0
+        for step in range(buffer.pos):
+            if buffer.counted[step, env]:
+                rounds.setdefault((number, env), []).append((step, env))
+                number += bool(buffer.episode_ends[step, env])
+    return [places for _, places in sorted(rounds.items())]
+
+
+def advantages_by_action(agent: LLMOnPolicyAlgorithm) -> dict[tuple[int, int], list[float]]:
+    return {(one.position, one.env): one.advantages.tolist() for one in agent.rollout_buffer.sampled_actions()}
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("name", ["GRPO", "RLOO", "DrGRPO, candidates"])
+def test_every_token_of_an_episode_gets_its_advantage_in_the_group(name: str, n_envs: int) -> None:
+    """Groups are episodes in a row, over environments and rounds; their first prompts are the same."""
+    agent, _ = collect(name, n_envs=n_envs, n_steps=24, group_size=2, lamp=TableEnv)
+    buffer, found = agent.rollout_buffer, advantages_by_action(agent)
+    episodes = episodes_of(buffer)
+    assert len(episodes) % 2 == 0
+    assert buffer.pos >= 24
+    prompts = {(one.position, one.env): one.path.prompt for one in buffer.sampled_actions()}
+    differing = 0
+    for pair in zip(episodes[::2], episodes[1::2], strict=True):
+        assert len({prompts[places[0]] for places in pair}) == 1
+        returns = [sum(buffer.rewards[place] for place in places) for places in pair]
+        for places, own, other in zip(pair, returns, returns[::-1], strict=True):
+            expected = {"RLOO": own - other, "GRPO": 0.0}.get(name, (own - other) / 2)
+            if name == "GRPO" and own != other:
+                expected = (own - statistics.mean(returns)) / (statistics.stdev(returns) + 1e-6)
+            differing += own != other
+            for place in places:
+                assert found[place] == pytest.approx([expected] * len(found[place]), abs=1e-5)
+    assert differing
+
+
+def test_rebn_normalises_returns_to_go_over_the_actions() -> None:
+    agent, _ = collect("ReBN", n_envs=2, n_steps=6, gamma=0.9)
+    buffer, found = agent.rollout_buffer, advantages_by_action(agent)
+    returns: dict[tuple[int, int], float] = {}
+    for places in episodes_of(buffer):
+        following = 0.0
+        for place in reversed(places):
+            returns[place] = following = float(buffer.rewards[place]) + 0.9 * following
+    mean, deviation = statistics.mean(returns.values()), statistics.stdev(returns.values())
+    for place, advantages in found.items():
+        assert advantages == pytest.approx([(returns[place] - mean) / (deviation + 1e-8)] * len(advantages), abs=1e-5)
+
+
+def test_reinforce_plus_plus_discounts_at_every_token() -> None:
+    agent, _ = collect("REINFORCEPlusPlus", n_steps=6, gamma=0.9)
+    buffer, found = agent.rollout_buffer, advantages_by_action(agent)
+    returns: dict[tuple[int, int], list[float]] = {}
+    for places in episodes_of(buffer):
+        following = 0.0
+        for place in reversed(places):
+            last = float(buffer.rewards[place]) + 0.9 * following
+            n = len(found[place])
+            returns[place] = [0.9 ** (n - 1 - j) * last for j in range(n)]
+            following = returns[place][0]
+    tokens = list(itertools.chain(*returns.values()))
+    mean, deviation = statistics.mean(tokens), statistics.stdev(tokens)
+    for place, advantages in found.items():
+        assert advantages == pytest.approx([(one - mean) / deviation for one in returns[place]], abs=1e-5)
+
+
+@pytest.mark.parametrize("key", [None, len], ids=["text", "state_key"])
+def test_gigpo_adds_the_advantage_among_visits_to_a_state(key: Any) -> None:
+    agent, asked = collect("GiGPO", n_envs=4, n_steps=6, gamma=0.9, omega=0.5, state_key=key)
+    buffer, found = agent.rollout_buffer, advantages_by_action(agent)
+    episodes = episodes_of(buffer)
+    texts = dict(zip(itertools.product(range(buffer.pos), range(4)), [one.text for one in asked], strict=False))
+    cells: dict[Any, list[float]] = {}
+    returns: dict[tuple[int, int], float] = {}
+    for number, places in enumerate(episodes):
+        following = 0.0
+        for place in reversed(places):
+            returns[place] = following = float(buffer.rewards[place]) + 0.9 * following
+            state = texts[place] if key is None else key(texts[place])
+            cells.setdefault((number // 4, state), []).append(following)
+    shared = 0
+    for group in range(len(episodes) // 4):
+        members = episodes[4 * group : 4 * group + 4]
+        totals = [sum(float(buffer.rewards[place]) for place in places) for places in members]
+        for places, total in zip(members, totals, strict=True):
+            for place in places:
+                state = texts[place] if key is None else key(texts[place])
+                cell = cells[group, state]
+                shared += len(cell) > 1
+                expected = total - statistics.mean(totals) + 0.5 * (returns[place] - statistics.mean(cell))
+                assert found[place] == pytest.approx([expected] * len(found[place]), abs=1e-5)
+    assert shared
+
+
+def test_truncated_episodes_are_kept_or_dropped() -> None:
+    kept, _ = collect("GRPO", env={"truncates": True})
+    dropped, _ = collect("GRPO", env={"truncates": True}, drop_truncated=True)
+    assert kept.rollout_buffer.truncated_share == dropped.rollout_buffer.truncated_share == 1.0
+    assert kept.rollout_buffer.all_samples().is_decision.any()
+    assert not dropped.rollout_buffer.all_samples().is_decision.any()
+    ended, _ = collect("GRPO", drop_truncated=True)
+    assert ended.rollout_buffer.truncated_share == 0.0
+    assert ended.rollout_buffer.all_samples().is_decision.any()
+
+
+# ------------------------------------------------------------------ ratios and reductions, the slow way
+
+
+def slow_loss(agent: LLMOnPolicyAlgorithm, ratio: Ratio, reduction: Reduction, batch_size: int) -> torch.Tensor:
+    """The policy loss of a whole rollout, unit by unit; log-probabilities come in one piece."""
+    state = agent.rollout_buffer.get_state()
+    (part,) = agent.policy.evaluate_actions(state["paths"])
+    order = torch.argsort(part.units)
+    new, entropy = part.log_prob[order], part.entropy[order]
+    units: dict[Any, dict[str, Any]] = {}
+    decision = 0
+    for number, (path, start) in enumerate(zip(state["paths"], state["offsets"], strict=False)):
+        for token in range(len(path.action)):
+            episode = int(state["episodes"][number])
+            chosen = bool(state["is_decision"][start + token])
+            name: Any = (number, token)
+            if ratio.of_actions:
+                name = number
+            if ratio.of_episodes:
+                name = ("episode", episode)
+            unit = units.setdefault(name, {"new": [], "old": 0.0, "advantages": [], "n": 0, "episode": episode})
+            unit["n"] += 1
+            unit["advantages"].append(float(state["advantages"][start + token]))
+            if chosen:
+                unit["new"].append(new[decision])
+                unit["old"] += float(state["old_log_prob"][start + token])
+                decision += 1
+    real = [unit for unit in units.values() if unit["new"]]
+    losses: list[torch.Tensor] = []
+    for unit in real:
+        log_ratio = torch.stack(unit["new"]).sum() - unit["old"]
+        rho = torch.exp(log_ratio / unit["n"] if ratio.is_mean else log_ratio)
+        advantage = statistics.mean(unit["advantages"])
+        losses.append(-torch.min(rho * advantage, rho.clamp(0.8, 1.2) * advantage))
+    if reduction == Reduction.CONSTANT:
+        loss = torch.stack(losses).sum() / batch_size
+        bonus = entropy.sum() / batch_size
+    elif reduction == Reduction.MEAN:
+        loss, bonus = torch.stack(losses).mean(), entropy.mean()
+        if ratio.of_actions:
+            bonus = entropy.sum() / len(real)
+    else:
+        episodes = {unit["episode"] for unit in real}
+        means = [
+            torch.stack([one for one, unit in zip(losses, real, strict=True) if unit["episode"] == episode]).mean()
+            for episode in episodes
+        ]
+        loss, bonus = torch.stack(means).mean(), torch.zeros(())
+    return loss - (0.0 if reduction == Reduction.SEQUENCE_MEAN else ONE_STEP.ent_coef) * bonus
+
+
+@pytest.mark.matrix_after(6)
+@pytest.mark.parametrize(("ratio", "reduction"), [*itertools.product(Ratio, Reduction)])
+def test_the_gradient_is_that_of_the_slow_loss(ratio: Ratio, reduction: Reduction) -> None:
+    """With several chunks too: the ratio of an episode is that of all its chunks."""
+    agent, _ = collect("ReBN", n_envs=2, n_steps=8, lamp=TableEnv, env={"forced": ["green"]})
+    hold_still(agent, move_by=0.05)
+    n_actions = len(agent.rollout_buffer.all_samples().paths)
+    settings = replace(
+        ONE_STEP,
+        ratio=ratio,
+        loss_reduction=reduction,
+        batch_size=n_actions,
+        normalize_advantage=False,
+        ent_coef=0.0 if reduction == Reduction.SEQUENCE_MEAN else ONE_STEP.ent_coef,
+    )
+    loss = slow_loss(agent, ratio, reduction, n_actions)
+    expected = gradient_by_autograd(agent.policy, loss)
+    logged = run_update(agent, settings)
+    assert_same_gradient(adapter_gradient(agent.policy), expected)
+    agent.policy.lm.max_tokens_per_forward = 1
+    apart = run_update(agent, settings)
+    assert_same_gradient(adapter_gradient(agent.policy), expected)
+    assert apart == pytest.approx(logged, rel=1e-3, abs=1e-4)
+
+
+def test_minibatches_of_whole_episodes_hold_each_action_once() -> None:
+    agent, _ = collect("GRPO", n_envs=2, n_steps=12)
+    buffer = agent.rollout_buffer
+    flat = buffer.all_samples()
+    seen: list[int] = []
+    for batch in buffer.get(5, np.random.default_rng(0), whole_episodes=True):
+        episodes = batch.episodes.tolist()
+        for episode in set(episodes):
+            assert episodes.count(episode) == flat.episodes.tolist().count(episode)
+        seen += episodes
+        assert len(batch.paths) == len(episodes)
+    assert sorted(seen) == sorted(flat.episodes.tolist())
+
+
+def test_dual_clip_high_clip_and_cispo_reach_the_loss() -> None:
+    agent, _ = collect("ReBN", n_steps=6)
+    hold_still(agent, move_by=0.1)
+    settings = replace(ONE_STEP, ratio="token", normalize_advantage=False)
+    gradients = []
+    changes: list[dict[str, Any]] = [{}, {"clip_range_high": 1e-3}, {"dual_clip": 1.01}, {"cispo_cap": 1.0}]
+    for change in changes:
+        run_update(agent, replace(settings, **change))
+        gradients.append(adapter_gradient(agent.policy))
+    for one, other in itertools.combinations(gradients, 2):
+        assert not torch.allclose(one, other, rtol=1e-3, atol=0)
+
+
+# ------------------------------------------------------------------ free text, and refusals
+
+
+def test_turn_ppo_learns_on_free_text() -> None:
+    agent, _ = collect("TurnPPO, free", n_steps=4)
+    log = run_update(agent)
+    assert log["first_ratio_error"] < 1e-4
+    flat = agent.rollout_buffer.all_samples()
+    assert flat.has_value.sum() == len(flat.paths)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        (GRPO, {"group_size": 1}, "Expected group_size of at least 2 with baseline='group'; got 1"),
+        (GRPO, {"baseline": "state"}, "Expected the baseline of estimator='episode_return' to be one of"),
+        (
+            GRPO,
+            {"estimator": "return_to_go", "baseline": "step"},
+            "Expected credit_level='action' with baseline='step'",
+        ),
+        (GRPO, {"leave_one_out": True}, "Expected a mean that holds the own return with advantage_scale='cell'"),
+        (GRPO, {"state_key": "text"}, "Expected state_key to be a function"),
+        (
+            GRPO,
+            {"n_episodes": 3, "group_size": 2},
+            "Expected n_episodes of each of 1 environments to make whole groups",
+        ),
+        (GRPO, {"ratio": "action", "cispo_cap": 5.0}, "Expected cispo_cap with ratio='token'"),
+        (POAD, {"dual_clip": 0.5}, "Expected dual_clip to be None or above 1"),
+        (POAD, {"leave_one_out": True}, "Expected baseline='group' or 'state' with leave_one_out"),
+        (TurnPPO, {"ratio": "word"}, "Expected ratio to be one of"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(kind: Any, change: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        kind("LLMPolicy", LampEnv(), policy_kwargs={"critic_arch": (8,)}, **change)
