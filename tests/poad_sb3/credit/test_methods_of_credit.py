@@ -52,7 +52,8 @@ def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
     assert not [key for key in logged if key.startswith("train/") and ("value" in key or "critic" in key)]
     agent.save(tmp_path / "model.zip")
     loaded = type(agent).load(tmp_path / "model.zip", LampEnv())
-    assert everything(loaded) == everything(agent)
+    weights, expected = loaded.policy.state_dict(), agent.policy.state_dict()
+    assert all(torch.equal(weights[key], expected[key]) for key in expected)
     observation = loaded.env.reset()
     actions, values, log_probs = loaded.policy(observation)
     assert (len(actions), values.tolist()) == (1, [0.0])
