@@ -231,13 +231,19 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             return
         kind, name = action_kind(self.env), type(self).__name__
         chosen = []
+        usual = inspect.signature(type(self)).parameters["action_sampling"].default
+        if kind is not ActionKind.LISTED and self.action_sampling == usual != AUTO:
+            raise UnsupportedEnvError(
+                f"Expected admissible actions for {name} to choose from; any text is an action of this environment. "
+                "Fix: POAD, NTPO, or TurnPPO for credit of whole actions."
+            )
         if self.action_sampling == AUTO:
             self.action_sampling = kind.action_sampling
             chosen.append(f"action_sampling={self.action_sampling!r}")
         elif kind is not ActionKind.LISTED and self.action_sampling != ActionSampling.FREE:
             raise UnsupportedEnvError(
-                f"Expected action_sampling='free' for {name}, since any text is an action of this environment; got "
-                f"{self.action_sampling!r}. Fix: action_sampling='free', or for TWOSOME another method, as TurnPPO."
+                "Expected action_sampling='free', since any text is an action of this environment; got "
+                f"{self.action_sampling!r}. Fix: leave it out."
             )
         is_new = self.base_fingerprint is None  # a checkpoint keeps its model in any environment
         if is_new and self.policy_kwargs.get("model", AUTO) == AUTO:
