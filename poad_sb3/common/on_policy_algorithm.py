@@ -438,11 +438,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return texts if self.state_key is None else [self.state_key(text) for text in texts]
 
     def max_rollout_steps(self) -> int | None:
-        """Return the most steps of one environment in a rollout; None if its episodes have no registered limit."""
+        """Return the most steps of one environment in a rollout; None if its episodes have no known limit."""
         if not self.whole_episodes:
             return int(self.n_steps)
         assert self.env is not None
         limits: list[Any] = [getattr(spec, "max_episode_steps", None) for spec in self.env.get_attr("spec")]
+        for name in ("max_steps", "max_primitives"):  # of the families of lang_envs; an action is a primitive or more
+            if None in limits and self.env.has_attr(name):
+                limits = self.env.get_attr(name)
         if None in limits:
             return None
         limit = int(max(limits))

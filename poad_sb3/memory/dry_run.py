@@ -180,8 +180,8 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
     steps = algorithm.max_rollout_steps()
     if steps is None:
         raise ValueError(
-            "Expected rollouts of a known length; n_episodes counts whole episodes, and this environment registers no "
-            "max_episode_steps. Fix: n_steps, or a limit in its registration."
+            "Expected rollouts of a known length; they are whole episodes, and this environment registers no "
+            "max_episode_steps. Fix: a limit in its registration, or gym.make(id, max_episode_steps=...)."
         )
     actions = steps * algorithm.n_envs
     units = rows.action if algorithm.kl_coef else algorithm.credit.n_values(rows.action)

@@ -13,7 +13,7 @@ import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from toy import LampEnv
 
-from poad_sb3 import POAD
+from poad_sb3 import GRPO, POAD
 from poad_sb3.common.token_table import GenerationTableCallback
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
@@ -172,8 +172,11 @@ def test_the_table_of_generations_counts_the_steps_of_episodes(tmp_path: Any) ->
     assert 0 < steps[0] <= steps[-1] == agent.num_timesteps
 
 
-def test_the_longest_rollout_follows_from_registered_limits() -> None:
-    assert agent_of(dummy(2)).max_rollout_steps() is None
-    food = POAD("LLMPolicy", "VirtualHome-FoodPreparation-v0", n_episodes=2)
-    limit = gym.spec("VirtualHome-FoodPreparation-v0").max_episode_steps
-    assert food.max_rollout_steps() == (None if limit is None else 2 * limit)
+def test_the_longest_rollout_follows_from_the_limits_of_episodes() -> None:
+    """A rollout without a critic goes on to the end of an episode and of a group."""
+    assert agent_of(DummyVecEnv([LampEnv])).max_rollout_steps() is None
+    assert POAD("LLMPolicy", "VirtualHome-FoodPreparation-v0", n_episodes=2).max_rollout_steps() == 2 * 50
+    lamp = gym.make("KeyToken-v0", max_episode_steps=7)
+    assert GRPO("LLMPolicy", lamp, n_steps=16, group_size=3).max_rollout_steps() == 16 + 3 * 7
+    lamps = DummyVecEnv([partial(gym.make, "KeyToken-v0")] * 2)
+    assert GRPO("LLMPolicy", lamps, n_steps=16, group_size=3).max_rollout_steps() == 16 + 2 * 50
