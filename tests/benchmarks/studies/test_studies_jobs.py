@@ -91,6 +91,10 @@ SILENT = {
     "smdp_discount": False, "normalize_value": False, "kl_coef": 0.0, "n_episodes": None, "critic_trunk": "frozen",
     "critic_arch": (1024, 512), "prompt": "auto", "dtype": "float32", "quantization": None,
     "lora": {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}, "_EVALUATION_SEED": 10_000,
+    "estimator": "gae", "baseline": "none", "leave_one_out": False, "advantage_scale": "none", "omega": 1.0,
+    "group_size": 1, "state_key": None, "drop_truncated": False, "critic_first": True, "ratio": None,
+    "clip_range_high": None, "dual_clip": None, "cispo_cap": None, "loss_reduction": "mean",
+    "critic_whitening": True, "critic_init": "zero",
 }  # fmt: skip
 
 
