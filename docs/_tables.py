@@ -119,7 +119,7 @@ def method_defaults(name: str) -> str:
     rows = [
         (code(field), code(getattr(made, field)), code(getattr(poad, field)), meaning)
         for field, meaning in helps.items()
-        if getattr(made, field) != getattr(poad, field)
+        if getattr(made, field) != getattr(poad, field) and field not in made.credit.ignores
     ]
     ignored = ", ".join(code(field) for field in made.credit.ignores)
     return f"{table(('argument', 'default', 'of POAD', 'meaning'), rows)}\n\nWithout effect: {ignored}."
@@ -137,6 +137,7 @@ def credit_choices() -> str:
             *([code("bootstrap=action")] if made.bootstrap == "action" else []),
         ]
         baseline = "critic" if made.credit.has_critic else code(made.baseline)
+        baseline += f", {code('state')}" if made.credit.compares_states and made.baseline != "state" else ""
         baseline += f", {code('leave_one_out')}" if made.leave_one_out else ""
         scale = code("normalize_advantage" if made.normalize_advantage else made.advantage_scale)
         ratio = code(made.ratio or made.credit_level)
