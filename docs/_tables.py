@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 import poad_sb3.settings
+from poad_sb3.presets import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 if str(ROOT) not in sys.path:
@@ -100,6 +101,48 @@ def settings(name: str) -> str:
         for field, default in kind.defaults().items()
     ]
     return table(("argument", "default", "values", "meaning"), rows)
+
+
+# ---------------------------------------------------------------------- methods
+
+
+def _made(name: str) -> Any:
+    """Return an algorithm with its defaults, without an environment."""
+    return getattr(poad_sb3, name)("LLMPolicy", None, _init_setup_model=False)
+
+
+def method_defaults(name: str) -> str:
+    """Table of the arguments of a method whose defaults differ from POAD's, and those without effect."""
+    made, poad, helps = _made(name), _made("POAD"), {}
+    for kind in ("PPOSettings", "CreditSettings", "SamplingSettings"):
+        helps |= getattr(poad_sb3.settings, kind).help()
+    rows = [
+        (code(field), code(getattr(made, field)), code(getattr(poad, field)), meaning)
+        for field, meaning in helps.items()
+        if getattr(made, field) != getattr(poad, field) and field not in made.credit.ignores
+    ]
+    ignored = ", ".join(code(field) for field in made.credit.ignores)
+    return f"{table(('argument', 'default', 'of POAD', 'meaning'), rows)}\n\nWithout effect: {ignored}."
+
+
+def credit_choices() -> str:
+    """Table of the settings of every method by the six choices of credit."""
+    rows = []
+    for name in ALGORITHMS:
+        made = _made(name)
+        unit = {"episode_return": "episode", "gigpo": "episode, action"}.get(made.estimator, made.credit_level)
+        start = [
+            code(made.estimator),
+            *([code("gamma_token=None")] if made.gamma_token is None else []),
+            *([code("bootstrap=action")] if made.bootstrap == "action" else []),
+        ]
+        baseline = "critic" if made.credit.has_critic else code(made.baseline)
+        baseline += f", {code('state')}" if made.credit.compares_states and made.baseline != "state" else ""
+        baseline += f", {code('leave_one_out')}" if made.leave_one_out else ""
+        scale = code("normalize_advantage" if made.normalize_advantage else made.advantage_scale)
+        ratio = code(made.ratio or made.credit_level)
+        rows.append((name, unit, ", ".join(start), baseline, scale, ratio, code(made.loss_reduction)))
+    return table(("method", "unit", "start", "baseline", "scale", "ratio", "reduction"), rows)
 
 
 # ---------------------------------------------------------------------- episodes

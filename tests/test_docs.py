@@ -153,6 +153,30 @@ def test_the_training_and_the_unseen_ids_are_those_of_the_code() -> None:
     assert unseen == [env_id.split("-")[1] for env_id in UNSEEN_IDS]
 
 
+# ---------------------------------------------------------------------- methods
+
+
+def test_every_method_is_compared_and_has_its_defaults_on_a_page(pages: ModuleType) -> None:
+    import _tables
+
+    from poad_sb3.presets import ALGORITHMS
+
+    folder = ROOT / "docs/algorithms"
+    compared = (folder / "estimators.md").read_text(encoding="utf-8")
+    names = re.findall(r"^\| \[([\w, ]+)\]\(\w+\.md\) \|", compared, re.MULTILINE)
+    assert sorted(", ".join(names).split(", ")) == sorted(ALGORITHMS)
+    with_pages = set(ALGORITHMS) - {"POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM"}
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.md"))
+    assert set(re.findall(r"generated: method-defaults (\w+)", text)) == with_pages
+    defaults = {name: re.findall(r"^\| `(\w+)` \|", _tables.method_defaults(name), re.MULTILINE) for name in with_pages}
+    assert defaults["TurnPPO"] == ["gamma", "gae_lambda", "credit_level"]
+    assert all(defaults.values())
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", _tables.credit_choices(), re.MULTILINE))
+    assert set(rows) == {"method", *ALGORITHMS}
+    rloo = ["episode", "`episode_return`", "`group`, `leave_one_out`", "`none`", "`sequence_product`", "`mean`"]
+    assert rows["RLOO"].split(" | ") == rloo
+
+
 # ---------------------------------------------------------------------- data
 
 

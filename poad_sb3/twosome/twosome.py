@@ -15,8 +15,8 @@ class TWOSOME(LLMOnPolicyAlgorithm):
     (arXiv 2401.14151, ICLR 2024). Credit stops at the action, without a share for each of its tokens.
 
     Arguments are those of `LLMOnPolicyAlgorithm`, with `credit_level="action"` and `action_sampling="candidates"`
-    (`"trie"` for the policy of `POAD` with credit for whole actions). Free sampling and `paper_mode` (it concerns token
-    ratios) raise ValueError.
+    (`"trie"` for the policy of `POAD` with credit for whole actions). `paper_mode`, which concerns token ratios, raises
+    ValueError.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"credit_level": "action", "action_sampling": "candidates"}
