@@ -14,6 +14,7 @@ import typer
 from lang_envs.cli.common import console
 from poad_sb3.cli.common import fail, require_llm
 from poad_sb3.cli.progress import ProgressLines
+from poad_sb3.presets import ALGORITHMS
 
 app = typer.Typer(
     name="poad",
@@ -52,7 +53,7 @@ def train(
     env_id: Annotated[
         str | None, typer.Argument(metavar="ENV", help="An id of `lang-envs list`, or module:Id-v0.")
     ] = None,
-    algo: Annotated[str | None, typer.Option(help="POAD, NTPO, TWOSOME, ARCHER or GLAM; POAD by default.")] = None,
+    algo: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}; POAD by default.")] = None,
     preset: Annotated[str | None, typer.Option(help="A name of `poad presets`.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Environment steps in all; 10000 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,

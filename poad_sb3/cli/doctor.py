@@ -21,6 +21,7 @@ from poad_sb3.common.save_util import read_header
 from poad_sb3.distributions.agreement import examine_model
 from poad_sb3.errors import PoadError
 from poad_sb3.memory.doctor import MARGIN, PRECISIONS, Attention, Choice, Device, Diagnosis, Fit, Machine, diagnose
+from poad_sb3.presets import ALGORITHMS
 from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.model import DEFAULT_LORA
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
@@ -107,7 +108,9 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
             fail(str(error))
         finally:
             envs.close()
-        methods = "POAD, NTPO, ARCHER" + (", TWOSOME, GLAM, BADQ" if kind is ActionKind.LISTED else "")
+        of_lists = ("TWOSOME", "GLAM", "BADQ")
+        known = [*ALGORITHMS, "BADQ"]
+        methods = ", ".join(name for name in known if kind is ActionKind.LISTED or name not in of_lists)
         facts = {"actions": kind, "action_sampling": kind.action_sampling, "model": kind.model, "methods": methods}
     else:
         return False

@@ -165,6 +165,10 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
         useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
     if made.n_episodes is not None:
         useless["n_steps"] = "a rollout is n_episodes whole episodes"
+    if made.group_size > 1 and not made.whole_episodes:
+        useless["group_size"] = "a rollout is n_steps steps, not whole episodes"
+    if not estimator.compares_states:
+        useless["state_key"] = "the baseline compares no states"
     if made.cispo_cap is not None:
         useless |= dict.fromkeys(("clip_range", "clip_range_high"), "cispo_cap replaces the clip")
     if not made.normalize_advantage:

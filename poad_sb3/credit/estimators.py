@@ -245,7 +245,9 @@ class ReturnToGo(Estimator):
                 "state": _pairs(groups, rollout.states[at]),
             }[self.baseline]
             advantages = centred(returns, cells, leave_one_out=self.leave_one_out, eps=eps)
-        return _scaled(advantages) if self.advantage_scale == "batch" else advantages
+        if self.advantage_scale != "batch":
+            return advantages
+        return _scaled(advantages, of_variance=self.credit_level == "token")
 
     @property
     def ignores(self) -> tuple[str, ...]:
@@ -331,9 +333,13 @@ def _renumbered(numbers: Integers, counted: Bools) -> Integers:
     return found
 
 
-def _scaled(advantages: Floats) -> Floats:
-    """Divide by the deviation over the batch; equal advantages, and fewer than two, are left alone."""
+def _scaled(advantages: Floats, *, of_variance: bool = False) -> Floats:
+    """Divide by the deviation over the batch; equal advantages, and fewer than two, are left alone.
+
+    A small number is added to the deviation (ReBN), or to the variance (REINFORCE++).
+    """
     if len(advantages) < 2 or (advantages == advantages[0]).all():
         return advantages
-    found: Floats = advantages / (advantages.std(ddof=1) + _EPS["batch"])
+    eps, variance = _EPS["batch"], advantages.var(ddof=1)
+    found: Floats = advantages / (np.sqrt(variance + eps) if of_variance else np.sqrt(variance) + eps)
     return found

@@ -382,7 +382,7 @@ def test_a_preset_of_another_family_warns(run: Run) -> None:
 @pytest.mark.parametrize(
     ("env_id", "sampling", "model", "methods"),
     [
-        ("DataSciCoding-airlines-v0", "free", "pocket-coder", "POAD, NTPO, ARCHER"),
+        ("DataSciCoding-airlines-v0", "free", "pocket-coder", "POAD, NTPO, ARCHER, TurnPPO.*ReBN"),
         (ENV_ID, "trie", "pocket", "POAD.*BADQ"),
     ],
 )
