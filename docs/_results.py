@@ -250,3 +250,26 @@ def extras() -> str:
         f"{measured['source_bytes'] / 1e6:.1f} MB. Python {measured['python']}; {measured['cpu']}, "
         f"{measured['cores']} cores.\n\n" + table(("extra", "MB", "packages", "s, install"), rows)
     )
+
+
+# ---------------------------------------------------------------------- learning
+
+
+def learning_multikey() -> str:
+    """Table of the steps, time and memory that every method needs to learn MultiKey with one key."""
+    recorded = result("multikey_learning")
+    rows = []
+    for name in dict.fromkeys(run["method"] for run in recorded["runs"]):
+        runs = [run for run in recorded["runs"] if run["method"] == name]
+        steps = ", ".join(str(run["steps"] or f"> {recorded['steps']:,}") for run in runs)
+        error = max(run["first_ratio_error"] for run in runs)
+        cost = (np.median([run[key] for run in runs]) for key in ("update_ms_per_step", "training_mb"))
+        rows.append((code(name), steps, f"{error:.0e}", *(f"{value:.2g}" for value in cost)))
+    head = (
+        "method",
+        "steps, seeds 0, 1, 2",
+        "largest first-ratio error",
+        "update, ms a step",
+        "memory of training, MB",
+    )
+    return table(head, rows)
