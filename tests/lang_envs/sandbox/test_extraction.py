@@ -447,3 +447,8 @@ def test_one_thread_parses_at_a_time(monkeypatch):
     assert len(found) == 16
     assert len(most) >= 2 * 16  # the body, and its wrapper
     assert set(most) == {1}
+
+
+@pytest.mark.parametrize(("line", "where"), [(2, "got an error in line 2: bad"), (None, "got an error: bad")])
+def test_a_syntax_error_names_its_line_where_it_has_one(line, where):
+    assert where in str(CodeSyntaxError(line, "bad", "a\nb\nc"))

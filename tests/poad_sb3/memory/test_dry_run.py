@@ -438,3 +438,15 @@ def test_an_outline_is_no_model() -> None:
     assert isinstance(algorithm.policy.lm, OutlineModel)
     assert algorithm.policy.to("cpu") is algorithm.policy
     assert algorithm.policy.lm.prompt_ids("The lamp is red.") == LanguageModel().prompt_ids("The lamp is red.")
+
+
+def test_the_share_of_decisions_grows_with_the_rows_that_are_merged() -> None:
+    """A pass of 100 tokens may hold the 3 decisions of each row of the minibatch, and their common beginning once."""
+    shares = []
+    for n in (2, 16, 64):
+        short = {"max_tokens_per_forward": 100, "critic_arch": (8,)}
+        model = POAD("LLMPolicy", LampEnv(), seed=0, n_steps=64, batch_size=n, policy_kwargs=short)
+        expected = expected_of(model)
+        assert expected.rows.share * expected.rows.row == pytest.approx(3)
+        shares.append(expected.workload.action_share)
+    assert shares == pytest.approx([3 / 26, 0.48, 1.0])

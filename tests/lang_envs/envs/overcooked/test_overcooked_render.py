@@ -207,3 +207,14 @@ def test_served_is_written_only_after_the_delivery() -> None:
     assert green.sum() > 500
     assert letters.sum() > 20
     assert not (before == BADGE[0]).all(axis=-1).any()
+
+
+def test_food_lies_within_its_bowl() -> None:
+    from lang_envs.envs.overcooked.render import _bowl
+
+    empty = np.asarray(_bowl((), 64)).astype(int)
+    for contents in (("tomato",), ("tomato", "lettuce"), ("tomato", "lettuce", "onion")):
+        rows, columns = np.nonzero((np.asarray(_bowl(contents, 64)) != empty).any(axis=-1))
+        assert len(rows) > 100
+        assert abs(columns.mean() - 32) < 4
+        assert rows.mean() < 40
