@@ -114,7 +114,6 @@ def test_a_full_disk_stops_the_run_and_keeps_whole_episodes(undisturbed: Path, t
     assert steps_file(path).read_bytes() == steps_file(undisturbed).read_bytes()
 
 
-@pytest.mark.process
 def test_a_second_process_is_locked_out(undisturbed: Path, tmp_path: Path) -> None:
     path = tmp_path / "both" / "out.jsonl"
     with _start(path.parent) as first:
