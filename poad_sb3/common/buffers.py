@@ -171,19 +171,19 @@ class TokenRolloutBuffer(RolloutBuffer):
             )
         )
         advantages = by_unit[step_of, env_of, np.minimum(place, by_unit.shape[-1] - 1)]
-        is_decision = np.zeros(len(place), dtype=bool)
-        self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
-        decided = [
-            d.position + start for one, start in zip(actions, self._offsets, strict=False) for d in one.path.decisions
-        ]
-        is_decision[decided] = True
         numbers = episode_numbers(self.episode_ends)
         truncated = {int(numbers[at]) for at in self.final_prompts}
         self.truncated_share = len(truncated) / max(1, len(np.unique(numbers[counted & self._is_whole()])))
-        if drop_truncated:
-            is_decision &= ~np.isin(numbers[step_of, env_of], [*truncated])
+        paths = [one.path for one in actions]
+        if drop_truncated:  # without decisions an action is neither scored nor a unit of the loss
+            is_kept = ~np.isin(numbers[counted], [*truncated])
+            paths = [path if kept else path._replace(decisions=()) for path, kept in zip(paths, is_kept, strict=True)]
+        is_decision = np.zeros(len(place), dtype=bool)
+        self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
+        decided = [d.position + start for path, start in zip(paths, self._offsets, strict=False) for d in path.decisions]
+        is_decision[decided] = True
         self._flat = TokenRolloutSamples(
-            paths=[step.path for step in actions],
+            paths=paths,
             is_decision=self._tensor(is_decision),
             has_value=self._tensor(has_value),
             old_log_prob=self._tensor(np.concatenate([step.log_probs for step in actions])),

@@ -187,9 +187,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return Ratio(self.ratio or self.credit_level)
 
     def _check_settings(self) -> None:
-        PPOSettings.of(self)
-        sampling = SamplingSettings.of(self)
-        credit = CreditSettings.of(self)
+        credit, sampling = CreditSettings.of(self), SamplingSettings.of(self)
+        PPOSettings.of(self, ratio=self.ratio or self.credit_level)
         trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
         check_combination(sampling, self.kl_coef, self._ratio, trunk)
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
@@ -451,7 +450,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         limit = int(max(limits))
         if self.n_episodes is not None:
             return limit * int(self.n_episodes)
-        rounds: int = math.ceil(self.group_size / self.n_envs)  # a group goes on beyond n_steps
+        rounds = int(self.group_size) // math.gcd(self.group_size, self.n_envs)  # whole groups, beyond n_steps
         return int(self.n_steps) + rounds * limit
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:

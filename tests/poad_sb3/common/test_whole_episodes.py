@@ -180,4 +180,5 @@ def test_the_longest_rollout_follows_from_the_limits_of_episodes() -> None:
     lamp = gym.make("KeyToken-v0", max_episode_steps=7)
     assert GRPO("LLMPolicy", lamp, n_steps=16, group_size=3).max_rollout_steps() == 16 + 3 * 7
     lamps = DummyVecEnv([partial(gym.make, "KeyToken-v0")] * 2)
-    assert GRPO("LLMPolicy", lamps, n_steps=16, group_size=3).max_rollout_steps() == 16 + 2 * 50
+    # Two environments make whole groups of three in three rounds.
+    assert GRPO("LLMPolicy", lamps, n_steps=16, group_size=3).max_rollout_steps() == 16 + 3 * 50

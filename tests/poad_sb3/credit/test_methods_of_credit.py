@@ -210,6 +210,37 @@ def test_truncated_episodes_are_kept_or_dropped() -> None:
     assert ended.rollout_buffer.all_samples().is_decision.any()
 
 
+class SometimesCut(LampEnv):
+    """Every other episode runs into a time limit."""
+
+    def _restart(self, options: Any) -> None:
+        super()._restart(options)
+        self.truncates = bool(self.np_random.integers(2))
+
+
+@pytest.mark.parametrize("ratio", ["token", "action", "sequence_product"])
+def test_the_update_goes_on_without_the_truncated_episodes(ratio: str) -> None:
+    """Its gradient is that of a loss with the advantages of these episodes set to 0."""
+    gradients = []
+    for dropped in (True, False):
+        agent, _ = collect("ReBN", n_envs=2, lamp=SometimesCut, drop_truncated=dropped)
+        assert 0 < agent.rollout_buffer.truncated_share < 1
+        flat = agent.rollout_buffer.all_samples()
+        if dropped:
+            lengths = torch.tensor([len(path.action) for path in flat.paths])
+            of_action = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+            cut = torch.tensor([not path.decisions for path in flat.paths])[of_action]
+            assert not flat.is_decision[cut].any()
+        else:
+            flat.advantages[cut] = 0.0
+        hold_still(agent)
+        settings = replace(ONE_STEP, ratio=ratio, loss_reduction="constant", batch_size=64, ent_coef=0.0)
+        log = run_update(agent, replace(settings, normalize_advantage=False))
+        assert log["first_ratio_error"] < 1e-4
+        gradients.append(adapter_gradient(agent.policy))
+    assert_same_gradient(*gradients)
+
+
 # ------------------------------------------------------------------ ratios and reductions, the slow way
 
 
@@ -342,6 +373,7 @@ def test_turn_ppo_learns_on_free_text() -> None:
             "Expected n_episodes of each of 1 environments to make whole groups",
         ),
         (GRPO, {"ratio": "action", "cispo_cap": 5.0}, "Expected cispo_cap with ratio='token'"),
+        (TurnPPO, {"cispo_cap": 5.0}, "Expected cispo_cap with ratio='token'"),
         (POAD, {"dual_clip": 0.5}, "Expected dual_clip to be None or above 1"),
         (POAD, {"leave_one_out": True}, "Expected baseline='group' or 'state' with leave_one_out"),
         (TurnPPO, {"ratio": "word"}, "Expected ratio to be one of"),
