@@ -33,7 +33,7 @@ def supported(row: EnvRow) -> tuple[Any, ...]:
 
 
 def learn(row: EnvRow, method: Any) -> None:
-    """Two updates, save, load and predict, without an argument about the kind of environment."""
+    """Update, save, load and predict, without an argument about the kind of environment."""
     n_steps = 2 if supported(row) == OPEN else 4
     whole = not method("LLMPolicy", None, _init_setup_model=False).credit.has_critic
     limit, groups = ({"max_episode_steps": 3}, {"group_size": 2}) if whole else ({}, {})  # whole episodes
@@ -41,7 +41,7 @@ def learn(row: EnvRow, method: Any) -> None:
     model = method("LLMPolicy", env, seed=0, n_steps=n_steps, **groups).learn(2 * n_steps)
     logged = model.logger.name_to_value
     assert model.num_timesteps >= 2 * n_steps if whole else model.num_timesteps == 2 * n_steps
-    assert logged["train/n_updates"] >= 2 * model.n_epochs
+    assert logged["train/n_updates"] >= (1 if whole else 2) * model.n_epochs  # a rollout of episodes may be longer
     assert logged.get("train/first_ratio_error", 0.0) < 1e-4  # none where no action was a choice
     assert all(math.isfinite(value) for name, value in logged.items() if name != "train/explained_variance")
     file = io.BytesIO()
