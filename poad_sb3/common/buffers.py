@@ -61,6 +61,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self._outcomes: list[tuple[NDArray[Any], ...]] = []
         self.pos, self.full = 0, False
         self._flat: TokenRolloutSamples | None = None
+        self._has_all_features = False
         self._offsets: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
 
     def add(  # type: ignore[override]  # SB3's signature holds dense observations and actions
@@ -135,6 +136,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         lengths = np.ones(counted.shape, dtype=np.int64)
         lengths[counted] = n_tokens
         last_values, final_values = np.zeros(self.n_envs), np.zeros(counted.shape)
+        self._has_all_features = all_features or bool((n_values == n_tokens).all())
         features, starts, flat_values = torch.zeros(0, 0), np.zeros(len(actions), dtype=np.int64), np.zeros(0)
         n_features = n_tokens if all_features else n_values
         if n_features.any():
@@ -271,14 +273,25 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Return a full rollout as an update needs it, in plain picklable data."""
         flat = self.all_samples()
         arrays = {name: getattr(flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
-        return {"paths": flat.paths, "offsets": self._offsets, "estimator": self.estimator.described, **arrays}
+        known = {"estimator": self.estimator.described, "has_all_features": self._has_all_features}
+        return {"paths": flat.paths, "offsets": self._offsets, **known, **arrays}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: dict[str, Any], *, all_features: bool = False) -> None:
         """Restore the state of `get_state`.
 
+        Args:
+            state: Of a full rollout.
+            all_features: Whether the update needs the features of all tokens.
+
         Raises:
-            ValueError: If its advantages are another estimator's.
+            ValueError: If its advantages are another estimator's, or features are missing.
         """
+        self._has_all_features = state.get("has_all_features", True)
+        if all_features and not self._has_all_features:
+            raise ValueError(
+                "Expected a rollout with the features of all tokens, for kl_coef; got one without. "
+                "Fix: load it with kl_coef=0 and learn to the end of its rollout first."
+            )
         estimator = self.estimator.described
         if state["estimator"] != estimator:
             raise ValueError(

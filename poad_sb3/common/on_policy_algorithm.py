@@ -293,7 +293,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _restore(self, captured: dict[str, Any]) -> None:
         super()._restore(captured)
         if captured["rollout"] is not None:
-            self.rollout_buffer.set_state(captured["rollout"])
+            self.rollout_buffer.set_state(captured["rollout"], all_features=self.kl_coef > 0)
 
     def _excluded_save_params(self) -> list[str]:
         return [

@@ -282,7 +282,7 @@ class EpisodeReturn(Estimator):
     @property
     def ignores(self) -> tuple[str, ...]:
         """See `Estimator.ignores`."""
-        return (*_OF_A_CRITIC, "gamma", "gamma_token", "credit_level", "omega")
+        return (*_OF_A_CRITIC, "gamma", "gamma_token", "smdp_discount", "credit_level", "omega")
 
 
 class GiGPOSum(Estimator):

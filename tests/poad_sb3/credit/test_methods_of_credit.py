@@ -98,6 +98,19 @@ def test_training_resumes_exactly_from_the_middle_of_a_rollout(tmp_path: Path, n
     assert everything(resumed) == everything(straight)
 
 
+@pytest.mark.parametrize("name", ["GRPO", "TurnPPO"])
+def test_a_rollout_without_features_has_no_divergence_from_the_base(tmp_path: Path, name: str) -> None:
+    path, kind = tmp_path / "plain.zip", METHODS[name][0]
+    make_method(name).learn(16, callback=SaveAt(3, path))
+    with pytest.raises(ValueError, match="Expected a rollout with the features of all tokens, for kl_coef"):
+        kind.load(path, LampEnv(), kl_coef=0.1)
+    path = tmp_path / "with_features.zip"
+    make_method(name, kl_coef=0.1).learn(16, callback=SaveAt(3, path))
+    again = kind.load(path, LampEnv(), kl_coef=0.2)
+    again.save(path)
+    kind.load(path, LampEnv()).learn(1, reset_num_timesteps=False)
+
+
 # ------------------------------------------------------------------ advantages of a rollout
 
 
