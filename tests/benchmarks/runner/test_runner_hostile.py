@@ -226,6 +226,19 @@ def test_an_episode_that_is_cut_off_has_no_credit_to_show(tmp_path: Path) -> Non
     assert read_rollout(steps_file(path)) is None
 
 
+def test_the_shown_episode_is_the_first_that_succeeded_or_the_one_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    measure(_plan("Marked", steps=True), path)
+    head, *steps = (json.loads(line) for line in steps_file(path).read_bytes().split(b"\n") if line)
+    for succeeded, shown in ((1, 1), (2, 2), (None, 0)):
+        for step in steps:
+            step["success"] = step["episode"] == succeeded
+        steps_file(path).write_text("".join(json.dumps(one) + "\n" for one in (head, *steps)), encoding="utf-8")
+        titles = [read_rollout(steps_file(path), wanted).title for wanted in (None, f"{KEYS}/0/{shown}")]
+        assert titles[0] == titles[1]
+    assert read_rollout(steps_file(path), f"{KEYS}/0/9") is None
+
+
 def test_a_recorded_action_may_hold_any_separator_of_lines(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text(json.dumps({"action": "a\u2028b\x85c"}, ensure_ascii=False) + "\n", "utf-8")
     (tmp_path / "plain.txt").write_bytes(b"\xef\xbb\xbfwait\r\nlook\r\n")
