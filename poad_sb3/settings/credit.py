@@ -86,9 +86,9 @@ class CreditSettings(Settings):
             )
         if self.leave_one_out and self.estimator == "return_to_go" and self.baseline == "group":
             raise ValueError(
-                "Expected baseline='step' or 'state', or estimator='episode_return', with leave_one_out in a group: the "
-                "mean of the other actions' returns to go holds later ones of the same episode; got "
-                "estimator='return_to_go', baseline='group'. Fix: baseline='step', leave_one_out=False."
+                "Expected baseline='step' or 'state', or estimator='episode_return', with leave_one_out: the mean of "
+                "the other actions' returns to go holds later ones of the same episode; got estimator='return_to_go', "
+                "baseline='group'. Fix: baseline='step', leave_one_out=False."
             )
         if self.advantage_scale == "cell" and (self.baseline in ("none", "step") or self.leave_one_out):
             raise ValueError(
