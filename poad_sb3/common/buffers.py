@@ -182,7 +182,9 @@ class TokenRolloutBuffer(RolloutBuffer):
             paths = [path if kept else path._replace(decisions=()) for path, kept in zip(paths, is_kept, strict=True)]
         is_decision = np.zeros(len(place), dtype=bool)
         self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
-        decided = [d.position + start for path, start in zip(paths, self._offsets, strict=False) for d in path.decisions]
+        decided = [
+            d.position + start for path, start in zip(paths, self._offsets, strict=False) for d in path.decisions
+        ]
         is_decision[decided] = True
         self._flat = TokenRolloutSamples(
             paths=paths,

@@ -459,7 +459,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             return int(self.n_steps)
         assert self.env is not None
         limits: list[Any] = [getattr(spec, "max_episode_steps", None) for spec in self.env.get_attr("spec")]
-        for name in ("max_steps", "max_primitives"):  # of the families of lang_envs; an action is a primitive or more
+        for name in ("max_steps", "max_primitives", "max_attempts"):  # of lang_envs; an action is a primitive or more
             if None in limits and self.env.has_attr(name):
                 limits = self.env.get_attr(name)
         if None in limits:

@@ -194,6 +194,9 @@ def test_the_longest_rollout_follows_from_the_limits_of_episodes() -> None:
     """A rollout without a critic goes on to the end of an episode and of a group."""
     assert agent_of(DummyVecEnv([LampEnv])).max_rollout_steps() is None
     assert POAD("LLMPolicy", "VirtualHome-FoodPreparation-v0", n_episodes=2).max_rollout_steps() == 2 * 50
+    wine = {"action_sampling": "free", "policy_kwargs": {"model": "pocket"}}
+    code = gym.make("DataSciCoding-wine-v0", max_attempts=4)
+    assert GRPO("LLMPolicy", code, n_steps=8, group_size=2, **wine).max_rollout_steps() == 8 + 2 * 4
     lamp = gym.make("KeyToken-v0", max_episode_steps=7)
     assert GRPO("LLMPolicy", lamp, n_steps=16, group_size=3).max_rollout_steps() == 16 + 3 * 7
     lamps = DummyVecEnv([partial(gym.make, "KeyToken-v0")] * 2)
