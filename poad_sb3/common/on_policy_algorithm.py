@@ -31,6 +31,7 @@ from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
+from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
 from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
@@ -369,12 +370,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         whole, n_rounds, playing = self.whole_episodes, 0, pipeline.playing
         groups: list[int] = [0] * env.num_envs
         seeds: list[int] = []  # of the groups
+        begun: dict[int, Question] = {}  # the first question of each group
         if whole:
             playing[:] = False  # until the first round begins
         while self._is_unfinished(rollout_buffer.pos, n_rollout_steps, n_rounds, playing):
             if whole and not playing.any():
                 playing[:] = True
                 groups = self._begin_episodes(env, n_rounds, seeds)
+                self._warn_unless_alike(groups, begun)
             pipeline.choose(self._last_obs)
             states = self._states() if self.credit.compares_states else None
             ahead = not whole and rollout_buffer.pos + 1 < n_rollout_steps
@@ -431,6 +434,20 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self._last_obs = env.reset()  # type: ignore[assignment]
         return groups
 
+    def _warn_unless_alike(self, groups: list[int], begun: dict[int, Question]) -> None:
+        """Warn if an episode begins unlike the first of its group, which is noted in `begun`."""
+        if self.group_size == 1:
+            return
+        questions = parse_observation(self._last_obs)[0]
+        if any(begun.setdefault(group, one) != one for group, one in zip(groups, questions, strict=True)):
+            warnings.warn(
+                f"Expected the {self.group_size} episodes of a group to begin alike, reset with one seed; they differ, "
+                "so that their returns are of different tasks. Fix: environments of one kind, whose reset(seed=...) "
+                "determines the start.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def _states(self) -> list[Hashable]:
         """Return the state of each environment as its text, or `state_key` of it."""
         texts: list[Hashable] = [question.text for question in parse_observation(self._last_obs)[0]]
@@ -442,7 +459,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             return int(self.n_steps)
         assert self.env is not None
         limits: list[Any] = [getattr(spec, "max_episode_steps", None) for spec in self.env.get_attr("spec")]
-        for name in ("max_steps", "max_primitives"):  # of the families of lang_envs; an action is a primitive or more
+        for name in ("max_steps", "max_primitives", "max_attempts"):  # of lang_envs; an action is a primitive or more
             if None in limits and self.env.has_attr(name):
                 limits = self.env.get_attr(name)
         if None in limits:

@@ -232,7 +232,8 @@ def _policy_step(
         new[here], entropy[here] = part.log_prob.detach(), part.entropy.detach()
     new_units = of_units(new) if ratio.of_episodes else new
     off = ((new_units - units.old_log_prob) / units.n_tokens).exp() - 1
-    once.setdefault("first_ratio_error", float(off.abs().max()))
+    # Of scores, not of units: the product over an episode would add up their rounding, and a mean would hide errors.
+    once.setdefault("first_ratio_error", float((new - old).expm1().abs().max()))
     kl = float(kl_k3(new, old).mean())
     log.add(approx_kl=kl, entropy=float(entropy.mean()), decisions=float(len(old)))
     if settings.kl_coef:

@@ -50,7 +50,7 @@ def centred(
     lowest, highest = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
     np.minimum.at(lowest, members, returns)
     np.maximum.at(highest, members, returns)
-    varied = (lowest < highest)[members]
+    varied = (lowest != highest)[members]  # also where a return is NaN, which must not pass for 0
 
     differences = returns - totals / n
     advantages = returns - (totals - returns) / np.maximum(n - 1, 1) if leave_one_out else differences

@@ -84,6 +84,12 @@ class CreditSettings(Settings):
                 f"Expected baseline='group' or 'state' with leave_one_out; got {self.baseline!r}. "
                 "Fix: leave one of them out."
             )
+        if self.leave_one_out and self.estimator == "return_to_go" and self.baseline == "group":
+            raise ValueError(
+                "Expected baseline='step' or 'state', or estimator='episode_return', with leave_one_out: the mean of "
+                "the other actions' returns to go holds later ones of the same episode; got estimator='return_to_go', "
+                "baseline='group'. Fix: baseline='step', leave_one_out=False."
+            )
         if self.advantage_scale == "cell" and (self.baseline in ("none", "step") or self.leave_one_out):
             raise ValueError(
                 "Expected a mean that holds the own return with advantage_scale='cell'; got "

@@ -122,6 +122,23 @@ def test_a_group_begins_with_one_seed(make: Callable[[int], VecEnv]) -> None:
     assert len(set(first)) > 1
 
 
+class Unseeded(UnevenLamp):
+    """A third party's lamp, whose reset takes no notice of the seed."""
+
+    number = 0
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        Unseeded.number += 1
+        self.colour, self.left = ("red", "green", "blue")[self.number % 3], 1
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_a_group_that_begins_differently_is_warned_about(n_envs: int) -> None:
+    agent = GRPO("LLMPolicy", DummyVecEnv([Unseeded] * n_envs), n_steps=1, group_size=2, learning_rate=1e-3)
+    with pytest.warns(RuntimeWarning, match="Expected the 2 episodes of a group to begin alike"):
+        agent.learn(1)
+
+
 def test_training_on_episodes_resumes_exactly(tmp_path: Any) -> None:
     def made() -> POAD:
         return agent_of(DummyVecEnv([UnevenLamp] * 2), learning_rate=1e-3, critic_learning_rate=1e-3)
@@ -177,6 +194,9 @@ def test_the_longest_rollout_follows_from_the_limits_of_episodes() -> None:
     """A rollout without a critic goes on to the end of an episode and of a group."""
     assert agent_of(DummyVecEnv([LampEnv])).max_rollout_steps() is None
     assert POAD("LLMPolicy", "VirtualHome-FoodPreparation-v0", n_episodes=2).max_rollout_steps() == 2 * 50
+    wine = {"action_sampling": "free", "policy_kwargs": {"model": "pocket"}}
+    code = gym.make("DataSciCoding-wine-v0", max_attempts=4)
+    assert GRPO("LLMPolicy", code, n_steps=8, group_size=2, **wine).max_rollout_steps() == 8 + 2 * 4
     lamp = gym.make("KeyToken-v0", max_episode_steps=7)
     assert GRPO("LLMPolicy", lamp, n_steps=16, group_size=3).max_rollout_steps() == 16 + 3 * 7
     lamps = DummyVecEnv([partial(gym.make, "KeyToken-v0")] * 2)

@@ -470,6 +470,13 @@ def test_groups(seed: int) -> None:
         assert (tied == 0).all(), "equal returns give exactly 0"
 
 
+@pytest.mark.parametrize("options", [{}, {"eps": 1e-6}, {"leave_one_out": True}])
+def test_an_undefined_return_is_not_taken_for_an_average_one(options: dict[str, Any]) -> None:
+    advantages = baselines.centred(np.array([np.nan, 1.0, 2.0, 1.0]), np.array([0, 0, 1, 1]), **options)
+    assert np.isnan(advantages[:2]).any()
+    assert np.isfinite(advantages[2:]).all()
+
+
 def test_groups_of_two_with_binary_returns_are_half_a_root() -> None:
     grpo = baselines.centred(np.array([1.0, 0.0]), np.zeros(2, dtype=int), eps=0.0)
     np.testing.assert_allclose(grpo, [0.5**0.5, -(0.5**0.5)], atol=1e-15)

@@ -28,7 +28,7 @@ from toy import (
     run_update,
 )
 
-from poad_sb3 import GRPO, POAD, TurnPPO
+from poad_sb3 import GRPO, POAD, RLOO, TurnPPO
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.settings.ppo import Ratio, Reduction
@@ -357,6 +357,17 @@ def test_dual_clip_high_clip_and_cispo_reach_the_loss() -> None:
         assert not torch.allclose(one, other, rtol=1e-3, atol=0)
 
 
+def test_the_first_ratio_error_does_not_grow_with_the_episode() -> None:
+    """It is about scores; the product over an episode sums their rounding."""
+    agent, _ = collect("ReBN", n_steps=8)
+    hold_still(agent)
+    flat = agent.rollout_buffer.all_samples()
+    flat.old_log_prob[flat.is_decision] += 1e-3
+    errors = [run_update(agent, replace(ONE_STEP, ratio=ratio))["first_ratio_error"] for ratio in ("token", "sequence")]
+    errors.append(run_update(agent, replace(ONE_STEP, ratio="sequence_product"))["first_ratio_error"])
+    assert errors == pytest.approx([1e-3] * 3, rel=0.02)
+
+
 # ------------------------------------------------------------------ free text, and refusals
 
 
@@ -379,6 +390,7 @@ def test_turn_ppo_learns_on_free_text() -> None:
             "Expected credit_level='action' with baseline='step'",
         ),
         (GRPO, {"leave_one_out": True}, "Expected a mean that holds the own return with advantage_scale='cell'"),
+        (RLOO, {"estimator": "return_to_go"}, "Expected baseline='step' or 'state', or estimator='episode_return'"),
         (GRPO, {"state_key": "text"}, "Expected state_key to be a function"),
         (
             GRPO,
