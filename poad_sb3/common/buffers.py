@@ -96,7 +96,12 @@ class TokenRolloutBuffer(RolloutBuffer):
             np.where(counted, durations, 1.0),
             np.where(counted, episode_ends, True),
         )
-        numbers = [self._states.setdefault(state, len(self._states)) for state in states or [None] * self.n_envs]
+        try:
+            numbers = [self._states.setdefault(state, len(self._states)) for state in states or [None] * self.n_envs]
+        except TypeError as error:
+            raise TypeError(
+                f"Expected state_key to return hashable values; got {states!r:.80}. Fix: a text or a number."
+            ) from error
         self._outcomes.append((*kept, counted, np.array(groups or [0] * self.n_envs), np.array(numbers)))
         self.final_prompts.update({(self.pos, env): prompt for env, prompt in final_prompts.items() if counted[env]})
         self.pos += 1

@@ -342,7 +342,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Fill the buffer with `n_rollout_steps` steps of every environment, or with whole episodes.
 
         These are `n_episodes` of each environment, or as many rounds of one each as have `n_rollout_steps` steps and
-        make whole groups.
+        make whole groups; without groups, every environment goes on until its first end after `n_rollout_steps`.
 
         Returns:
             False if a callback stopped the training.
@@ -368,6 +368,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         callback.on_rollout_start()
         pipeline = PipelinedRollout(env, self.policy, self.stopwatch)
         whole, n_rounds, playing = self.whole_episodes, 0, pipeline.playing
+        in_rounds = self.n_episodes is not None or self.group_size > 1  # else episodes follow each other at once
         groups: list[int] = [0] * env.num_envs
         seeds: list[int] = []  # of the groups
         begun: dict[int, Question] = {}  # the first question of each group
@@ -393,7 +394,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             rollout_buffer.add(pipeline.taken, rewards, dones, final_prompts, durations, playing, groups, states)
             if not go_on:
                 return False
-            if whole:
+            if whole and (in_rounds or rollout_buffer.pos >= n_rollout_steps):
                 playing &= ~dones  # those whose episode has ended repeat an action until all have; that does not count
                 n_rounds += not playing.any()
         # The update on this rollout may follow in another process: it must find the same learning rates.

@@ -14,7 +14,7 @@ import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from toy import LampEnv
 
-from poad_sb3 import GRPO, POAD
+from poad_sb3 import GRPO, POAD, ReBN
 from poad_sb3.common.token_table import GenerationTableCallback
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
@@ -188,6 +188,19 @@ def test_the_table_of_generations_counts_the_steps_of_episodes(tmp_path: Any) ->
     steps = [json.loads(line)["step"] for line in (tmp_path / "generations.jsonl").read_text().splitlines()]
     assert steps == sorted(steps)
     assert 0 < steps[0] <= steps[-1] == agent.num_timesteps
+
+
+def test_without_groups_environments_wait_at_the_end_of_a_rollout_only() -> None:
+    agent = ReBN("LLMPolicy", DummyVecEnv([UnevenLamp] * 3), n_steps=12, learning_rate=1e-4, seed=0).learn(1)
+    buffer = agent.rollout_buffer
+    assert buffer.counted[:12].all()
+    assert not buffer.counted[12:].all()
+    for env in range(3):
+        (own,) = np.nonzero(buffer.counted[:, env])
+        assert own.tolist() == list(range(len(own)))
+        assert buffer.episode_ends[own[-1], env]
+        assert not buffer.episode_ends[11 : own[-1], env].any()
+    assert len({int(buffer.counted[:, env].sum()) for env in range(3)}) > 1
 
 
 def test_the_longest_rollout_follows_from_the_limits_of_episodes() -> None:
