@@ -292,8 +292,9 @@ class GiGPOSum(Estimator):
     baselines = ("group",)
     compares_states = True
 
-    def advantages(self, rollout: Rollout) -> Floats:
-        """See `Estimator.advantages`."""
+    @property
+    def parts(self) -> tuple[EpisodeReturn, ReturnToGo]:
+        """Return the estimators of the episode and of the step."""
         shared = {
             "gamma": self.gamma,
             "leave_one_out": self.leave_one_out,
@@ -301,6 +302,11 @@ class GiGPOSum(Estimator):
         }
         of_episode = EpisodeReturn(baseline="group", **shared)  # type: ignore[arg-type]
         of_step = ReturnToGo(credit_level="action", baseline="state", **shared)  # type: ignore[arg-type]
+        return of_episode, of_step
+
+    def advantages(self, rollout: Rollout) -> Floats:
+        """See `Estimator.advantages`."""
+        of_episode, of_step = self.parts
         return of_episode.advantages(rollout) + self.omega * of_step.advantages(rollout)
 
     @property

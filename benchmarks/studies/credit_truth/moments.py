@@ -72,7 +72,7 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
     found = []
     for worth in (0.0, 1.0):
         every_value = np.zeros((3, n, values.shape[1]))
-        every_value[1], every_value[2, :, 0] = values, worth
+        every_value[1], every_value[2, :, :1] = values, worth
         one = np.ones(n, dtype=np.int64)
         zero = np.zeros((3, n))
         rollout = Rollout(
@@ -88,7 +88,7 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
             states=np.zeros((3, n), dtype=np.int64),
         )
         advantages = strategy.advantages(rollout)
-        inside = np.arange(values.shape[1]) < lengths[:, None]
+        inside = np.arange(advantages.shape[2]) < lengths[:, None]
         found.append((np.where(inside, advantages[1], 0.0), advantages[0, :, 0] / strategy.gamma))
     (alpha, c0), (with_one, c_with_one) = found
     return Affine(alpha, with_one - alpha, c0, c_with_one - c0)
@@ -175,6 +175,59 @@ def moments(
             np.add.at(target[clock], state, weighted)
     mean = problem.start @ g[0]
     return Moments(mean, float(problem.start @ t[0] - mean @ mean))
+
+
+def carried(problem: TimedMDP, chances: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Floats]:
+    """Return E C[t+1] and E C[t+1]^2 of each decision, `[rows]` each."""
+    states, actions = problem.pairs
+    later = problem.limit + int(problem.durations.max())
+    m1, m2 = (np.zeros((later, len(problem.mdp.rewards))) for _ in range(2))
+    first, second = (np.zeros(len(decisions.clocks)) for _ in range(2))
+    bounds = np.searchsorted(decisions.clocks, np.arange(problem.limit + 1))
+    for clock in reversed(range(problem.limit)):
+        rows = slice(bounds[clock], bounds[clock + 1])
+        pairs = decisions.pairs[rows]
+        if not len(pairs):
+            continue
+        state, action = states[pairs], actions[pairs]
+        go = problem.mdp.transitions[state, action] * ~problem.mdp.terminal * ~decisions.ends[rows][:, None]
+        after = clock + problem.durations[state, action]
+        first[rows], second[rows] = _after(m1, go, after), _after(m2, go, after)
+        c0, c1, chance = coefficients.c0[rows], coefficients.c1[rows], chances[state, action]
+        np.add.at(m1[clock], state, chance * (c0 + c1 * first[rows]))
+        np.add.at(m2[clock], state, chance * (c0**2 + 2 * c0 * c1 * first[rows] + c1**2 * second[rows]))
+    return first, second
+
+
+def whitened(
+    problem: TimedMDP,
+    chances: Floats,
+    reachable: Floats,
+    decisions: Decisions,
+    coefficients: Affine,
+    counts: NDArray[np.integer],
+) -> Affine:
+    """Subtract the mean over an infinite batch and divide by its deviation.
+
+    Args:
+        problem: The problem.
+        chances: Probability of each action, `[states, actions]`.
+        reachable: Expected visits, `[clocks, states]`.
+        decisions: See `decisions_of`.
+        coefficients: Of the returns.
+        counts: Entries of each decision in mean and deviation, from its first token on: 1, or all its tokens.
+    """
+    states, actions = problem.pairs
+    state, action = states[decisions.pairs], actions[decisions.pairs]
+    weights = (reachable[decisions.clocks, state] * chances[state, action])[:, None]
+    inside = np.arange(coefficients.alpha.shape[1]) < counts[:, None]
+    first, second = (one[:, None] for one in carried(problem, chances, decisions, coefficients))
+    alpha, beta = coefficients.alpha, coefficients.beta
+    total = float((weights * inside).sum())
+    mean = float((weights * inside * (alpha + beta * first)).sum()) / total
+    square = float((weights * inside * (alpha**2 + 2 * alpha * beta * first + beta**2 * second)).sum()) / total
+    deviation = np.sqrt(square - mean**2)
+    return coefficients._replace(alpha=(alpha - mean) / deviation, beta=beta / deviation)
 
 
 def _after(table: Floats, go: Floats, after: Integers) -> Floats:

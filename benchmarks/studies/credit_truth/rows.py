@@ -71,6 +71,7 @@ def critic_rows(gamma: float) -> list[Row]:
     """Rows with a critic."""
     found = [Row("action GAE (TWOSOME, turn-PPO)", GAE(gamma, LAMBDA, credit_level="action"))]
     found += [Row(f"BAD, lambda_token {lam:g}", GAE(gamma, LAMBDA, 1.0, lam)) for lam in (1.0, 0.95, 0.8, 0.0)]
+    found += [Row("BAD, lambda 1, lambda_token 1", GAE(gamma, 1.0, 1.0, 1.0))]
     found += [
         Row(f"NTPO, lambda_token {lam:g}", GAE(gamma, LAMBDA, gamma, lam), gamma_token=gamma) for lam in (1.0, 0.95)
     ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
 from benchmarks.studies.credit_truth.rows import CONTROLS, GROUP_SIZES, GroupRow, group_rows
-from poad_sb3.credit.estimators import EpisodeReturn, Estimator, ReturnToGo
+from poad_sb3.credit.estimators import EpisodeReturn, Estimator, GiGPOSum, ReturnToGo
 from poad_sb3.tabular.gradients import Floats, PolicyGradients, TimedMDP
 
 BLOCK = max(GROUP_SIZES)
@@ -80,8 +80,11 @@ def sample_groups(
     coefficients: dict[str, dict[tuple[str, int], Floats]] = {name: {} for name in bases}
     for chunk in range(chunks + 1):
         sample = sample_episodes(problem, chances, CHUNK, rng, shared=BLOCK)
+        alone = sample.rollout(problem)
+        single = {name: strategy.advantages(alone) for name, strategy in _controls_of(gamma).items()}
+        single["score"] = np.ones_like(single["return to go"])
         for size in GROUP_SIZES:
-            weights = _weights_of(problem, sample, rows, size, gamma)
+            weights = _weights_of(problem, sample, rows, size, single)
             for name, basis in bases.items():
                 vectors = {key: one @ basis for key, one in weights.items()}
                 for row in rows:
@@ -96,8 +99,12 @@ def sample_groups(
     }
 
 
+def _controls_of(gamma: float) -> dict[str, Estimator]:
+    return {"return to go": ReturnToGo(gamma, credit_level="action"), "episode return": EpisodeReturn(gamma)}
+
+
 def _weights_of(
-    problem: TimedMDP, sample: Sample, rows: list[GroupRow], size: int, gamma: float
+    problem: TimedMDP, sample: Sample, rows: list[GroupRow], size: int, single: dict[str, Floats]
 ) -> dict[str, Floats]:
     """For each estimator, the mean over each group of the advantages of its pairs, `[groups, pairs]`."""
     rollout = sample.rollout(problem, size)
@@ -107,22 +114,22 @@ def _weights_of(
     n_groups = sample.pairs.shape[1] // size
     tokens = (rollout.lengths * sample.counted).sum(axis=0)[env]
 
-    def collected(advantages: NDArray[np.float64]) -> Floats:
+    def collected(advantages: Floats) -> Floats:
         flat = np.bincount(places, weights=advantages, minlength=n_groups * n_pairs)
         return flat.reshape(n_groups, n_pairs) / size
 
-    def of(strategy: Estimator) -> NDArray[np.float64]:
-        return np.asarray(strategy.advantages(rollout)[step, env, 0], dtype=np.float64)
+    known: dict[Estimator, Floats] = {}
 
-    known: dict[Estimator, NDArray[np.float64]] = {}
-    for row in rows:
-        if row.strategy not in known:
-            known[row.strategy] = of(row.strategy)
-    found = {row.name: collected(known[row.strategy] / (tokens if row.per_token else 1.0)) for row in rows}
-    found["return to go"] = collected(of(ReturnToGo(gamma, credit_level="action")))
-    found["episode return"] = collected(of(EpisodeReturn(gamma)))
-    found["score"] = collected(np.ones(len(step)))
-    return found
+    def of(strategy: Estimator) -> Floats:
+        if isinstance(strategy, GiGPOSum):  # the sum that `GiGPOSum.advantages` makes, of parts that are rows
+            of_episode, of_step = strategy.parts
+            return of(of_episode) + strategy.omega * of(of_step)
+        if strategy not in known:
+            known[strategy] = np.asarray(strategy.advantages(rollout)[step, env, 0], dtype=np.float64)
+        return known[strategy]
+
+    found = {row.name: collected(of(row.strategy) / (tokens if row.per_token else 1.0)) for row in rows}
+    return found | {name: collected(one[step, env, 0]) for name, one in single.items()}
 
 
 def _controls(
