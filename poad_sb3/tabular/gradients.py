@@ -167,7 +167,7 @@ def timed_values(
         gamma_token: Discount inside an action: 1 for BAD, gamma for NTPO.
         from_last_token: Go on from the value before the last token of the next action (ARCHER), not before its first.
     """
-    mdp, trie = problem.mdp, problem.mdp.trie
+    trie = problem.mdp.trie
     shape = (problem.limit, *policy.shape)
     values, q = np.zeros(shape), np.zeros(shape)
     following = np.zeros(shape[:2])  # what the action before goes on from
@@ -198,7 +198,7 @@ def _action_q(problem: TimedMDP, following: Floats, clock: int, gamma: float) ->
 
 
 def visits(problem: TimedMDP, policy: Floats, *, gamma: float = 1.0) -> Floats:
-    """Expected visits of each state at each clock, `[limit, states]`, discounted once for every action before."""
+    """Compute expected visits of each state at each clock, `[limit, states]`, discounted once for every action before."""
     mdp = problem.mdp
     chances = problem.action_probabilities(policy)
     found = np.zeros((problem.limit, len(mdp.rewards)))

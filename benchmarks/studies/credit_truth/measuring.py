@@ -30,7 +30,7 @@ from benchmarks.studies.credit_truth.problems import (
     worked_example,
 )
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
-from benchmarks.studies.credit_truth.rows import Anchored, Row, critic_free_rows, critic_rows, group_rows
+from benchmarks.studies.credit_truth.rows import LAMBDA, Anchored, Row, critic_free_rows, critic_rows, group_rows
 from benchmarks.studies.credit_truth.sampling import CHUNK, sample_groups
 from benchmarks.studies.engine.jobs import Job, checksum
 from poad_sb3.tabular.gradients import (
@@ -53,10 +53,11 @@ VALUES = ("exact", "flat", "fitted prefixes", "fitted observations")
 """Values that critic rows are given: exact; exact, but one of each observation and clock for all tokens of an action; and
 averages of sampled returns by observation and prefix, or by observation alone."""
 ASCENT_GAMMA = 0.95
-TARGET = 0.6
+TARGET = {"tabular": 0.6, "pocket": 0.4}
 """The ascended policy is the first on the way of gradient steps whose success rate is at least this."""
-_RATE = {"tabular": 0.1, "pocket": 0.1}
-_MAX_STEPS = {"tabular": 1_000, "pocket": 400}
+_RATE = {"tabular": 0.1, "pocket": 0.05}
+"""Length of a step."""
+_MAX_STEPS = 6_000
 _SMALLEST = 1e-12
 """Of the norm of the gradient: an expected gradient below it is 0 up to rounding, and ratios with it are undefined."""
 _CRITIC_SEED, _SAMPLE_SEED = 1, 2
@@ -86,7 +87,14 @@ class TruthJob(Job):
     @property
     def surroundings(self) -> dict[str, Any]:
         """See `Job.surroundings`."""
-        return {"model": checksum("pocket")}
+        return {
+            "model": checksum("pocket"),
+            "target": TARGET[self.parameters],
+            "rate": _RATE[self.parameters],
+            "lambda": LAMBDA,
+            "critic_episodes": EPISODES,
+            "chunk": CHUNK,
+        }
 
     @property
     def label(self) -> str:
@@ -191,8 +199,8 @@ def _policy(job: TruthJob, task: str, problem: Problem) -> tuple[Floats, Floats 
         from benchmarks.studies.credit_truth.lora import PocketPolicy, factor
 
         pocket = PocketPolicy(problem)
-        for _ in range(_MAX_STEPS["pocket"] if job.policy == "ascended" else 0):
-            if problem.success_rate(timed.policy(pocket.logits().detach().numpy())) >= TARGET:
+        for _ in range(_MAX_STEPS if job.policy == "ascended" else 0):
+            if problem.success_rate(timed.policy(pocket.logits().detach().numpy())) >= TARGET["pocket"]:
                 break
             pocket.ascend(gamma=ASCENT_GAMMA, rate=_RATE["pocket"])
         return timed.policy(pocket.logits().detach().numpy()), factor(pocket.jacobian())
@@ -200,8 +208,8 @@ def _policy(job: TruthJob, task: str, problem: Problem) -> tuple[Floats, Floats 
         k, d, n_words, _ = map(int, task.split()[1:])
         return timed.policy(multikey_logits(k, d, n_words, float(job.policy))), None
     logits = np.zeros(timed.n_logits)
-    for _ in range(_MAX_STEPS["tabular"] if job.policy == "ascended" else 0):
-        if problem.success_rate(timed.policy(logits)) >= TARGET:
+    for _ in range(_MAX_STEPS if job.policy == "ascended" else 0):
+        if problem.success_rate(timed.policy(logits)) >= TARGET["tabular"]:
             break
         logits = ascend(timed, logits, gamma=ASCENT_GAMMA, rate=_RATE["tabular"])
     return timed.policy(logits), None
@@ -272,7 +280,9 @@ def exact_moments(
     lengths = timed.paths[1][actions][decisions.pairs]
     chances = timed.action_probabilities(policy)
     if row.anchor == "first":
-        found = affine(row.strategy, rewards, values[:, : row.strategy.n_values(values.shape[1])], lengths, decisions.ends)
+        found = affine(
+            row.strategy, rewards, values[:, : row.strategy.n_values(values.shape[1])], lengths, decisions.ends
+        )
     else:
         found = affine(Anchored(row.strategy, row.anchor), rewards, values, lengths, decisions.ends)
     if found.alpha.shape[1] == 1:  # one number for all tokens

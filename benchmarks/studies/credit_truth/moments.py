@@ -127,9 +127,7 @@ def path_values(problem: TimedMDP, values: Floats, decisions: Decisions) -> Floa
     return np.where(nodes[actions[decisions.pairs]] >= 0, found, 0.0)
 
 
-def moments(
-    problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decisions, coefficients: Affine
-) -> Moments:
+def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decisions, coefficients: Affine) -> Moments:
     """Compute mean and variance of the gradient of one episode.
 
     Args:

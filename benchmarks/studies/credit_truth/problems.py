@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-import lang_envs  # noqa: F401  # registers the ids
+import lang_envs  # registers the ids
 from benchmarks.runner.errors import StudyError
 from lang_envs.envs.multikey.admissible import key_slots
 from poad_sb3.tabular.gradients import Floats, TimedMDP

@@ -47,9 +47,7 @@ class Sample(NamedTuple):
         )
 
 
-def sample_episodes(
-    problem: TimedMDP, chances: Floats, n: int, rng: np.random.Generator, *, shared: int = 1
-) -> Sample:
+def sample_episodes(problem: TimedMDP, chances: Floats, n: int, rng: np.random.Generator, *, shared: int = 1) -> Sample:
     """Draw episodes.
 
     Args:

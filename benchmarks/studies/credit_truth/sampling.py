@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
 from benchmarks.studies.credit_truth.rows import CONTROLS, GROUP_SIZES, GroupRow, group_rows
@@ -94,9 +93,7 @@ def sample_groups(
                         coefficients[name][key] = _fitted(vectors[row.name], controls)
                     else:
                         _add(sums[name][key], vectors[row.name], controls, means, coefficients[name][key], size)
-    return {
-        name: {key: _summary(one, key[1]) for key, one in of_basis.items()} for name, of_basis in sums.items()
-    }
+    return {name: {key: _summary(one, key[1]) for key, one in of_basis.items()} for name, of_basis in sums.items()}
 
 
 def _controls_of(gamma: float) -> dict[str, Estimator]:

@@ -20,7 +20,9 @@ _FOUR = tuple(f"multikey {k} {d} 4 4" for k, d in ((1, 0), (1, 4), (2, 0), (2, 4
 _KEYS = tuple(f"key-token {n}" for n in (2, 8, 16, 32))
 
 
-def _job(tasks: str | tuple[str, ...], policy: str, gammas: tuple[float, ...], chunks: int, title: str = "") -> TruthJob:
+def _job(
+    tasks: str | tuple[str, ...], policy: str, gammas: tuple[float, ...], chunks: int, title: str = ""
+) -> TruthJob:
     listed = (tasks,) if isinstance(tasks, str) else tasks
     return TruthJob(title or listed[0].replace(" ", "-"), listed, "tabular", policy, gammas, chunks)
 
@@ -56,6 +58,7 @@ FULL: tuple[TruthJob, ...] = (
             ("entertainment", 0),
         )
         for policy in ("ascended", "start")
+        if (task, policy) != ("tomato-salad", "ascended")  # the untrained model is beyond the target
     ),
 )
 """The most urgent first, which are also the longest."""
@@ -124,7 +127,9 @@ def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
     failures = [
         {"case": one.case, "predicted": one.predicted, "measured": one.measured} for one in checks if not one.holds
     ]
-    apart = [abs(one.predicted - one.measured) for one in checks if one.predicted is not None and one.measured is not None]
+    apart = [
+        abs(one.predicted - one.measured) for one in checks if one.predicted is not None and one.measured is not None
+    ]
     return {
         "name": prediction.name,
         "text": prediction.text,
@@ -157,5 +162,9 @@ def _to_json(case: Case) -> dict[str, Any]:
 
 
 CREDIT_TRUTH = Study(
-    "credit-truth", "mean and variance of every estimator of credit against the exact policy gradient", _jobs, _report, True
+    "credit-truth",
+    "mean and variance of every estimator of credit against the exact policy gradient",
+    _jobs,
+    _report,
+    True,
 )
