@@ -221,11 +221,17 @@ class ReturnToGo(Estimator):
         real = (np.arange(found.shape[-1]) < rollout.lengths[..., None]) & rollout.counted[..., None]
         step, env, _ = np.nonzero(real)
         advantages = np.zeros(found.shape)
-        advantages[real] = self._compared(found[real], rollout, (step, env))
+        advantages[real] = self.compared(found[real], rollout, (step, env))
         return advantages
 
-    def _compared(self, returns: Floats, rollout: Rollout, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Floats:
-        """Subtract the baseline of returns, and divide them by their scale."""
+    def compared(self, returns: Floats, rollout: Rollout, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Floats:
+        """Subtract the baseline of returns, and divide them by their scale.
+
+        Args:
+            returns: `[n]`.
+            rollout: The rollout that they are of.
+            at: Step and environment of each return.
+        """
         groups = rollout.groups[at]
         eps = _EPS["cell"] if self.advantage_scale == "cell" else None
         if self.baseline == "step":

@@ -198,7 +198,7 @@ def _action_q(problem: TimedMDP, following: Floats, clock: int, gamma: float) ->
 
 
 def visits(problem: TimedMDP, policy: Floats, *, gamma: float = 1.0) -> Floats:
-    """Compute expected visits of each state at each clock, `[limit, states]`, discounted once for every action before."""
+    """Compute expected visits of each state at each clock, `[limit, states]`; gamma counts once an action before."""
     mdp = problem.mdp
     chances = problem.action_probabilities(policy)
     found = np.zeros((problem.limit, len(mdp.rewards)))
@@ -277,7 +277,7 @@ class Episode(NamedTuple):
 def enumerate_episodes(problem: TimedMDP, policy: Floats) -> Iterator[Episode]:
     """Yield all episodes of positive probability. Their number grows exponentially with the time limit."""
     mdp, chances = problem.mdp, problem.action_probabilities(policy)
-    open_ones = [
+    open_ones: list[tuple[float, int, int, tuple[tuple[int, int, int], ...]]] = [
         (float(problem.start[state]), 0, state, ()) for state in np.flatnonzero(problem.start).tolist()
     ]  # probability, clock, state, steps so far
     while open_ones:

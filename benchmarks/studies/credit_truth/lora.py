@@ -1,7 +1,8 @@
 """The pocket model as the policy of a finite problem; its parameters are the last LoRA matrices.
 
-In float64 on the CPU. The logits of a problem are functions of these parameters, so the gradient of anything is its
-gradient with respect to the logits, times the Jacobian of the logits: computed once, by automatic differentiation.
+In float64 on the CPU, but for the normalisation layers, which transformers computes in float32. The logits of a problem
+are functions of these parameters, so the gradient of anything is its gradient with respect to the logits, times the
+Jacobian of the logits: computed once, by automatic differentiation.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class PocketPolicy:
                 parameter += rate * one / norm
 
     def jacobian(self) -> Floats:
-        """Derivatives of the logits, `[logits, parameters]`."""
+        """Compute the derivatives of the logits, `[logits, parameters]`."""
         logits = self.logits()
         rows = []
         for number in range(len(logits)):

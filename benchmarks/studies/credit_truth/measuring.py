@@ -50,8 +50,8 @@ ENVS = {
     "tomato-salad": "Overcooked-TomatoSalad-v0",
 }
 VALUES = ("exact", "flat", "fitted prefixes", "fitted observations")
-"""Values that critic rows are given: exact; exact, but one of each observation and clock for all tokens of an action; and
-averages of sampled returns by observation and prefix, or by observation alone."""
+"""Values that critic rows are given: exact; exact, but that of the state for all tokens of an action; and averages of
+sampled returns by observation and prefix, or by observation alone."""
 ASCENT_GAMMA = 0.95
 TARGET = {"tabular": 0.6, "pocket": 0.4}
 """The ascended policy is the first on the way of gradient steps whose success rate is at least this."""
@@ -176,10 +176,9 @@ def _case(job: TruthJob, task: str) -> dict[str, Any]:
             of_name = {row.name: row.truth for row in group_rows(gamma)}
             for (name, size), one in found.items():
                 reference = getattr(truth, of_name[name])
-                row = compared(Moments(one.mean, one.trace), reference, length)
                 error = one.standard_error / float(np.linalg.norm(reference))
-                row |= {"name": name, "truth": of_name[name], "group": size, "standard_error": error}
-                rows.append(row)
+                about = {"name": name, "truth": of_name[name], "group": size, "standard_error": error}
+                rows.append(about | compared(Moments(one.mean, one.trace), reference, length))
         norms = {name: float(np.linalg.norm(one)) for name, one in truth._asdict().items()}
         result["gammas"][f"{gamma:g}"] = {
             "norms": norms,

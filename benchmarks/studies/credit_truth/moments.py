@@ -7,8 +7,9 @@ G[t+1]; 0 after the end), the advantages of a decision are affine in it, and so 
 
 The coefficients are read off the strategy that trains, which gets three decisions: a first one of one token, value 0
 and reward 0, whose advantage is gamma C; the decision in question; and a last one worth 0 or 1. With the gradient of
-the rest of an episode written D[t] = sum_j A[t, j] s[t, j] + D[t+1], the five expectations m1 = E C, m2 = E C^2, G = E D,
-H = E C D and T = E |D|^2 follow backwards from the time limit, for every clock and state. No episode is sampled or listed.
+the rest of an episode written D[t] = sum_j A[t, j] s[t, j] + D[t+1], the five expectations m1 = E C, m2 = E C^2,
+G = E D, H = E C D and T = E |D|^2 follow backwards from the time limit, for every clock and state. No episode is
+sampled or listed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Strategy(Protocol):
     def gamma(self) -> float:
         """Discount between actions."""
 
-    def advantages(self, rollout: Rollout) -> Floats:
+    def advantages(self, rollout: Rollout) -> NDArray[np.floating]:
         """Compute advantages, `[steps, envs, tokens or 1]`."""
 
 
@@ -89,7 +90,8 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
         )
         advantages = strategy.advantages(rollout)
         inside = np.arange(advantages.shape[2]) < lengths[:, None]
-        found.append((np.where(inside, advantages[1], 0.0), advantages[0, :, 0] / strategy.gamma))
+        of_first = np.asarray(advantages[0, :, 0] / strategy.gamma, dtype=np.float64)
+        found.append((np.where(inside, advantages[1], 0.0), of_first))
     (alpha, c0), (with_one, c_with_one) = found
     return Affine(alpha, with_one - alpha, c0, c_with_one - c0)
 
@@ -138,6 +140,7 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
         coefficients: One row for each decision.
     """
     states, actions = problem.pairs
+    scores, coefficients = _without_forced(scores, decisions, coefficients)
     n_states, dim = len(problem.mdp.rewards), scores.shape[2]
     later = problem.limit + int(problem.durations.max())
     m1, m2, t = (np.zeros((later, n_states)) for _ in range(3))
@@ -173,6 +176,17 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
             np.add.at(target[clock], state, weighted)
     mean = problem.start @ g[0]
     return Moments(mean, float(problem.start @ t[0] - mean @ mean))
+
+
+def _without_forced(scores: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Affine]:
+    """Leave out tokens whose score is 0."""
+    chosen = np.abs(scores).sum(axis=2) > 0
+    most = max(int(chosen.sum(axis=1).max()), 1)
+    places = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
+    alpha, beta = (
+        np.take_along_axis(one, places[decisions.pairs], axis=1) for one in (coefficients.alpha, coefficients.beta)
+    )
+    return np.take_along_axis(scores, places[:, :, None], axis=1), coefficients._replace(alpha=alpha, beta=beta)
 
 
 def carried(problem: TimedMDP, chances: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Floats]:
@@ -229,7 +243,7 @@ def whitened(
 
 
 def _after(table: Floats, go: Floats, after: Integers) -> Floats:
-    """Expectation of a table over the next states."""
+    """Average a table over the next states."""
     if (after == after[0]).all():
         found: Floats = go @ table[after[0]]
         return found

@@ -67,11 +67,9 @@ def _summary(cases: Sequence[Case]) -> Figure:
             if values is not None:
                 row = case.row(name, values)
             cosine = None if row is None else row["cosine"]
-            sampled = None if row is None else row.get("standard_error")
             nsr = None if row is None else row["nsr"]
             errors.append(float("nan") if cosine is None else max(1 - cosine, _SMALLEST))
             noises.append(nsr if nsr else float("nan"))
-            del sampled
         rows = [place + 0.13 * (number - 2) for place in range(len(SHOWN))]
         label = task.replace(" 2 2 2 4", "").replace(" 4", "")
         wrong.plot(errors, rows, "o", color=PALETTE[number], label=label, markersize=4)

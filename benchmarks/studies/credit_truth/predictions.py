@@ -232,8 +232,8 @@ def _noiseless(cases: Sequence[Case]) -> Iterator[Check]:
 PREDICTIONS: tuple[Prediction, ...] = (
     Prediction(
         "exact critic",
-        "With exact values, action GAE, BAD at every lambda_token, both bi-level forms, ARCHER with gamma_token = 1, and "
-        "the return to go have a relative bias of at most 1e-10, on every task, policy and gamma.",
+        "With exact values, action GAE, BAD at every lambda_token, both bi-level forms, ARCHER with gamma_token = 1, "
+        "and the return to go have a relative bias of at most 1e-10, on every task, policy and gamma.",
         _unbiased,
     ),
     Prediction(
@@ -253,7 +253,7 @@ PREDICTIONS: tuple[Prediction, ...] = (
     ),
     Prediction(
         "NTPO",
-        "NTPO with its own exact values multiplies the gradient of slot p of n (from 0) by gamma^(n - p) (MultiKey, 1e-10).",
+        "NTPO with its own exact values multiplies the gradient of slot p of n (from 0) by gamma^(n - p) (MultiKey).",
         _shrunk("NTPO, lambda_token 1", "exact", lambda case: lambda slot, n: case.gamma ** (n - slot)),
     ),
     Prediction(
@@ -263,8 +263,8 @@ PREDICTIONS: tuple[Prediction, ...] = (
     ),
     Prediction(
         "noise",
-        "Noise to signal of action GAE, BAD and bi-level GAE equals the closed form of MultiKey, for two and four words "
-        "and every P(right) (1e-10).",
+        "Noise to signal of action GAE, BAD and bi-level GAE equals the closed form of MultiKey, for two and four "
+        "words and every P(right) (1e-10).",
         _closed_noise,
     ),
     Prediction(
@@ -287,8 +287,8 @@ PREDICTIONS: tuple[Prediction, ...] = (
     Prediction("ReBN", "ReBN over an infinite batch has the direction of g_run exactly (1e-10).", _direction),
     Prediction(
         "leave-one-out",
-        "RLOO (for g_one), step and anchor leave-one-out (for g_run): bias within three standard errors, at every group "
-        "size.",
+        "RLOO (for g_one), step and anchor leave-one-out (for g_run): bias within three standard errors, at every "
+        "group size.",
         _sampled(("RLOO", "step leave-one-out", "anchor leave-one-out"), lambda n: 0.0),
     ),
     Prediction(

@@ -75,7 +75,8 @@ def explored(env_id: str) -> Problem:
 
     first = env.get_state()
     first.pop("digest")
-    worlds, listed, ways = [unclocked(first["world"])], [], []
+    worlds, listed = [unclocked(first["world"])], []
+    ways: list[list[tuple[str, float, int | None, int, bool]]] = []
     numbers = {worlds[0]: 0}
     texts: dict[tuple[str, tuple[str, ...]], int] = {}
     while len(ways) < len(worlds):
@@ -95,7 +96,8 @@ def explored(env_id: str) -> Problem:
         ways.append(found)
         if len(worlds) > _MAX_STATES:
             raise StudyError(f"Expected at most {_MAX_STATES:,} states; {env_id} has more. Fix: another task.")
-    limit = env.max_primitives if hasattr(env, "max_primitives") else env.max_steps
+    limits: Any = env
+    limit = limits.max_primitives if hasattr(env, "max_primitives") else limits.max_steps
     return _assembled(ways, listed, list(texts), limit, np.eye(1, len(ways) + 1)[0])
 
 

@@ -55,8 +55,8 @@ def sample_episodes(problem: TimedMDP, chances: Floats, n: int, rng: np.random.G
         chances: Probability of each action, `[states, actions]`.
         n: Number of episodes.
         rng: Source of chance.
-        shared: Size of the blocks of neighbouring episodes that share all chance but that of the policy, as environments
-            that are reset with one seed do.
+        shared: Size of the blocks of neighbouring episodes that share all chance but that of the policy, like
+            environments that are reset with one seed.
     """
     states, actions = problem.pairs
     pair_of = np.zeros(chances.shape, dtype=np.int64)

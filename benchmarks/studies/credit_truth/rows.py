@@ -64,7 +64,7 @@ class Anchored:
         else:
             inside = np.arange(rollout.values.shape[-1]) < lengths
             values = np.where(inside, rollout.values, 0.0).sum(axis=-1, keepdims=True) / lengths
-        return self.strategy.advantages(rollout._replace(values=values))
+        return np.asarray(self.strategy.advantages(rollout._replace(values=values)), dtype=np.float64)
 
 
 def critic_rows(gamma: float) -> list[Row]:

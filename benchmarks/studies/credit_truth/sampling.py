@@ -1,9 +1,9 @@
 """Means and variances of the estimators that compare episodes of a group, from one sample of episodes for all.
 
-Standard errors are small for two reasons: a large sample, and control variates: estimators on the same episodes whose
-mean is known exactly (a return to go has the mean g_run, an episode return g_one, a score 0; for the biased rows also the
-leave-one-out ones). Their coefficients come from a first part of the sample that is not counted, so the mean stays
-unbiased. Blocks of 16 episodes are independent; smaller groups lie inside them.
+Control variates reduce the standard errors: estimators on the same episodes whose mean is known exactly (a return to go
+has the mean g_run, an episode return g_one, a score 0; for the biased rows also the leave-one-out ones). Their
+coefficients come from a first part of the sample that is not counted, so the mean stays unbiased. Blocks of 16 episodes
+are independent; smaller groups lie inside them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def sample_groups(
     for chunk in range(chunks + 1):
         sample = sample_episodes(problem, chances, CHUNK, rng, shared=BLOCK)
         alone = sample.rollout(problem)
-        single = {name: strategy.advantages(alone) for name, strategy in _controls_of(gamma).items()}
+        single: dict[str, Floats] = {
+            name: np.asarray(strategy.advantages(alone), dtype=np.float64)
+            for name, strategy in _controls_of(gamma).items()
+        }
         single["score"] = np.ones_like(single["return to go"])
         for size in GROUP_SIZES:
             weights = _weights_of(problem, sample, rows, size, single)
@@ -122,7 +125,11 @@ def _weights_of(
             of_episode, of_step = strategy.parts
             return of(of_episode) + strategy.omega * of(of_step)
         if strategy not in known:
-            known[strategy] = np.asarray(strategy.advantages(rollout)[step, env, 0], dtype=np.float64)
+            if isinstance(strategy, ReturnToGo):  # as its `advantages`, from returns that are computed once
+                found = strategy.compared(single["return to go"][step, env, 0], rollout, (step, env))
+            else:
+                found = strategy.advantages(rollout)[step, env, 0]
+            known[strategy] = np.asarray(found, dtype=np.float64)
         return known[strategy]
 
     found = {row.name: collected(of(row.strategy) / (tokens if row.per_token else 1.0)) for row in rows}
