@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -403,3 +406,51 @@ def test_the_gae_of_whole_actions_takes_the_anchored_values() -> None:
     )
     expected = strategy.advantages(rollout._replace(values=means[..., None]))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
+# ---------------------------------------------------------------------- the page
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/benchmarks/credit_truth.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def truth_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return import_module("_truth")
+
+
+def test_the_closed_forms_of_the_page() -> None:
+    rows = re.findall(r"^\|((?: [\d.]+ \|){5}.*)\|$", PAGE, re.MULTILINE)
+    assert len(rows) == 12
+    kinds = [("bad", 1.0), ("bad", 0.95), ("bad", 0.8), ("bad", 0.0), ("bilevel", 0.95), ("bilevel", 0.8)]
+    for row in rows:
+        n_words, horizon, k, d, right, action, *ratios = (cell.strip() for cell in row.split("|"))
+        form = Additive(int(k), int(d), int(horizon), int(n_words), float(right), 0.95**2)
+        base = form.nsr("action") or 0.0
+        assert f"{base:.3g}" == action
+        found = ["-" if not base else f"{(form.nsr(kind, lam) or 0.0) / base:.3g}" for kind, lam in kinds]
+        assert found == ratios
+
+
+def test_the_tables_of_the_page_are_those_of_the_result(truth_page: ModuleType) -> None:
+    markers = re.findall(r"<!-- generated: (credit-truth-\w+) -->", PAGE)
+    assert len(markers) == 8
+    for marker in markers:
+        text = getattr(truth_page, marker.replace("-", "_"))()
+        assert "None" not in text
+        assert "nan" not in text.split()
+    summary = truth_page.credit_truth_summary()
+    for name, verdict in (
+        ("BAD, lambda_token 1", "unbiased"),
+        ("RLOO, N = 8", "unbiased"),
+        ("NTPO", "wrong direction"),
+    ):
+        assert re.search(rf"^\| {name}[^|]*\| {verdict}", summary, re.MULTILINE)
+
+
+def test_the_picture_of_the_readme_is_drawn(truth_page: ModuleType, tmp_path: Path) -> None:
+    for name, theme in truth_page.THEMES.items():
+        truth_page.draw(tmp_path / f"{name}.svg", theme)
+        committed = (ROOT / f"docs/assets/credit_truth_{name}.svg").read_bytes()
+        assert len(committed) == pytest.approx(len((tmp_path / f"{name}.svg").read_bytes()), rel=0.1)
