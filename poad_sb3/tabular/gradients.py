@@ -7,8 +7,8 @@ the probability of prefix p, and values of the policy, the gradients that "the p
     g = sum_c,o d(c, o) sum_p rho(p | o) sum_w pi(w | o, p) Q(c, o, p, w) s(o, p, w),   s = grad log pi(w | o, p)
 
     g_disc   visits and values discounted: the gradient of E[sum_t gamma^t r_t]
-    g_run    visits not discounted, values discounted: what the algorithms estimate, as they drop gamma^t
-    g_one    neither: the gradient of E[sum_t r_t], what trajectory-level methods estimate
+    g_run    visits not discounted, values discounted: the target of the algorithms, as they drop gamma^t
+    g_one    neither: the gradient of E[sum_t r_t], the target of trajectory-level methods
 
 All in float64; see `poad_sb3.tabular` for the notation.
 """
@@ -170,7 +170,7 @@ def timed_values(
     trie = problem.mdp.trie
     shape = (problem.limit, *policy.shape)
     values, q = np.zeros(shape), np.zeros(shape)
-    following = np.zeros(shape[:2])  # what the action before goes on from
+    following = np.zeros(shape[:2])  # bootstrapped from by the action before
     before_last = trie.parents[trie.ends]
     chances = problem.action_probabilities(policy)
     for clock in reversed(range(problem.limit)):

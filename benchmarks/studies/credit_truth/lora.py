@@ -1,6 +1,6 @@
 """The pocket model as the policy of a finite problem; its parameters are the last LoRA matrices.
 
-In float64 on the CPU, but for the normalisation layers, which transformers computes in float32. The logits of a problem
+In float64 on the CPU, but for the normalisation layers (transformers computes them in float32). The logits of a problem
 are functions of these parameters, so the gradient of anything is its gradient with respect to the logits, times the
 Jacobian of the logits: computed once, by automatic differentiation.
 """
@@ -31,7 +31,7 @@ class _Node(NamedTuple):
 
 
 class PocketPolicy:
-    """The pocket model with an adapter, of which the matrices in the last layer are trained.
+    """The pocket model with an adapter, whose matrices in the last layer are trained.
 
     Args:
         problem: A problem with texts, and one logit for each observation, prefix and token.
@@ -109,7 +109,7 @@ class PocketPolicy:
 def factor(jacobian: Floats) -> Floats:
     """Return F, `[logits, rank]`, with F F^T = J J^T: the gradients in orthonormal coordinates of the parameters.
 
-    Norms, inner products and cosines of J^T x and F^T x are equal, so nothing needs all parameters.
+    Norms, inner products and cosines of J^T x and F^T x are equal, at a smaller size.
     """
     values, vectors = np.linalg.eigh(jacobian @ jacobian.T)
     kept = values > values[-1] * 1e-13

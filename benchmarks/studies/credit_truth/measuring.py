@@ -167,12 +167,12 @@ def _case(job: TruthJob, task: str) -> dict[str, Any]:
             found = sample_groups(
                 timed,
                 policy,
-                {"": each.sum(axis=1)},
-                {"": truth},
+                each.sum(axis=1),
+                truth,
                 gamma=gamma,
                 chunks=job.chunks,
                 seed=_SAMPLE_SEED,
-            )[""]
+            )
             of_name = {row.name: row.truth for row in group_rows(gamma)}
             for (name, size), one in found.items():
                 reference = getattr(truth, of_name[name])

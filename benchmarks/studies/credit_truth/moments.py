@@ -5,7 +5,7 @@ G[t+1]; 0 after the end), the advantages of a decision are affine in it, and so 
 
     A[t, j] = alpha[j] + beta[j] C[t+1],     C[t] = c0 + c1 C[t+1]
 
-The coefficients are read off the strategy that trains, which gets three decisions: a first one of one token, value 0
+The coefficients are read off the strategy that trains. It gets three decisions: a first one of one token, value 0
 and reward 0, whose advantage is gamma C; the decision in question; and a last one worth 0 or 1. With the gradient of
 the rest of an episode written D[t] = sum_j A[t, j] s[t, j] + D[t+1], the five expectations m1 = E C, m2 = E C^2,
 G = E D, H = E C D and T = E |D|^2 follow backwards from the time limit, for every clock and state. No episode is

@@ -45,7 +45,7 @@ class Row(NamedTuple):
 class Anchored:
     """Action-level GAE whose value of an action is the one before its last token, or the mean over its tokens.
 
-    As `poad_sb3.credit.published.turn_gae`, which takes padded rows; the recursion is that of the strategy.
+    As `poad_sb3.credit.published.turn_gae` on padded rows, but with the recursion of the strategy.
     """
 
     strategy: Estimator

@@ -23,7 +23,7 @@ CHUNK = 4_096
 
 
 class Sampled(NamedTuple):
-    """What a sample says of an estimator, for one set of parameters.
+    """Moments of an estimator, from a sample.
 
     Attributes:
         mean: Of the gradient of one episode, with control variates, `[dimensions]`.
@@ -48,35 +48,32 @@ class _Sums:
 def sample_groups(
     problem: TimedMDP,
     policy: Floats,
-    bases: dict[str, Floats],
-    truths: dict[str, PolicyGradients],
+    basis: Floats,
+    truth: PolicyGradients,
     *,
     gamma: float,
     chunks: int,
     seed: int,
-) -> dict[str, dict[tuple[str, int], Sampled]]:
+) -> dict[tuple[str, int], Sampled]:
     """Sample every row of `group_rows` at every group size.
 
     Args:
         problem: The problem.
         policy: Probability of each token, `[states, nodes]`.
-        bases: For each set of parameters, the gradient of log pi of each pair's action, `[pairs, dimensions]`.
-        truths: For each, the exact gradients.
+        basis: Gradient of log pi of each pair's action, `[pairs, dimensions]`.
+        truth: The exact gradients.
         gamma: Discount between actions.
         chunks: Parts of `CHUNK` episodes that count.
         seed: Of the sample.
 
     Returns:
-        By parameters, then by row and group size.
+        By row and group size.
     """
     rng = np.random.default_rng(seed)
     chances = problem.action_probabilities(policy)
     rows = group_rows(gamma)
-    sums = {
-        name: {(row.name, size): _Sums(basis.shape[1]) for row in rows for size in GROUP_SIZES}
-        for name, basis in bases.items()
-    }
-    coefficients: dict[str, dict[tuple[str, int], Floats]] = {name: {} for name in bases}
+    sums = {(row.name, size): _Sums(basis.shape[1]) for row in rows for size in GROUP_SIZES}
+    coefficients: dict[tuple[str, int], Floats] = {}
     for chunk in range(chunks + 1):
         sample = sample_episodes(problem, chances, CHUNK, rng, shared=BLOCK)
         alone = sample.rollout(problem)
@@ -87,16 +84,15 @@ def sample_groups(
         single["score"] = np.ones_like(single["return to go"])
         for size in GROUP_SIZES:
             weights = _weights_of(problem, sample, rows, size, single)
-            for name, basis in bases.items():
-                vectors = {key: one @ basis for key, one in weights.items()}
-                for row in rows:
-                    controls, means = _controls(row, rows, vectors, truths[name])
-                    key = (row.name, size)
-                    if chunk == 0:
-                        coefficients[name][key] = _fitted(vectors[row.name], controls)
-                    else:
-                        _add(sums[name][key], vectors[row.name], controls, means, coefficients[name][key], size)
-    return {name: {key: _summary(one, key[1]) for key, one in of_basis.items()} for name, of_basis in sums.items()}
+            vectors = {name: one @ basis for name, one in weights.items()}
+            for row in rows:
+                controls, means = _controls(row, rows, vectors, truth)
+                key = (row.name, size)
+                if chunk == 0:
+                    coefficients[key] = _fitted(vectors[row.name], controls)
+                else:
+                    _add(sums[key], vectors[row.name], controls, means, coefficients[key], size)
+    return {key: _summary(one, key[1]) for key, one in sums.items()}
 
 
 def _controls_of(gamma: float) -> dict[str, Estimator]:
@@ -139,11 +135,11 @@ def _weights_of(
 def _controls(
     row: GroupRow, rows: list[GroupRow], vectors: dict[str, Floats], truth: PolicyGradients
 ) -> tuple[list[Floats], list[Floats]]:
-    known = [(name, which) for name, which in CONTROLS]
+    known = list(CONTROLS)
     if not row.is_unbiased:
         known += [(one.name, one.truth) for one in rows if one.strategy.leave_one_out or one.name.startswith("step")]
     zero = np.zeros_like(truth.run)
-    means = [zero if which is None else getattr(truth, which) for _, which in known]
+    means = [zero if reference is None else getattr(truth, reference) for _, reference in known]
     return [vectors[name] for name, _ in known], means
 
 

@@ -273,7 +273,7 @@ def test_a_fitted_critic_is_the_mean_of_the_returns_that_followed() -> None:
 
 def test_sampled_groups_of_two_are_those_of_all_pairs() -> None:
     basis, truth = scores(EXAMPLE, UNIFORM).sum(axis=1), policy_gradients(EXAMPLE, UNIFORM, 0.9)
-    found = sample_groups(EXAMPLE, UNIFORM, {"": basis}, {"": truth}, gamma=0.9, chunks=3, seed=0)[""]
+    found = sample_groups(EXAMPLE, UNIFORM, basis, truth, gamma=0.9, chunks=3, seed=0)
     names = {
         "RLOO": "rloo",
         "Dr. GRPO": "dr_grpo",
