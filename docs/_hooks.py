@@ -17,6 +17,7 @@ import _pages
 import _results
 import _studies
 import _tables
+import _truth
 from _families import FAMILIES, rows_of
 from _tables import ROOT
 from latex2mathml.converter import convert
@@ -28,7 +29,7 @@ from lang_envs import ENV_ROWS
 
 _MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? -->")
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
-_MODULES = (_architecture, _coding, _data, _pages, _results, _studies, _tables)
+_MODULES = (_architecture, _coding, _data, _pages, _results, _studies, _tables, _truth)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

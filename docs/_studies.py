@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from _tables import ROOT, bullets, code, percent, result, table
+from _truth import predictions
 
 Content = Mapping[str, Any]
 _SAME, _OWN = 0, 1  # order of the panels of `curves`
@@ -16,7 +17,13 @@ _SAME, _OWN = 0, 1  # order of the panels of `curves`
 def study(name: str) -> str:
     """Show all that a study found."""
     content = result(f"studies/{name}")
-    shown = {"credit": _credited, "datasci": _coded, "generalisation": _generalised, "wall-time": _timed}
+    shown = {
+        "credit": _credited,
+        "credit-truth": predictions,
+        "datasci": _coded,
+        "generalisation": _generalised,
+        "wall-time": _timed,
+    }
     parts = [shown.get(name, _compared)(content)]
     pictures = sorted(path.name for path in (ROOT / "data/results/studies").glob("*.png"))
     parts += [f"![{name}](assets/studies/{one})" for one in pictures if one.split(".")[0].split("_")[0] == name]

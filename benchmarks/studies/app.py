@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 AnyStudy: TypeAlias = "Study | Comparing"
 
 
+QUICK = Path("runs/studies")
+"""Where reports of small versions are written."""
+
+
 class Action(StrEnum):
     """Parts of a study that can be chosen."""
 
@@ -51,6 +55,9 @@ def run_study(
     budget: Annotated[
         float | None, typer.Option(min=0, metavar="MINUTES", help="Begin no other run after this time.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version in a minute or two, in runs/studies; not of every study.")
+    ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
     """Run a study and report; the same command resumes it, and studies share their jobs."""
@@ -63,7 +70,11 @@ def run_study(
         numbers = tuple(int(one) for one in seeds.split(",") if one)
     except ValueError as error:
         raise StudyError(f"Expected seeds as whole numbers with commas; got {seeds!r}. Fix: --seeds 0,1,2.") from error
-    options = Options(numbers, [one for one in tasks.split(",") if one], tuning_only=action is Action.TUNE)
+    if quick and not getattr(study, "has_quick", False):
+        raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
+    out = QUICK if quick and out == STUDIES else out
+    chosen = [one for one in tasks.split(",") if one]
+    options = Options(numbers, chosen, tuning_only=action is Action.TUNE, quick=quick)
     pieces = Pieces(out / "pieces")
     list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
     if action is Action.REPORT and not any(pieces.folder.glob("*.json")):
@@ -75,7 +86,7 @@ def run_study(
         except JobFailedError as error:
             failed = error
     if action is not Action.TUNE:
-        for line in write_report(study, options.seeds, pieces, out):
+        for line in write_report(study, options.seeds, pieces, out, quick=quick):
             console().print(line, markup=False, highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
@@ -111,7 +122,9 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
     console().print(f"{study.name}: {done.n_done} runs done.{more}", highlight=False)
 
 
-def write_report(study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: Path) -> list[str]:
+def write_report(
+    study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: Path, *, quick: bool = False
+) -> list[str]:
     """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
 
     Args:
@@ -119,14 +132,16 @@ def write_report(study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: 
         seeds: The chosen ones.
         pieces: Existing pieces.
         folder: Where the files go.
+        quick: Report the small version.
 
     Returns:
         Lines to show, the files at the end.
     """
     from benchmarks.runner.files import write_json, write_picture
 
-    report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds}))), pieces)
-    about = {"study": study.name, "told": study.about, "command": f"python -m benchmarks study {study.name}"}
+    report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds})), quick=quick), pieces)
+    command = f"python -m benchmarks study {study.name}{' --quick' if quick else ''}"
+    about = {"study": study.name, "told": study.about, "command": command}
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     written = [write_json(folder / f"{study.name}.json", content)]
     written += [write_picture(folder / f"{study.name}{end}.png", one) for end, one in report.pictures.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.studies.credit import CREDIT
+from benchmarks.studies.credit_truth.study import CREDIT_TRUTH
 from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN
 from benchmarks.studies.datasci import DATASCI
 from benchmarks.studies.engine.comparing import Comparing
@@ -17,6 +18,7 @@ ALL: tuple[Study | Comparing, ...] = (
     GAMMA,
     GENERALISATION_STUDY,
     CREDIT,
+    CREDIT_TRUTH,
     WALL_TIME_STUDY,
 )
 """In the order of the paper."""

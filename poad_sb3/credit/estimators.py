@@ -221,11 +221,17 @@ class ReturnToGo(Estimator):
         real = (np.arange(found.shape[-1]) < rollout.lengths[..., None]) & rollout.counted[..., None]
         step, env, _ = np.nonzero(real)
         advantages = np.zeros(found.shape)
-        advantages[real] = self._compared(found[real], rollout, (step, env))
+        advantages[real] = self.compared(found[real], rollout, (step, env))
         return advantages
 
-    def _compared(self, returns: Floats, rollout: Rollout, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Floats:
-        """Subtract the baseline of returns, and divide them by their scale."""
+    def compared(self, returns: Floats, rollout: Rollout, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Floats:
+        """Subtract the baseline of returns, and divide them by their scale.
+
+        Args:
+            returns: `[n]`.
+            rollout: The rollout that they are of.
+            at: Step and environment of each return.
+        """
         groups = rollout.groups[at]
         eps = _EPS["cell"] if self.advantage_scale == "cell" else None
         if self.baseline == "step":
@@ -294,8 +300,9 @@ class GiGPOSum(Estimator):
     baselines = ("group",)
     compares_states = True
 
-    def advantages(self, rollout: Rollout) -> Floats:
-        """See `Estimator.advantages`."""
+    @property
+    def parts(self) -> tuple[EpisodeReturn, ReturnToGo]:
+        """Return the estimators of the episode and of the step."""
         shared = {
             "gamma": self.gamma,
             "leave_one_out": self.leave_one_out,
@@ -303,6 +310,11 @@ class GiGPOSum(Estimator):
         }
         of_episode = EpisodeReturn(baseline="group", **shared)  # type: ignore[arg-type]
         of_step = ReturnToGo(credit_level="action", baseline="state", **shared)  # type: ignore[arg-type]
+        return of_episode, of_step
+
+    def advantages(self, rollout: Rollout) -> Floats:
+        """See `Estimator.advantages`."""
+        of_episode, of_step = self.parts
         return of_episode.advantages(rollout) + self.omega * of_step.advantages(rollout)
 
     @property

@@ -21,11 +21,13 @@ class Options(NamedTuple):
         seeds: Of the reported runs.
         tasks: Names of the tasks; all that the study has if there are none.
         tuning_only: Whether only the learning rates are tuned.
+        quick: Whether a small version is run, in a few minutes; for studies that have one.
     """
 
     seeds: Sequence[int] = FINAL_SEEDS
     tasks: Sequence[str] = ()
     tuning_only: bool = False
+    quick: bool = False
 
     def checked_seeds(self) -> Sequence[int]:
         """Return the seeds themselves.
@@ -83,9 +85,11 @@ class Study(NamedTuple):
         about: The question, in one line.
         jobs: Jobs that the pieces ask for, the most urgent first.
         report: Findings of the pieces; of a part of them too, with a list of the missing ones.
+        has_quick: Whether it has a small version, `Options.quick`.
     """
 
     name: str
     about: str
     jobs: Callable[[Options, Pieces], Iterable[Job]]
     report: Callable[[Options, Pieces], Report]
+    has_quick: bool = False

@@ -1,0 +1,338 @@
+"""One case of the study: a problem, a policy, its exact gradients, and every estimator against them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from benchmarks.runner.errors import StudyError
+from benchmarks.studies.credit_truth.critics import EPISODES, fitted_values
+from benchmarks.studies.credit_truth.moments import (
+    Decisions,
+    Moments,
+    affine,
+    decisions_of,
+    moments,
+    path_values,
+    whitened,
+)
+from benchmarks.studies.credit_truth.problems import (
+    Problem,
+    explored,
+    independent,
+    multikey_logits,
+    worked_example,
+)
+from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
+from benchmarks.studies.credit_truth.rows import LAMBDA, Anchored, Row, critic_free_rows, critic_rows, group_rows
+from benchmarks.studies.credit_truth.sampling import CHUNK, sample_groups
+from benchmarks.studies.engine.jobs import Job, checksum
+from poad_sb3.tabular.gradients import (
+    Floats,
+    PolicyGradients,
+    TimedMDP,
+    ascend,
+    policy_gradients,
+    scores,
+    timed_values,
+    visits,
+)
+
+ENVS = {
+    "food-preparation": "VirtualHome-FoodPreparation-v0",
+    "entertainment": "VirtualHome-Entertainment-v0",
+    "tomato-salad": "Overcooked-TomatoSalad-v0",
+}
+VALUES = ("exact", "flat", "fitted prefixes", "fitted observations")
+"""Values that critic rows are given: exact; exact, but that of the state for all tokens of an action; and averages of
+sampled returns by observation and prefix, or by observation alone."""
+ASCENT_GAMMA = 0.95
+TARGET = {"tabular": 0.6, "pocket": 0.4}
+"""The ascended policy is the first on the way of gradient steps whose success rate is at least this."""
+_RATE = {"tabular": 0.1, "pocket": 0.05}
+"""Length of a step."""
+_MAX_STEPS = 6_000
+_SMALLEST = 1e-12
+"""Of the norm of the gradient: an expected gradient below it is 0 up to rounding, and ratios with it are undefined."""
+_CRITIC_SEED, _SAMPLE_SEED = 1, 2
+
+
+@dataclass(frozen=True)
+class TruthJob(Job):
+    """Cases that differ in the task alone.
+
+    Attributes:
+        title: Name of the group.
+        tasks: See `problem_of`.
+        parameters: `"tabular"`, or `"pocket"` for the last LoRA matrices of the pocket model.
+        policy: `"ascended"`, `"start"` (the uniform policy, or the untrained model), or P(right) of MultiKey.
+        gammas: Discounts; the first is that of sampled rows.
+        chunks: Parts of the sample of group estimators, `sampling.CHUNK` episodes each; 0 for none.
+    """
+
+    runner: ClassVar[str] = "benchmarks.studies.credit_truth.measuring:run_truth"
+    title: str
+    tasks: tuple[str, ...]
+    parameters: str
+    policy: str
+    gammas: tuple[float, ...]
+    chunks: int
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """See `Job.surroundings`."""
+        return {
+            "model": checksum("pocket"),
+            "target": TARGET[self.parameters],
+            "rate": _RATE[self.parameters],
+            "lambda": LAMBDA,
+            "critic_episodes": EPISODES,
+            "chunk": CHUNK,
+        }
+
+    @property
+    def label(self) -> str:
+        """See `Job.label`."""
+        return f"truth_{self.title}_{self.parameters}_{self.policy}"
+
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        """See `Job.outcome`."""
+        return f"{len(result['cases'])} cases"
+
+    def __str__(self) -> str:
+        return f"{self.title}, {self.parameters} parameters, {self.policy} policy"
+
+
+def problem_of(task: str, *, share: bool) -> Problem:
+    """Return the problem of a task: a name of `ENVS`, `worked-example`, `key-token N` or `multikey K D WORDS HORIZON`.
+
+    Args:
+        task: The name; N is `n_tokens`.
+        share: See `problems.independent`.
+    """
+    name, *numbers = task.split()
+    if name in ENVS:
+        return explored(ENVS[name])
+    if name == "worked-example":
+        return worked_example()
+    if name == "key-token":
+        return independent("KeyToken-v0", share=share, n_tokens=int(numbers[0]))
+    if name == "multikey":
+        k, d, n_words, horizon = map(int, numbers)
+        return independent("MultiKey-v0", share=share, k=k, d=d, n_words=n_words, horizon=horizon)
+    raise StudyError(f"Expected a task of the study; got {task!r}.")
+
+
+def run_truth(job: TruthJob) -> dict[str, Any]:
+    """Measure all cases of a job on one thread."""
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        return {"cases": {task: _case(job, task) for task in job.tasks}}
+
+
+def _case(job: TruthJob, task: str) -> dict[str, Any]:
+    problem = problem_of(task, share=job.parameters == "tabular")
+    timed = problem.timed
+    policy, basis = _policy(job, task, problem)
+    each = scores(timed, policy)
+    if basis is not None:
+        each = each @ basis
+    reachable = visits(timed, policy)
+    length = float(reachable.sum())
+    tokens = timed.paths[1][timed.pairs[1]]
+    chances = timed.action_probabilities(policy)
+    weights = (reachable[:, :, None] * chances).sum(axis=0)[timed.pairs]
+    result: dict[str, Any] = {
+        "success": problem.success_rate(policy),
+        "decisions": length,
+        "tokens_per_action": float(weights @ tokens / length),
+        "states": len(timed.mdp.rewards) - 1,
+        "logits": timed.n_logits,
+        "dimensions": each.shape[2],
+        "gammas": {},
+    }
+    sample = sample_episodes(timed, chances, EPISODES, np.random.default_rng(_CRITIC_SEED))
+    for gamma in job.gammas:
+        logit_gradients = policy_gradients(timed, policy, gamma)
+        truth = PolicyGradients(*(one if basis is None else one @ basis for one in logit_gradients))
+        kinds = VALUES if gamma == job.gammas[0] else VALUES[:1]
+        rows = list(_exact_rows(timed, policy, each, truth, gamma, reachable, sample, length, kinds))
+        if gamma == job.gammas[0] and job.chunks:
+            found = sample_groups(
+                timed,
+                policy,
+                each.sum(axis=1),
+                truth,
+                gamma=gamma,
+                chunks=job.chunks,
+                seed=_SAMPLE_SEED,
+            )
+            of_name = {row.name: row.truth for row in group_rows(gamma)}
+            for (name, size), one in found.items():
+                reference = getattr(truth, of_name[name])
+                error = one.standard_error / float(np.linalg.norm(reference))
+                about = {"name": name, "truth": of_name[name], "group": size, "standard_error": error}
+                rows.append(about | compared(Moments(one.mean, one.trace), reference, length))
+        norms = {name: float(np.linalg.norm(one)) for name, one in truth._asdict().items()}
+        result["gammas"][f"{gamma:g}"] = {
+            "norms": norms,
+            "cosine_run_disc": _cosine(truth.run, truth.disc),
+            "cosine_run_one": _cosine(truth.run, truth.one),
+            "episodes_sampled": job.chunks * CHUNK if gamma == job.gammas[0] else 0,
+            "rows": rows,
+        }
+    rounded: dict[str, Any] = _rounded(result)
+    return rounded
+
+
+def _policy(job: TruthJob, task: str, problem: Problem) -> tuple[Floats, Floats | None]:
+    """Return the policy, and a basis of the parameters' directions where they are not the logits."""
+    timed = problem.timed
+    if job.parameters == "pocket":
+        from benchmarks.studies.credit_truth.lora import PocketPolicy, factor
+
+        pocket = PocketPolicy(problem)
+        for _ in range(_MAX_STEPS if job.policy == "ascended" else 0):
+            if problem.success_rate(timed.policy(pocket.logits().detach().numpy())) >= TARGET["pocket"]:
+                break
+            pocket.ascend(gamma=ASCENT_GAMMA, rate=_RATE["pocket"])
+        return timed.policy(pocket.logits().detach().numpy()), factor(pocket.jacobian())
+    if re.fullmatch(r"[0-9.]+", job.policy):
+        k, d, n_words, _ = map(int, task.split()[1:])
+        return timed.policy(multikey_logits(k, d, n_words, float(job.policy))), None
+    logits = np.zeros(timed.n_logits)
+    for _ in range(_MAX_STEPS if job.policy == "ascended" else 0):
+        if problem.success_rate(timed.policy(logits)) >= TARGET["tabular"]:
+            break
+        logits = ascend(timed, logits, gamma=ASCENT_GAMMA, rate=_RATE["tabular"])
+    return timed.policy(logits), None
+
+
+def _exact_rows(
+    timed: TimedMDP,
+    policy: Floats,
+    each: Floats,
+    truth: PolicyGradients,
+    gamma: float,
+    reachable: Floats,
+    sample: Sample,
+    length: float,
+    kinds: Sequence[str],
+) -> Iterator[dict[str, Any]]:
+    decisions = decisions_of(timed, reachable)
+    known: dict[tuple[str, float, bool], Floats] = {}
+
+    def values_of(kind: str, row: Row) -> Floats:
+        key = (kind, row.gamma_token, row.from_last_token)
+        if key not in known:
+            if kind.startswith("fitted"):
+                found = fitted_values(
+                    timed, sample, gamma=gamma, gamma_token=row.gamma_token, prefixes=kind == "fitted prefixes"
+                )
+            else:
+                found = timed_values(
+                    timed, policy, gamma=gamma, gamma_token=row.gamma_token, from_last_token=row.from_last_token
+                ).values
+                if kind == "flat":
+                    found = np.broadcast_to(found[:, :, :1], found.shape)
+            known[key] = path_values(timed, found, decisions)
+        return known[key]
+
+    for row in critic_rows(gamma):
+        for kind in kinds:
+            found = exact_moments(timed, policy, each, decisions, reachable, row, values_of(kind, row))
+            yield {"name": row.name, "truth": "run", "values": kind} | compared(found, truth.run, length)
+    none = np.zeros((len(decisions.clocks), timed.paths[0].shape[1]))
+    for row in critic_free_rows(gamma):
+        found = exact_moments(timed, policy, each, decisions, reachable, row, none)
+        yield {"name": row.name, "truth": "run"} | compared(found, truth.run, length)
+
+
+def exact_moments(
+    timed: TimedMDP,
+    policy: Floats,
+    each: Floats,
+    decisions: Decisions,
+    reachable: Floats,
+    row: Row,
+    values: Floats,
+) -> Moments:
+    """Compute mean and variance of a row exactly.
+
+    Args:
+        timed: The problem.
+        policy: Probability of each token, `[states, nodes]`.
+        each: Gradient of the log-probability of each token, `[pairs, tokens, dimensions]`.
+        decisions: See `moments.decisions_of`.
+        reachable: Expected visits, `[clocks, states]`.
+        row: The estimator.
+        values: Values before the tokens of each decision, `[decisions, tokens]`.
+    """
+    states, actions = timed.pairs
+    rewards = timed.mdp.rewards[states, actions][decisions.pairs]
+    lengths = timed.paths[1][actions][decisions.pairs]
+    chances = timed.action_probabilities(policy)
+    if row.anchor == "first":
+        found = affine(
+            row.strategy, rewards, values[:, : row.strategy.n_values(values.shape[1])], lengths, decisions.ends
+        )
+    else:
+        found = affine(Anchored(row.strategy, row.anchor), rewards, values, lengths, decisions.ends)
+    if found.alpha.shape[1] == 1:  # one number for all tokens
+        inside = np.arange(values.shape[1]) < lengths[:, None]
+        found = found._replace(alpha=found.alpha * inside, beta=found.beta * inside)
+    if row.per_token:
+        found = found._replace(alpha=found.alpha / lengths[:, None], beta=found.beta / lengths[:, None])
+    if row.whitened:
+        counts = lengths if row.strategy.credit_level == "token" else np.ones_like(lengths)
+        found = whitened(timed, chances, reachable, decisions, found, counts)
+    return moments(timed, chances, each, decisions, found)
+
+
+def compared(found: Moments, truth: Floats, length: float) -> dict[str, float | None]:
+    """Compare a mean with the true gradient.
+
+    Args:
+        found: Mean and variance of the gradient of one episode.
+        truth: The true gradient.
+        length: Expected decisions of an episode.
+
+    Returns:
+        `bias` |E ghat - g| / |g|, `scale` E ghat . g / |g|^2, `cosine`, `nsr` trace / (scale |g|)^2 and
+        `snr_per_step`, 1 / (nsr length); None where the denominator is 0.
+    """
+    norm = float(np.linalg.norm(truth))
+    if norm == 0.0:
+        return {"bias": None, "scale": None, "cosine": None, "nsr": None, "snr_per_step": None}
+    size = float(np.linalg.norm(found.mean))
+    scale = float(found.mean @ truth) / norm**2
+    vanishes = size <= _SMALLEST * norm
+    nsr = None if vanishes or abs(scale) <= _SMALLEST else max(found.trace, 0.0) / (scale * norm) ** 2
+    noiseless = nsr is None or nsr <= _SMALLEST
+    return {
+        "bias": float(np.linalg.norm(found.mean - truth)) / norm,
+        "scale": 0.0 if vanishes else scale,
+        "cosine": None if vanishes else float(found.mean @ truth) / (size * norm),
+        "nsr": nsr if nsr is None or not noiseless else 0.0,
+        "snr_per_step": None if noiseless else 1 / (float(nsr or 1.0) * length),
+    }
+
+
+def _cosine(one: Floats, other: Floats) -> float | None:
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / size if size else None
+
+
+def _rounded(value: Any) -> Any:
+    """Keep 12 significant digits."""
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value

@@ -1,0 +1,253 @@
+"""Exact mean and variance of the gradient of one episode, for estimators whose future enters through one number.
+
+With C[t+1] the number that flows back from the next decision (for GAE, V'[t+1] + lambda A[t+1, 1]; for a return to go,
+G[t+1]; 0 after the end), the advantages of a decision are affine in it, and so is its own number:
+
+    A[t, j] = alpha[j] + beta[j] C[t+1],     C[t] = c0 + c1 C[t+1]
+
+The coefficients are read off the strategy that trains. It gets three decisions: a first one of one token, value 0
+and reward 0, whose advantage is gamma C; the decision in question; and a last one worth 0 or 1. With the gradient of
+the rest of an episode written D[t] = sum_j A[t, j] s[t, j] + D[t+1], the five expectations m1 = E C, m2 = E C^2,
+G = E D, H = E C D and T = E |D|^2 follow backwards from the time limit, for every clock and state. No episode is
+sampled or listed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poad_sb3.credit.estimators import Rollout
+from poad_sb3.tabular.gradients import Floats, TimedMDP
+
+Integers = NDArray[np.integer]
+
+
+class Strategy(Protocol):
+    """The method of `poad_sb3.credit.estimators.Estimator` that is needed here."""
+
+    @property
+    def gamma(self) -> float:
+        """Discount between actions."""
+
+    def advantages(self, rollout: Rollout) -> NDArray[np.floating]:
+        """Compute advantages, `[steps, envs, tokens or 1]`."""
+
+
+class Affine(NamedTuple):
+    """Coefficients of decisions; see the module.
+
+    Attributes:
+        alpha: `[rows, tokens]`.
+        beta: `[rows, tokens]`.
+        c0: `[rows]`.
+        c1: `[rows]`.
+    """
+
+    alpha: Floats
+    beta: Floats
+    c0: Floats
+    c1: Floats
+
+
+class Moments(NamedTuple):
+    """Mean, `[dimensions]`, and trace of the covariance of the gradient of one episode."""
+
+    mean: Floats
+    trace: float
+
+
+def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integers, ends: NDArray[np.bool_]) -> Affine:
+    """Read the coefficients off a strategy.
+
+    Args:
+        strategy: The estimator.
+        rewards: `[rows]`.
+        values: Values before the tokens, `[rows, tokens]`.
+        lengths: Numbers of tokens, `[rows]`.
+        ends: Whether the episode ends with the decision, `[rows]`.
+    """
+    n = len(rewards)
+    found = []
+    for worth in (0.0, 1.0):
+        every_value = np.zeros((3, n, values.shape[1]))
+        every_value[1], every_value[2, :, :1] = values, worth
+        one = np.ones(n, dtype=np.int64)
+        zero = np.zeros((3, n))
+        rollout = Rollout(
+            rewards=np.stack([np.zeros(n), rewards, np.full(n, worth)]),
+            lengths=np.stack([one, lengths, one]),
+            episode_ends=np.stack([np.zeros(n, dtype=bool), ends, np.ones(n, dtype=bool)]),
+            counted=np.ones((3, n), dtype=bool),
+            values=every_value,
+            last_values=np.zeros(n),
+            final_values=zero,
+            durations=zero + 1,
+            groups=np.zeros((3, n), dtype=np.int64),
+            states=np.zeros((3, n), dtype=np.int64),
+        )
+        advantages = strategy.advantages(rollout)
+        inside = np.arange(advantages.shape[2]) < lengths[:, None]
+        of_first = np.asarray(advantages[0, :, 0] / strategy.gamma, dtype=np.float64)
+        found.append((np.where(inside, advantages[1], 0.0), of_first))
+    (alpha, c0), (with_one, c_with_one) = found
+    return Affine(alpha, with_one - alpha, c0, c_with_one - c0)
+
+
+class Decisions(NamedTuple):
+    """All admissible decisions at all clocks that can be reached, clock by clock.
+
+    Attributes:
+        clocks: `[rows]`.
+        pairs: Number of the pair of state and action, as in `TimedMDP.pairs`, `[rows]`.
+        ends: Whether the episode ends, for any reason, `[rows]`.
+    """
+
+    clocks: Integers
+    pairs: Integers
+    ends: NDArray[np.bool_]
+
+
+def decisions_of(problem: TimedMDP, reachable: Floats) -> Decisions:
+    """List the decisions; `reachable` is positive at the clocks and states that are visited."""
+    states, actions = problem.pairs
+    clocks, pairs = np.nonzero(reachable[:, states] > 0)
+    out_of_time = clocks + problem.durations[states, actions][pairs] >= problem.limit
+    live = problem.mdp.transitions[states, actions][:, ~problem.mdp.terminal].sum(axis=1) > 0
+    return Decisions(clocks, pairs, out_of_time | ~live[pairs])
+
+
+def path_values(problem: TimedMDP, values: Floats, decisions: Decisions) -> Floats:
+    """Values before the tokens of each decision, `[rows, tokens]`, from `[clocks or 1, states, nodes]`."""
+    states, actions = problem.pairs
+    nodes, _ = problem.paths
+    before = np.where(nodes >= 0, problem.mdp.trie.parents[nodes], 0)[actions[decisions.pairs]]
+    clocks = decisions.clocks if len(values) > 1 else np.zeros_like(decisions.clocks)
+    found: Floats = values[clocks[:, None], states[decisions.pairs][:, None], before]
+    return np.where(nodes[actions[decisions.pairs]] >= 0, found, 0.0)
+
+
+def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decisions, coefficients: Affine) -> Moments:
+    """Compute mean and variance of the gradient of one episode.
+
+    Args:
+        problem: The problem.
+        chances: Probability of each action, `[states, actions]`.
+        scores: Gradient of the log-probability of each token of each pair, `[pairs, tokens, dimensions]`.
+        decisions: See `decisions_of`.
+        coefficients: One row for each decision.
+    """
+    states, actions = problem.pairs
+    scores, coefficients = _without_forced(scores, decisions, coefficients)
+    n_states, dim = len(problem.mdp.rewards), scores.shape[2]
+    later = problem.limit + int(problem.durations.max())
+    m1, m2, t = (np.zeros((later, n_states)) for _ in range(3))
+    g, h = (np.zeros((later, n_states, dim)) for _ in range(2))
+    live = ~problem.mdp.terminal
+    bounds = np.searchsorted(decisions.clocks, np.arange(problem.limit + 1))
+    for clock in reversed(range(problem.limit)):
+        rows = slice(bounds[clock], bounds[clock + 1])
+        pairs = decisions.pairs[rows]
+        if not len(pairs):
+            continue
+        state, action = states[pairs], actions[pairs]
+        alpha, beta, c0, c1 = (one[rows] for one in coefficients)
+        after = clock + problem.durations[state, action]
+        go = problem.mdp.transitions[state, action] * live * ~decisions.ends[rows][:, None]
+        n1, n2, nt = (_after(one, go, after) for one in (m1, m2, t))
+        ng, nh = (_after(one, go, after) for one in (g, h))
+        a = np.einsum("rj,rjd->rd", alpha, scores[pairs])
+        b = np.einsum("rj,rjd->rd", beta, scores[pairs])
+        d = a + b * n1[:, None] + ng
+        row_h = c0[:, None] * d + c1[:, None] * (a * n1[:, None] + b * n2[:, None] + nh)
+        dots = (a * a).sum(1) + 2 * (a * b).sum(1) * n1 + (b * b).sum(1) * n2
+        dots += 2 * (a * ng).sum(1) + 2 * (b * nh).sum(1) + nt
+        chance = chances[state, action]
+        for target, value in (
+            (m1, c0 + c1 * n1),
+            (m2, c0**2 + 2 * c0 * c1 * n1 + c1**2 * n2),
+            (t, dots),
+            (g, d),
+            (h, row_h),
+        ):
+            weighted = value * (chance if value.ndim == 1 else chance[:, None])
+            np.add.at(target[clock], state, weighted)
+    mean = problem.start @ g[0]
+    return Moments(mean, float(problem.start @ t[0] - mean @ mean))
+
+
+def _without_forced(scores: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Affine]:
+    """Leave out tokens whose score is 0."""
+    chosen = np.abs(scores).sum(axis=2) > 0
+    most = max(int(chosen.sum(axis=1).max()), 1)
+    places = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
+    alpha, beta = (
+        np.take_along_axis(one, places[decisions.pairs], axis=1) for one in (coefficients.alpha, coefficients.beta)
+    )
+    return np.take_along_axis(scores, places[:, :, None], axis=1), coefficients._replace(alpha=alpha, beta=beta)
+
+
+def carried(problem: TimedMDP, chances: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Floats]:
+    """Return E C[t+1] and E C[t+1]^2 of each decision, `[rows]` each."""
+    states, actions = problem.pairs
+    later = problem.limit + int(problem.durations.max())
+    m1, m2 = (np.zeros((later, len(problem.mdp.rewards))) for _ in range(2))
+    first, second = (np.zeros(len(decisions.clocks)) for _ in range(2))
+    bounds = np.searchsorted(decisions.clocks, np.arange(problem.limit + 1))
+    for clock in reversed(range(problem.limit)):
+        rows = slice(bounds[clock], bounds[clock + 1])
+        pairs = decisions.pairs[rows]
+        if not len(pairs):
+            continue
+        state, action = states[pairs], actions[pairs]
+        go = problem.mdp.transitions[state, action] * ~problem.mdp.terminal * ~decisions.ends[rows][:, None]
+        after = clock + problem.durations[state, action]
+        first[rows], second[rows] = _after(m1, go, after), _after(m2, go, after)
+        c0, c1, chance = coefficients.c0[rows], coefficients.c1[rows], chances[state, action]
+        np.add.at(m1[clock], state, chance * (c0 + c1 * first[rows]))
+        np.add.at(m2[clock], state, chance * (c0**2 + 2 * c0 * c1 * first[rows] + c1**2 * second[rows]))
+    return first, second
+
+
+def whitened(
+    problem: TimedMDP,
+    chances: Floats,
+    reachable: Floats,
+    decisions: Decisions,
+    coefficients: Affine,
+    counts: NDArray[np.integer],
+) -> Affine:
+    """Subtract the mean over an infinite batch and divide by its deviation.
+
+    Args:
+        problem: The problem.
+        chances: Probability of each action, `[states, actions]`.
+        reachable: Expected visits, `[clocks, states]`.
+        decisions: See `decisions_of`.
+        coefficients: Of the returns.
+        counts: Entries of each decision in mean and deviation, from its first token on: 1, or all its tokens.
+    """
+    states, actions = problem.pairs
+    state, action = states[decisions.pairs], actions[decisions.pairs]
+    weights = (reachable[decisions.clocks, state] * chances[state, action])[:, None]
+    inside = np.arange(coefficients.alpha.shape[1]) < counts[:, None]
+    first, second = (one[:, None] for one in carried(problem, chances, decisions, coefficients))
+    alpha, beta = coefficients.alpha, coefficients.beta
+    total = float((weights * inside).sum())
+    mean = float((weights * inside * (alpha + beta * first)).sum()) / total
+    square = float((weights * inside * (alpha**2 + 2 * alpha * beta * first + beta**2 * second)).sum()) / total
+    deviation = np.sqrt(square - mean**2)
+    return coefficients._replace(alpha=(alpha - mean) / deviation, beta=beta / deviation)
+
+
+def _after(table: Floats, go: Floats, after: Integers) -> Floats:
+    """Average a table over the next states."""
+    if (after == after[0]).all():
+        found: Floats = go @ table[after[0]]
+        return found
+    found = np.zeros((len(go), *table.shape[2:]))
+    for clock in np.unique(after).tolist():
+        found[after == clock] = go[after == clock] @ table[clock]
+    return found

@@ -1,0 +1,130 @@
+"""Pictures of the study: bias and noise by task, by length of the action, and by group size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.reports.plots import PALETTE, style
+from benchmarks.studies.credit_truth.predictions import Case
+from benchmarks.studies.credit_truth.rows import GROUP_SIZES
+
+MAIN = ("food-preparation", "entertainment", "tomato-salad", "key-token 4", "multikey 2 2 2 4")
+SHOWN: Sequence[tuple[str, str | None, int | None]] = (
+    ("action GAE (TWOSOME, turn-PPO)", "exact", None),
+    ("BAD, lambda_token 1", "exact", None),
+    ("BAD, lambda_token 0.95", "exact", None),
+    ("BAD, lambda_token 0.8", "exact", None),
+    ("bi-level GAE, lambda_token 0.95", "exact", None),
+    ("ARCHER, gamma_token 1", "exact", None),
+    ("return to go", None, None),
+    ("anchor leave-one-out", None, 8),
+    ("RLOO", None, 8),
+    ("ReBN, infinite batch", None, None),
+    ("Dr. GRPO", None, 8),
+    ("GRPO", None, 8),
+    ("GiGPO, mean", None, 8),
+    ("GiGPO, mean and deviation", None, 8),
+    ("NTPO, lambda_token 1", "exact", None),
+    ("ARCHER", "exact", None),
+    ("turn GAE, anchor mean", "exact", None),
+)
+"""Rows of the summary: name, values, group size."""
+_SMALLEST = 1e-4
+"""Errors of direction below it are drawn there."""
+
+
+def find(cases: Sequence[Case], task: str, policy: str, gamma: float, parameters: str = "tabular") -> Case | None:
+    """Return a case, None where it is missing."""
+    wanted = (task, policy, parameters, gamma)
+    return next((one for one in cases if (one.task, one.policy, one.parameters, one.gamma) == wanted), None)
+
+
+@style()
+def pictures(cases: Sequence[Case]) -> dict[str, Any]:
+    """Return the figures by suffix, of the cases that are there."""
+    found = {"": _summary(cases)}
+    if any(case.task.startswith("multikey 1") for case in cases):
+        found["_lengths"] = _lengths(cases)
+    if any(find(cases, task, "ascended", 0.95) for task in MAIN):
+        found["_groups"] = _groups(cases)
+    return found
+
+
+def _summary(cases: Sequence[Case]) -> Figure:
+    """Draw noise against error of direction: a colour for each task, a row for each estimator."""
+    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    wrong, noisy = figure.subplots(1, 2, sharey=True)
+    for number, task in enumerate(MAIN):
+        case = find(cases, task, "ascended", 0.95) or find(cases, task, "start", 0.95)
+        if case is None:
+            continue
+        errors, noises = [], []
+        for name, values, size in SHOWN:
+            row = next((one for one in case.rows if (one["name"], one.get("group")) == (name, size)), None)
+            if values is not None:
+                row = case.row(name, values)
+            cosine = None if row is None else row["cosine"]
+            nsr = None if row is None else row["nsr"]
+            errors.append(float("nan") if cosine is None else max(1 - cosine, _SMALLEST))
+            noises.append(nsr if nsr else float("nan"))
+        rows = [place + 0.13 * (number - 2) for place in range(len(SHOWN))]
+        label = task.replace(" 2 2 2 4", "").replace(" 4", "")
+        wrong.plot(errors, rows, "o", color=PALETTE[number], label=label, markersize=4)
+        noisy.plot(noises, rows, "o", color=PALETTE[number], markersize=4)
+    wrong.set_xscale("log")
+    noisy.set_xscale("log")
+    wrong.set_xlabel(f"error of the direction, 1 - cosine ({_SMALLEST:g}: that or less)")
+    noisy.set_xlabel("noise to signal: episodes until the noise is as small as the signal")
+    wrong.set_yticks(range(len(SHOWN)), [f"{name}{f', N = {size}' if size else ''}" for name, _, size in SHOWN])
+    wrong.set_ylim(len(SHOWN) - 0.5, -0.5)
+    figure.legend(*wrong.get_legend_handles_labels(), loc="outside upper center", ncols=len(MAIN))
+    return figure
+
+
+def _lengths(cases: Sequence[Case]) -> Figure:
+    """Draw MultiKey with one key: noise by the number of slots."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    policies = [policy for policy in ("start", "0.25", "0.75") if any(one.policy == policy for one in cases)]
+    panels = figure.subplots(1, len(policies), sharey=True, squeeze=False)[0]
+    names = ["action GAE (TWOSOME, turn-PPO)", *(f"BAD, lambda_token {one}" for one in ("1", "0.95", "0.8", "0"))]
+    names += ["NTPO, lambda_token 1"]
+    for panel, policy in zip(panels, policies, strict=True):
+        for color, name in zip(PALETTE, names, strict=False):
+            points = [
+                (case.multikey[1] + 1, case.row(name)["nsr"])
+                for case in cases
+                if case.task.startswith("multikey 1") and case.task.endswith(" 2 4") and case.policy == policy
+                if case.parameters == "tabular"
+            ]
+            panel.plot(*zip(*[(n, nsr) for n, nsr in points if nsr], strict=True), "o-", color=color, label=name)
+        panel.set_yscale("log")
+        panel.set_xlabel("slots of an action, one of them a key")
+        panel.set_title({"start": "uniform policy"}.get(policy, f"P(right) = {policy}"))
+    panels[0].set_ylabel("noise to signal")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _groups(cases: Sequence[Case]) -> Figure:
+    """Draw group estimators by group size, at equal environment steps."""
+    tasks = [task for task in MAIN if find(cases, task, "ascended", 0.95)]
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    names = ("RLOO", "step leave-one-out", "anchor leave-one-out", "GRPO", "GiGPO, mean", "GiGPO, mean and deviation")
+    for panel, task in zip(panels, tasks, strict=True):
+        case = find(cases, task, "ascended", 0.95)
+        assert case is not None
+        for color, name in zip(PALETTE, names, strict=False):
+            found = [case.row(name, None, size)["snr_per_step"] for size in GROUP_SIZES]
+            panel.plot(GROUP_SIZES, found, "o-", color=color, label=name, markersize=3)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(GROUP_SIZES, [str(size) for size in GROUP_SIZES])
+        panel.set_yscale("log")
+        panel.set_title(task.replace(" 2 2 2 4", "").replace(" 4", ""))
+        panel.set_xlabel("episodes in a group")
+    panels[0].set_ylabel("signal to noise per environment step")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure

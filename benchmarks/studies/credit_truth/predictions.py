@@ -1,0 +1,304 @@
+"""Predictions from closed forms, written before the run, and whether they hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.studies.credit_truth.problems import Additive
+from benchmarks.studies.credit_truth.rows import LAMBDA
+from lang_envs.envs.multikey.admissible import key_slots
+
+EXACT = 1e-10
+"""Relative tolerance of enumerated rows."""
+STANDARD_ERRORS = 3.0
+_BINARY = ("food-preparation", "entertainment")
+UNBIASED = (
+    "action GAE (TWOSOME, turn-PPO)",
+    "BAD, lambda_token 1",
+    "BAD, lambda_token 0.95",
+    "BAD, lambda_token 0.8",
+    "BAD, lambda_token 0",
+    "BAD, lambda 1, lambda_token 1",
+    "BAD, traces of NTPO 1",
+    "BAD, traces of NTPO 0.95",
+    "ARCHER, gamma_token 1",
+    "bi-level GAE, lambda_token 1",
+    "bi-level GAE, lambda_token 0.95",
+    "bi-level GAE, lambda_token 0.8",
+    "bi-level GAE as published (last anchor)",
+    "return to go",
+)
+"""Unbiased with exact values, by `S_j = V[t, j+1]`."""
+
+
+class Case(NamedTuple):
+    """Rows of one problem, policy and gamma."""
+
+    task: str
+    parameters: str
+    policy: str
+    gamma: float
+    facts: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+
+    def row(self, name: str, values: str | None = "exact", group: int | None = None) -> Mapping[str, Any]:
+        """Return the row of an estimator."""
+        return next(
+            row
+            for row in self.rows
+            if row["name"] == name and row.get("group") == group and row.get("values") in (values, None)
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is MultiKey with one logit for each slot and word, a known P(right), and additive rewards."""
+        return self.task.startswith("multikey") and self.parameters == "tabular" and self.policy != "ascended"
+
+    @property
+    def multikey(self) -> tuple[int, int, int, int]:
+        """Keys, distractors, words, horizon."""
+        k, d, n_words, horizon = map(int, self.task.split()[1:])
+        return k, d, n_words, horizon
+
+    @property
+    def right(self) -> float:
+        """P(right) of MultiKey."""
+        return 1 / self.multikey[2] if self.policy == "start" else float(self.policy)
+
+
+class Check(NamedTuple):
+    """One number: predicted, measured, and how far they may be apart."""
+
+    case: str
+    predicted: float | None
+    measured: float | None
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether they agree."""
+        if self.predicted is None or self.measured is None:
+            return self.predicted is self.measured
+        return abs(self.predicted - self.measured) <= self.tolerance
+
+
+class Prediction(NamedTuple):
+    """A prediction.
+
+    Attributes:
+        name: Short.
+        text: A sentence.
+        checks: Its checks on the cases.
+    """
+
+    name: str
+    text: str
+    checks: Callable[[Sequence[Case]], Iterator[Check]]
+
+
+def grpo_factor(p: float, n: int) -> float:
+    """Scale of GRPO's expected gradient with binary returns, c_N(p), from groups with m or m + 1 successes."""
+
+    def advantages(successes: int) -> tuple[float, float]:
+        if successes in (0, n):
+            return 0.0, 0.0
+        mean = successes / n
+        deviation = math.sqrt(successes * (1 - mean) ** 2 + (n - successes) * mean**2) / math.sqrt(n - 1) + 1e-6
+        return (1 - mean) / deviation, -mean / deviation
+
+    return sum(
+        math.comb(n - 1, m) * p**m * (1 - p) ** (n - 1 - m) * (advantages(m + 1)[0] - advantages(m)[1])
+        for m in range(n)
+    )
+
+
+def factors(case: Case, of_slot: Callable[[int, int], float]) -> tuple[float, float]:
+    """Scale and cosine on MultiKey if the gradient of key slot p of n is multiplied by `of_slot(p, n)`.
+
+    All keys have gradients of one size, so the scale is the mean factor, and the cosine that over the root mean square.
+    """
+    k, d, _, _ = case.multikey
+    weights = np.array([of_slot(slot, k + d) for slot in key_slots(k, d)])
+    return float(weights.mean()), float(weights.mean() / np.sqrt((weights**2).mean()))
+
+
+def _said(case: Case, row: str) -> str:
+    return f"{case.task}, {case.parameters}, {case.policy}, gamma {case.gamma:g}: {row}"
+
+
+def _unbiased(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        for name in UNBIASED:
+            yield Check(_said(case, name), 0.0, case.row(name)["bias"], EXACT)
+
+
+def _any_critic(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        for row in case.rows:
+            if row["name"] == "BAD, lambda 1, lambda_token 1":
+                yield Check(_said(case, f"{row['name']}, {row['values']} values"), 0.0, row["bias"], EXACT)
+
+
+def _no_gradient(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        row = case.row("turn GAE, anchor last")
+        yield Check(_said(case, row["name"]), None, row["cosine"], 0.0)
+
+
+def _shrunk(name: str, values: str, of_slot: Callable[[Case], Callable[[int, int], float]]) -> Any:
+    def checks(cases: Sequence[Case]) -> Iterator[Check]:
+        for case in cases:
+            if case.is_closed and any(row["name"] == name and row.get("values") == values for row in case.rows):
+                row = case.row(name, values)
+                scale, cosine = factors(case, of_slot(case))
+                yield Check(_said(case, f"{name}, {values}, scale"), scale, row["scale"], EXACT)
+                yield Check(_said(case, f"{name}, {values}, cosine"), cosine, row["cosine"], EXACT)
+
+    return checks
+
+
+def _closed_noise(cases: Sequence[Case]) -> Iterator[Check]:
+    kinds = [("action GAE (TWOSOME, turn-PPO)", "action", 1.0)]
+    kinds += [(f"BAD, lambda_token {lam:g}", "bad", lam) for lam in (1.0, 0.95, 0.8, 0.0)]
+    kinds += [(f"bi-level GAE, lambda_token {lam:g}", "bilevel", lam) for lam in (1.0, 0.95, 0.8)]
+    for case in cases:
+        if case.is_closed:
+            k, d, n_words, horizon = case.multikey
+            form = Additive(k, d, horizon, n_words, case.right, case.gamma * LAMBDA)
+            for name, kind, lam in kinds:
+                expected = form.nsr(kind, lam)
+                tolerance = EXACT * max(1.0, expected or 0.0)
+                yield Check(_said(case, f"{name}, noise to signal"), expected, case.row(name)["nsr"], tolerance)
+
+
+def _matched(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        if case.is_closed and case.multikey[0] == 1:
+            bad, ntpo = (case.row(name)["nsr"] for name in ("BAD, traces of NTPO 1", "NTPO, lambda_token 1"))
+            yield Check(_said(case, "NTPO against BAD at its traces"), bad, ntpo, EXACT * max(1.0, bad or 0.0))
+
+
+def _undiscounted(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        if case.gamma == 1.0:
+            for name in ("NTPO, lambda_token 1", "NTPO, lambda_token 0.95", "ARCHER"):
+                yield Check(_said(case, name), 0.0, case.row(name)["bias"], EXACT)
+
+
+def _direction(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        yield Check(_said(case, "ReBN, cosine"), 1.0, case.row("ReBN, infinite batch")["cosine"], EXACT)
+
+
+def _sampled(names: Sequence[str], predicted: Callable[[int], float]) -> Any:
+    def checks(cases: Sequence[Case]) -> Iterator[Check]:
+        for case in cases:
+            for row in case.rows:
+                if row["name"] in names:
+                    allowed = STANDARD_ERRORS * row["standard_error"]
+                    text = _said(case, f"{row['name']}, N = {row['group']}, bias")
+                    yield Check(text, predicted(row["group"]), row["bias"], allowed)
+
+    return checks
+
+
+def _grpo(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        if case.task in _BINARY:
+            for row in case.rows:
+                if row["name"] == "GRPO":
+                    factor = grpo_factor(case.facts["success"], row["group"])
+                    allowed = STANDARD_ERRORS * row["standard_error"] + 1e-5  # eps = 1e-6 beside the deviation
+                    yield Check(_said(case, f"GRPO, N = {row['group']}, scale"), factor, row["scale"], allowed)
+
+
+def _halved(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        token, action = (case.row(name)["nsr"] for name in ("BAD, lambda_token 1", "action GAE (TWOSOME, turn-PPO)"))
+        if action:
+            yield Check(_said(case, "BAD, lambda_token 1, over action GAE"), 0.75, token / action, 0.25 + EXACT)
+
+
+def _noiseless(cases: Sequence[Case]) -> Iterator[Check]:
+    for case in cases:
+        if case.is_closed and case.multikey[0] == 1 and case.multikey[2:] == (2, 1) and case.right == 0.5:
+            yield Check(_said(case, "BAD, lambda_token 0"), 0.0, case.row("BAD, lambda_token 0")["nsr"], 0.0)
+
+
+PREDICTIONS: tuple[Prediction, ...] = (
+    Prediction(
+        "exact critic",
+        "With exact values, action GAE, BAD at every lambda_token, both bi-level forms, ARCHER with gamma_token = 1, "
+        "and the return to go have a relative bias of at most 1e-10, on every task, policy and gamma.",
+        _unbiased,
+    ),
+    Prediction(
+        "any critic",
+        "At lambda = lambda_token = 1 BAD has no bias with any critic, fitted ones included (1e-10).",
+        _any_critic,
+    ),
+    Prediction(
+        "last anchor",
+        "Turn GAE anchored at the last token has no expected gradient: its cosine is undefined.",
+        _no_gradient,
+    ),
+    Prediction(
+        "mean anchor",
+        "Turn GAE anchored at the mean multiplies the gradient of token j of n by j / n (MultiKey, 1e-10).",
+        _shrunk("turn GAE, anchor mean", "exact", lambda case: lambda slot, n: (slot + 1) / (n + 1)),
+    ),
+    Prediction(
+        "NTPO",
+        "NTPO with its own exact values multiplies the gradient of slot p of n (from 0) by gamma^(n - p) (MultiKey).",
+        _shrunk("NTPO, lambda_token 1", "exact", lambda case: lambda slot, n: case.gamma ** (n - slot)),
+    ),
+    Prediction(
+        "flat critic",
+        "With a critic that has learnt no token structure, BAD multiplies it by lambda_token^(n - p): lambda_token .8.",
+        _shrunk("BAD, lambda_token 0.8", "flat", lambda case: lambda slot, n: 0.8 ** (n - slot)),
+    ),
+    Prediction(
+        "noise",
+        "Noise to signal of action GAE, BAD and bi-level GAE equals the closed form of MultiKey, for two and four "
+        "words and every P(right) (1e-10).",
+        _closed_noise,
+    ),
+    Prediction(
+        "matched traces",
+        "With one key, NTPO at lambda_token = 1 has the noise to signal of BAD at lambda_token = gamma (1e-10).",
+        _matched,
+    ),
+    Prediction("gamma 1", "At gamma = 1 NTPO and ARCHER have no bias (1e-10).", _undiscounted),
+    Prediction(
+        "half",
+        "lambda_token = 1 divides the noise to signal of action GAE by at most 2, and never raises it (exact values).",
+        _halved,
+    ),
+    Prediction(
+        "two words",
+        "With two words, one key, one decision and the uniform policy, the own noise is 0: BAD at lambda_token = 0 has "
+        "none, and ratios to it are undefined.",
+        _noiseless,
+    ),
+    Prediction("ReBN", "ReBN over an infinite batch has the direction of g_run exactly (1e-10).", _direction),
+    Prediction(
+        "leave-one-out",
+        "RLOO (for g_one), step and anchor leave-one-out (for g_run): bias within three standard errors, at every "
+        "group size.",
+        _sampled(("RLOO", "step leave-one-out", "anchor leave-one-out"), lambda n: 0.0),
+    ),
+    Prediction(
+        "Dr. GRPO",
+        "Dr. GRPO is (N - 1) / N times g_one: a relative bias of 1 / N, within three standard errors.",
+        _sampled(("Dr. GRPO",), lambda n: 1 / n),
+    ),
+    Prediction(
+        "GRPO",
+        "With returns of 0 or 1 and one start, GRPO is c_N(p) times g_one (three standard errors).",
+        _grpo,
+    ),
+)

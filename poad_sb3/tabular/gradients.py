@@ -1,0 +1,296 @@
+"""Exact policy gradients of a token problem with a time limit, for softmax policies.
+
+The time limit ends an episode like any other end: the value after it is 0, so values depend on the time that has
+passed (the clock), while the policy need not see it. With d(c, o) the expected visits of state o at clock c, rho(p | o)
+the probability of prefix p, and values of the policy, the gradients that "the policy gradient" may mean are
+
+    g = sum_c,o d(c, o) sum_p rho(p | o) sum_w pi(w | o, p) Q(c, o, p, w) s(o, p, w),   s = grad log pi(w | o, p)
+
+    g_disc   visits and values discounted: the gradient of E[sum_t gamma^t r_t]
+    g_run    visits not discounted, values discounted: the target of the algorithms, as they drop gamma^t
+    g_one    neither: the gradient of E[sum_t r_t], the target of trajectory-level methods
+
+All in float64; see `poad_sb3.tabular` for the notation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poad_sb3.tabular.problems import TokenMDP
+
+__all__ = [
+    "Episode",
+    "PolicyGradients",
+    "TimedMDP",
+    "TimedValues",
+    "ascend",
+    "enumerate_episodes",
+    "policy_gradients",
+    "scores",
+    "timed_values",
+    "visits",
+]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class TimedMDP:
+    """A token problem with a start, a time limit, and a softmax policy over tokens.
+
+    Attributes:
+        mdp: The problem; its `gamma` is not used here.
+        start: Probabilities of the first state, `[states]`.
+        limit: An action that ends at this time or later ends the episode.
+        durations: Time that each action takes, at least 1, `[states, actions]`.
+        observations: Number of the observation of each state, `[states]`; states with equal ones list the same actions
+            and share their logits.
+        shared: Number of the logit of each token, `[states, nodes]`, where several observations or prefixes share
+            one; None for one logit for each observation, prefix and token.
+    """
+
+    mdp: TokenMDP
+    start: Floats
+    limit: int
+    durations: Integers
+    observations: Integers
+    shared: Integers | None = None
+
+    @cached_property
+    def branching(self) -> NDArray[np.bool_]:
+        """Whether the token that leads to a node has alternatives, `[states, nodes]`."""
+        possible = self.mdp.n_below > 0
+        siblings = np.zeros(possible.shape, dtype=np.int64)
+        for node in self.mdp.trie.inner:
+            children = list(self.mdp.trie.children[node])
+            siblings[:, children] = possible[:, children].sum(axis=1, keepdims=True)
+        found: NDArray[np.bool_] = possible & (siblings > 1)
+        return found
+
+    @cached_property
+    def logit_numbers(self) -> Integers:
+        """Number of the logit of the token that leads to each node, `[states, nodes]`; -1 for forced tokens."""
+        if self.shared is not None:
+            return np.where(self.branching, self.shared, -1)
+        first = np.unique(self.observations, return_index=True)[1]
+        numbers = np.full(self.branching.shape, -1)
+        places = self.branching[first]
+        numbers_of = np.full(places.shape, -1)
+        numbers_of[places] = np.arange(int(places.sum()))
+        numbers[:] = numbers_of[np.searchsorted(self.observations[first], self.observations)]
+        return numbers
+
+    @property
+    def n_logits(self) -> int:
+        """Number of logits."""
+        return int(self.logit_numbers.max()) + 1
+
+    @cached_property
+    def pairs(self) -> tuple[Integers, Integers]:
+        """States and actions of all admissible pairs, in the order of `scores`."""
+        states, actions = np.nonzero(self.mdp.admissible)
+        return states, actions
+
+    @cached_property
+    def paths(self) -> tuple[Integers, Integers]:
+        """Nodes after each token of the actions, `[actions, tokens]`, -1 in the padding; and numbers of tokens."""
+        lengths = np.array([len(action) for action in self.mdp.actions])
+        nodes = np.full((len(lengths), int(lengths.max())), -1)
+        for number, (end, n) in enumerate(zip(self.mdp.trie.ends.tolist(), lengths.tolist(), strict=True)):
+            node = end
+            for place in reversed(range(n)):
+                nodes[number, place] = node
+                node = int(self.mdp.trie.parents[node])
+        return nodes, lengths
+
+    def policy(self, logits: Floats) -> Floats:
+        """Probability of the token that leads to each node, `[states, nodes]`; 1 in column 0 and where forced."""
+        weights = np.where(self.branching, np.exp(logits[self.logit_numbers]), 0.0)
+        found = np.where(self.mdp.n_below > 0, 1.0, 0.0)
+        for node in self.mdp.trie.inner:
+            children = list(self.mdp.trie.children[node])
+            totals = weights[:, children].sum(axis=1, keepdims=True)
+            shares = weights[:, children] / np.where(totals > 0, totals, 1.0)
+            found[:, children] = np.where(self.branching[:, children], shares, found[:, children])
+        return found
+
+    def reached(self, policy: Floats) -> Floats:
+        """Probability of each prefix in its state, rho(p | o), `[states, nodes]`."""
+        found = policy.copy()
+        for node in range(1, len(self.mdp.trie.prefixes)):  # every prefix stands before those that extend it
+            found[:, node] *= found[:, self.mdp.trie.parents[node]]
+        return found
+
+    def action_probabilities(self, policy: Floats) -> Floats:
+        """Probability of each action, `[states, actions]`; 0 where not admissible."""
+        found: Floats = np.where(self.mdp.admissible, self.reached(policy)[:, self.mdp.trie.ends], 0.0)
+        return found
+
+
+class TimedValues(NamedTuple):
+    """Values of a policy at every clock.
+
+    Attributes:
+        values: V(c, o, p), `[limit, states, nodes]`; 0 where no token can follow.
+        q: Q(c, o, p, w) of the token that leads to each node, `[limit, states, nodes]`.
+    """
+
+    values: Floats
+    q: Floats
+
+
+class PolicyGradients(NamedTuple):
+    """The three gradients, `[logits]`; see the module."""
+
+    run: Floats
+    disc: Floats
+    one: Floats
+
+
+def timed_values(
+    problem: TimedMDP, policy: Floats, *, gamma: float, gamma_token: float = 1.0, from_last_token: bool = False
+) -> TimedValues:
+    """Compute the values of a policy backwards from the time limit.
+
+    Args:
+        problem: The problem.
+        policy: See `TimedMDP.policy`.
+        gamma: Discount between actions.
+        gamma_token: Discount inside an action: 1 for BAD, gamma for NTPO.
+        from_last_token: Go on from the value before the last token of the next action (ARCHER), not before its first.
+    """
+    trie = problem.mdp.trie
+    shape = (problem.limit, *policy.shape)
+    values, q = np.zeros(shape), np.zeros(shape)
+    following = np.zeros(shape[:2])  # bootstrapped from by the action before
+    before_last = trie.parents[trie.ends]
+    chances = problem.action_probabilities(policy)
+    for clock in reversed(range(problem.limit)):
+        q[clock][:, trie.ends] = _action_q(problem, following, clock, gamma)
+        for node in trie.inner:
+            children = list(trie.children[node])
+            values[clock][:, node] = (policy[:, children] * q[clock][:, children]).sum(axis=1)
+            q[clock][:, node] = gamma_token * values[clock][:, node]
+        if from_last_token:
+            following[clock] = (chances * values[clock][:, before_last]).sum(axis=1)
+        else:
+            following[clock] = values[clock][:, 0]
+    return TimedValues(values, q)
+
+
+def _action_q(problem: TimedMDP, following: Floats, clock: int, gamma: float) -> Floats:
+    """Q(c, o, a) from the values after each time, `[states, actions]`."""
+    mdp = problem.mdp
+    found = np.where(mdp.admissible, mdp.rewards, 0.0)
+    for duration in np.unique(problem.durations[mdp.admissible]).tolist():
+        if clock + duration < problem.limit:
+            rows = (problem.durations == duration) & mdp.admissible
+            found[rows] += gamma * (mdp.transitions[rows] @ following[clock + duration])
+    return found
+
+
+def visits(problem: TimedMDP, policy: Floats, *, gamma: float = 1.0) -> Floats:
+    """Compute expected visits of each state at each clock, `[limit, states]`; gamma counts once an action before."""
+    mdp = problem.mdp
+    chances = problem.action_probabilities(policy)
+    found = np.zeros((problem.limit, len(mdp.rewards)))
+    found[0] = np.where(mdp.terminal, 0.0, problem.start)
+    durations = np.unique(problem.durations[mdp.admissible]).tolist()
+    for clock in range(problem.limit):
+        flow = found[clock][:, None] * chances
+        for duration in durations:
+            if clock + duration < problem.limit:
+                moving = np.where(problem.durations == duration, flow, 0.0)
+                after = np.einsum("oa,oan->n", moving, mdp.transitions)
+                found[clock + duration] += gamma * np.where(mdp.terminal, 0.0, after)
+    return found
+
+
+def policy_gradients(problem: TimedMDP, policy: Floats, gamma: float) -> PolicyGradients:
+    """Compute the exact gradients with respect to the logits."""
+    discounted, plain = (timed_values(problem, policy, gamma=one) for one in (gamma, 1.0))
+    every, early = visits(problem, policy), visits(problem, policy, gamma=gamma)
+    return PolicyGradients(
+        _gradient(problem, policy, every, discounted),
+        _gradient(problem, policy, early, discounted),
+        _gradient(problem, policy, every, plain),
+    )
+
+
+def _gradient(problem: TimedMDP, policy: Floats, weights: Floats, solution: TimedValues) -> Floats:
+    above = problem.mdp.trie.parents
+    advantages = solution.q - solution.values[:, :, above]  # sum_w' pi Q s = pi (Q - V) at each logit
+    each = problem.reached(policy) * np.einsum("co,con->on", weights, advantages)
+    found = np.zeros(problem.n_logits)
+    np.add.at(found, problem.logit_numbers[problem.branching], each[problem.branching])
+    return found
+
+
+def scores(problem: TimedMDP, policy: Floats) -> Floats:
+    """Return s(o, p, w), the gradient of the log-probability of each token of each admissible pair.
+
+    Returns:
+        `[pairs, tokens, logits]`; a row is 0 at the siblings' logits and below only: 0 for forced tokens and padding.
+    """
+    states, actions = problem.pairs
+    nodes, _ = problem.paths
+    found = np.zeros((len(states), nodes.shape[1], problem.n_logits))
+    trie, numbers = problem.mdp.trie, problem.logit_numbers
+    for place in range(nodes.shape[1]):
+        node = nodes[actions, place]
+        for row in np.flatnonzero((node >= 0) & problem.branching[states, node]).tolist():
+            state, chosen = states[row], node[row]
+            siblings = [one for one in trie.children[trie.parents[chosen]] if problem.branching[state, one]]
+            np.add.at(found[row, place], numbers[state, siblings], -policy[state, siblings])
+            found[row, place, numbers[state, chosen]] += 1.0
+    return found
+
+
+def ascend(problem: TimedMDP, logits: Floats, *, gamma: float, rate: float, steps: int = 1) -> Floats:
+    """Take exact gradient steps of length `rate` on the discounted return, g_disc."""
+    for _ in range(steps):
+        gradient = policy_gradients(problem, problem.policy(logits), gamma).disc
+        logits = logits + rate * gradient / np.linalg.norm(gradient)
+    return logits
+
+
+class Episode(NamedTuple):
+    """An episode and its probability.
+
+    Attributes:
+        probability: Under the policy.
+        steps: Clock, state and action of each decision.
+    """
+
+    probability: float
+    steps: tuple[tuple[int, int, int], ...]
+
+
+def enumerate_episodes(problem: TimedMDP, policy: Floats) -> Iterator[Episode]:
+    """Yield all episodes of positive probability. Their number grows exponentially with the time limit."""
+    mdp, chances = problem.mdp, problem.action_probabilities(policy)
+    open_ones: list[tuple[float, int, int, tuple[tuple[int, int, int], ...]]] = [
+        (float(problem.start[state]), 0, state, ()) for state in np.flatnonzero(problem.start).tolist()
+    ]  # probability, clock, state, steps so far
+    while open_ones:
+        probability, clock, state, steps = open_ones.pop()
+        if mdp.terminal[state] or clock >= problem.limit:
+            yield Episode(probability, steps)
+            continue
+        for action in np.flatnonzero(chances[state]).tolist():
+            here = (*steps, (clock, state, action))
+            later = clock + int(problem.durations[state, action])
+            chance = probability * float(chances[state, action])
+            if later >= problem.limit:
+                yield Episode(chance, here)
+                continue
+            for after in np.flatnonzero(mdp.transitions[state, action]).tolist():
+                open_ones.append((chance * float(mdp.transitions[state, action, after]), later, after, here))
