@@ -44,13 +44,11 @@ def centred(
         a tiny deviation there, and divided by it large advantages.
     """
     returns = np.asarray(returns, dtype=np.float64)
-    _, members, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    _, first, members, counts = np.unique(cells, return_index=True, return_inverse=True, return_counts=True)
     n = counts[members]
     totals = np.bincount(members, weights=returns)[members]
-    lowest, highest = np.full(len(counts), np.inf), np.full(len(counts), -np.inf)
-    np.minimum.at(lowest, members, returns)
-    np.maximum.at(highest, members, returns)
-    varied = (lowest != highest)[members]  # also where a return is NaN, which must not pass for 0
+    differing = np.bincount(members, weights=returns != returns[first][members])
+    varied = (differing > 0)[members]  # also where a return is NaN, which must not pass for 0
 
     differences = returns - totals / n
     advantages = returns - (totals - returns) / np.maximum(n - 1, 1) if leave_one_out else differences
