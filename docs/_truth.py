@@ -296,6 +296,7 @@ def draw(path: Path, theme: Mapping[str, str]) -> None:
     """Draw direction and noise: a small dot for each task, a large one for their median."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     settings = {"svg.hashsalt": "credit-truth", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 10}
     with mpl.rc_context(settings):
@@ -314,8 +315,9 @@ def draw(path: Path, theme: Mapping[str, str]) -> None:
         panels[0].set_ylim(len(PICTURE) - 0.5, -0.5)
         panels[0].set_xlabel("error of the direction, 1 - cosine")
         panels[0].set_xlim(-0.01, None)
+        panels[0].xaxis.set_major_locator(MaxNLocator(5))
         panels[1].set_xscale("log")
-        panels[1].set_xlabel("noise: episodes for a signal-to-noise ratio of 1")
+        panels[1].set_xlabel("noise to signal, in episodes")
         labels = {"good": "unbiased", "scaled": "right direction, other size", "bad": "wrong direction"}
         handles = [panels[0].plot([], [], "o", color=theme[key], label=label)[0] for key, label in labels.items()]
         legend = figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
