@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -141,10 +143,7 @@ class GAE(Estimator):
     def advantages(self, rollout: Rollout) -> Floats:
         """See `Estimator.advantages`. `advantages + values` are the returns."""
         lengths = rollout.lengths if self.credit_level == "token" else np.ones_like(rollout.lengths)
-        return self._recursion(rollout, lengths)
-
-    def _recursion(self, rollout: Rollout, lengths: Integers) -> Floats:
-        return token_gae(
+        return self._recursion(
             rollout.rewards,
             rollout.values,
             lengths,
@@ -155,6 +154,10 @@ class GAE(Estimator):
             gamma_token=self.gamma_token,
             gae_lambda_token=self.gae_lambda_token,
         )
+
+    @property
+    def _recursion(self) -> Callable[..., Floats]:
+        return token_gae
 
     def _next_values(self, rollout: Rollout, lengths: Integers) -> Floats:
         ends = (rollout.last_values, rollout.episode_ends, rollout.final_values)
@@ -176,19 +179,9 @@ class BiLevelGAE(GAE):
     `"action"` at that before its last token, as published (VAGEN).
     """
 
-    def _recursion(self, rollout: Rollout, lengths: Integers) -> Floats:
-        return bilevel_gae(
-            rollout.rewards,
-            rollout.values,
-            lengths,
-            self._next_values(rollout, lengths),
-            rollout.episode_ends,
-            gamma=self.gamma**rollout.durations,
-            gae_lambda=self.gae_lambda,
-            gamma_token=self.gamma_token,
-            gae_lambda_token=self.gae_lambda_token,
-            anchor="last" if self.bootstrap == "action" else "first",
-        )
+    @property
+    def _recursion(self) -> Callable[..., Floats]:
+        return partial(bilevel_gae, anchor="last" if self.bootstrap == "action" else "first")
 
 
 _OF_A_CRITIC = (
