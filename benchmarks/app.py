@@ -159,10 +159,26 @@ def report(
         str | None,
         typer.Option(metavar="ENV/SEED/EPISODE", help="Whose token credit is drawn; the first success by default."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file with all episodes instead of a folder.")
+    ] = None,
+    pictures: Annotated[
+        int, typer.Option(min=0, help="With --html: episodes that are played again for their pictures.")
+    ] = 20,
+    shown: Annotated[
+        int | None, typer.Option("--episodes-shown", min=0, help="With --html: episodes whose steps are kept; all.")
+    ] = None,
 ) -> None:
-    """Write tables (Markdown) and pictures (PNG, HTML) of results files."""
+    """Write tables (Markdown) and pictures (PNG, HTML) of results files, or one HTML file with all episodes."""
     from benchmarks.reports.report import overview_table, write_report
     from benchmarks.runner.results import load
+
+    if html is not None:
+        from benchmarks.reports.html_report import write_html
+
+        for line in write_html(files, html, pictures=pictures, shown=shown):
+            _say(line)
+        return
 
     written = write_report(files, out or files[0].with_suffix(""), rollout)
     console().print(overview_table(load(files), console().width))

@@ -15,9 +15,9 @@ from benchmarks.performance.synthetic import MODELS
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.leaderboard import entries
 from benchmarks.reports.report import markdown_text, shown
-from benchmarks.reports.statistics import estimate, mean
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.results import METRICS
+from lang_envs.report.statistics import estimate, mean
 from poad_sb3.pocket import SHIPPED_MODELS
 
 # ---------------------------------------------------------------------- agents and the leaderboard

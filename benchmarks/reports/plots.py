@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from benchmarks.reports.statistics import Curve, Estimate, estimate, mean
 from benchmarks.runner.results import METRICS, Cell, references_of
+from lang_envs.report.statistics import Curve, Estimate, estimate, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

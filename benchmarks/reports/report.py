@@ -14,26 +14,19 @@ from rich.text import Text
 
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.rollouts import Rollout, read_rollout
-from benchmarks.reports.statistics import (
-    LEVEL,
-    RESAMPLES,
-    Estimate,
-    estimate,
-    interquartile_mean,
-    mean,
-    probability_of_improvement,
-)
+from benchmarks.reports.statistics import probability_of_improvement
 from benchmarks.reports.tables import markdown_table
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.results import METRICS, Cell, Metric, load, normalised
 from benchmarks.runner.session import steps_file
+from lang_envs.report.statistics import LEVEL, RESAMPLES, Estimate, estimate, interquartile_mean, mean
 
-_MAIN = ("return", "success", "steps", "invalid_rate")
+MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _WIDE, _LEAST = 110, 14
 """Letters of a terminal that has room for all of these, and of a name."""
 _PICTURES = ("scores.png", "improvement.png", "credit.png", "credit.html")
-_DETAILS = tuple(name for name in METRICS if name not in (*_MAIN, "discounted_return"))
+_DETAILS = tuple(name for name in METRICS if name not in (*MAIN, "discounted_return"))
 
 
 class Aggregate(NamedTuple):
@@ -202,12 +195,12 @@ def markdown_tables(cells: Sequence[Cell]) -> str:
 def _task_section(task: str, own: Sequence[Cell]) -> str:
     discount = next(env["discount"] for env in own[0].header["envs"] if env["id"] == own[0].env)
     head = ["agent", "episodes", f"return, discounted {discount:g} per move", "IQM of it"]
-    head += [METRICS[name].title for name in _MAIN]
+    head += [METRICS[name].title for name in MAIN]
     rows = []
     for cell in own:
         scores, metric = [cell.scores("discounted_return")], METRICS["discounted_return"]
         both = [shown(estimate(scores, statistic), metric) for statistic in (mean, interquartile_mean)]
-        main = [shown(one, METRICS[name]) for name, one in _estimates(cell, _MAIN).items()]
+        main = [shown(one, METRICS[name]) for name, one in _estimates(cell, MAIN).items()]
         rows.append([markdown_text(cell.agent), _counted(cell), *both, *main])
     if any(episode.get("data") == "synthetic" for cell in own for episode in cell.episodes):
         remark = "Made-up rows: scores say nothing about the table."

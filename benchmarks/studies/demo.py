@@ -12,12 +12,12 @@ import typer
 from benchmarks.agents import make_agent
 from benchmarks.agents.policy import PolicyAgent
 from benchmarks.reports.plots import plot_curves
-from benchmarks.reports.statistics import Curve
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.evaluation import play, summarize
 from benchmarks.runner.files import write_picture
 from benchmarks.studies.engine.training import train
 from lang_envs.recording import record_gif
+from lang_envs.report.statistics import Curve
 from poad_sb3 import POAD
 
 ENV_ID = "Overcooked-TomatoSalad-v0"

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.references.published import read
-from benchmarks.reports.statistics import estimate, mean
 from benchmarks.runner.results import references_of
 from benchmarks.studies.curves import OWN_POLICY, PANELS, TASKS, find_tasks
 from benchmarks.studies.engine.findings import Claim, find, judge, lines
@@ -16,6 +15,7 @@ from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import Options, Report, Study
 from benchmarks.studies.engine.tuning import Arm, Comparison
+from lang_envs.report.statistics import estimate, mean
 
 _TASK = TASKS["food-preparation"]
 _COMPARISON = Comparison(list(PANELS)[1], _TASK, OWN_POLICY)

@@ -166,6 +166,24 @@ def export(
 
 
 @app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file; report.html in the first folder by default.")
+    ] = None,
+    pictures: Annotated[int, typer.Option(min=0, help="Episodes that are played again for their pictures.")] = 20,
+    shown: Annotated[
+        int | None, typer.Option("--episodes-shown", min=0, help="Episodes whose steps are kept; all by default.")
+    ] = None,
+) -> None:
+    """Write learning curves and recorded episodes of runs as one HTML file."""
+    require_llm()
+    from poad_sb3.cli.report import write_run_report
+
+    write_run_report(console(), folders, html, pictures=pictures, shown=shown)
+
+
+@app.command()
 def presets(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full.")] = None,
 ) -> None:

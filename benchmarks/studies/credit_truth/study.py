@@ -32,13 +32,13 @@ def _pocket(task: str, policy: str, chunks: int) -> TruthJob:
 
 
 FULL: tuple[TruthJob, ...] = (
+    _job("entertainment", "ascended", _GAMMAS, 850),
+    _job("tomato-salad", "ascended", _GAMMAS, 440),
+    _job("multikey 2 2 2 4", "ascended", _GAMMAS, 1_900),
+    _job("key-token 4", "ascended", _GAMMAS, 800),
     _job("food-preparation", "ascended", _GAMMAS, 200),
-    _job("key-token 4", "ascended", _GAMMAS, 200),
-    _job("multikey 2 2 2 4", "ascended", _GAMMAS, 200),
+    _job("multikey 4 4 2 4", "ascended", _GAMMAS, 400),
     _job("worked-example", "start", (0.9, 1.0), 100),
-    _job("tomato-salad", "ascended", _GAMMAS, 300),
-    _job("entertainment", "ascended", _GAMMAS, 400),
-    _job("multikey 4 4 2 4", "ascended", _GAMMAS, 40),
     *(_job(task, "start", _ALONE, 30) for task in ("entertainment", "tomato-salad", "food-preparation")),
     _job("key-token 4", "start", _ALONE, 100),
     *(_job("multikey 2 2 2 4", policy, _ALONE, 100) for policy in ("start", "0.25", "0.75")),
@@ -61,7 +61,7 @@ FULL: tuple[TruthJob, ...] = (
         if (task, policy) != ("tomato-salad", "ascended")  # the untrained model is beyond the target
     ),
 )
-"""The most urgent first."""
+"""The longest first."""
 QUICK: tuple[TruthJob, ...] = (
     _job("food-preparation", "ascended", (GAMMA, 1.0), 2),
     _job("key-token 4", "ascended", _ALONE, 4),

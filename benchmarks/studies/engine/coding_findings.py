@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.reports.statistics import Estimate, Floats, percentile_interval
 from benchmarks.studies.engine.findings import largest, rounded
 from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT
 from benchmarks.studies.engine.pieces import Piece
+from lang_envs.report.statistics import Estimate, Floats, percentile_interval
 
 FAILED = -1.0
 """Reward of code that does not run, as published."""

@@ -7,18 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.reports.statistics import (
-    Curve,
-    Estimate,
-    Floats,
-    estimate,
-    learning_curve,
-    probability_of_improvement,
-    rank_test,
-)
+from benchmarks.reports.statistics import probability_of_improvement, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import Comparison, area
+from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve
 
 MEASURES = {"area": "area under the curve", "final": "final return"}
 """Methods are compared by the mean height of the learning curve, and by its last point."""

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.reports.plots import PALETTE, draw_curves, style
-from benchmarks.reports.statistics import Floats, estimate
 from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
+from lang_envs.report.statistics import Floats, estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

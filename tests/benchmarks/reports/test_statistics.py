@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.reports.statistics import (
-    estimate,
-    interquartile_mean,
-    learning_curve,
-    mean,
-    probability_of_improvement,
-    rank_test,
-)
+from benchmarks.reports.statistics import probability_of_improvement, rank_test
+from lang_envs.report.statistics import estimate, interquartile_mean, learning_curve, mean
 
 
 def _arrays(*rows: list[float]) -> list[np.ndarray]:

@@ -1,0 +1,102 @@
+"""Reports of results files: their episodes, and their runs with settings and provenance."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lang_envs.report.data import Run
+from lang_envs.report.results import Results, read_results, steps_file
+
+__all__ = ["episodes_of", "flat_facts", "read_run", "run_of", "task_of", "without_home"]
+
+_MACHINE = ("command", "commit", "cpu", "cpu_capability", "threads", "cores", "python")
+
+
+def read_run(path: Path) -> tuple[Run, list[dict[str, Any]]]:
+    """Read a results file for a report.
+
+    Args:
+        path: `NAME.jsonl`; its steps are read from `NAME.steps.jsonl` where that is there.
+
+    Returns:
+        The run, and its episodes as `Report.episodes` has them.
+
+    Raises:
+        ReportError: If the file is damaged.
+    """
+    results = read_results(path)
+    return run_of(results, path), episodes_of(results, path)
+
+
+def run_of(results: Results, path: Path) -> Run:
+    """Return the run of a results file: agent, settings, environments, machine and checksums."""
+    header = results.header
+    facts = {name: str(header[name]) for name in _MACHINE if header.get(name) is not None}
+    agent = {name: value for name, value in header["agent"].items() if name not in ("name", "incidental")}
+    parts = {
+        "agent": agent,
+        "environments": ", ".join(env["id"] for env in header["envs"]),
+        "environment": header.get("env_settings") or {},
+        "episodes of each seed": header["episodes"],
+        "seeds": ", ".join(map(str, header["seeds"])),
+        "version": header.get("versions") or {},
+    }
+    for name, value in parts.items():
+        facts |= {key: without_home(text) for key, text in flat_facts(name, value)}
+    facts = {name: without_home(text) for name, text in facts.items()}
+    files = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in (path, steps_file(path)) if one.exists()}
+    expected = header["episodes"] * len(header["seeds"]) * len(header["envs"])
+    missing = (
+        ""
+        if header.get("training") or len(results.episodes) == expected
+        else (f"{len(results.episodes)} of {expected} episodes are in {path.name}; the command of the run goes on.")
+    )
+    return Run(without_home(header["agent"]["name"]), facts, files, missing)
+
+
+def episodes_of(results: Results, path: Path) -> list[dict[str, Any]]:
+    """Return the episodes of a results file with task, header and the command that plays them again."""
+    header = results.header
+    credit = (results.steps_header or {}).get("credit")
+    found = []
+    for episode in results.episodes:
+        place = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
+        if episode.get("training_steps") is not None:
+            place += f"@{episode['training_steps']}"
+        found.append(
+            {
+                **episode,
+                "agent": without_home(header["agent"]["name"]),
+                "task": task_of(header, episode["env"]),
+                "header": header,
+                "credit": credit,
+                "replay": shlex.join(["lang-envs", "replay", path.name, place]) if episode["steps_list"] else None,
+            }
+        )
+    return found
+
+
+def task_of(header: Mapping[str, Any], env_id: str) -> str:
+    """Return the name of a task: the id, and arguments other than registered."""
+    settings = header.get("env_settings") or {}
+    arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return f"{env_id} ({arguments})" if settings else env_id
+
+
+def without_home(text: str) -> str:
+    """Return a text with the home folder of this user written as `~`."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def flat_facts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings as texts, by dotted names."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flat_facts(f"{name}.{key}", inner)
+    else:
+        yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

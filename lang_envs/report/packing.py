@@ -1,0 +1,234 @@
+"""The data of the page: an index, a table of texts, and blocks of episodes that are inflated when one is opened.
+
+Layout, version `PAGE`. Numbers that the page computes with (rewards) are exact; values are multiples of `q`, logarithms
+of probabilities and other recorded numbers multiples of 0.001. Texts, lists of actions and lists of tokens stand once,
+in the table of texts, and are named by their place in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from lang_envs.report.data import Report
+from lang_envs.report.pictures import Tiles, changes, frames_of
+
+__all__ = ["EPISODES_PER_BLOCK", "PAGE", "pack"]
+
+PAGE = 1
+EPISODES_PER_BLOCK = 8
+_VALUE_UNIT = 1e-5
+_LARGEST = 2**31
+_COLUMNS = {
+    "seed": "seed",
+    "episode": "episode",
+    "at": "training_steps",
+    "group": "group",
+    "resetSeed": "reset_seed",
+    "return": "return",
+    "discounted": "discounted_return",
+    "success": "success",
+    "steps": "steps",
+    "invalid": "invalid_actions",
+    "terminated": "terminated",
+    "truncated": "truncated",
+    "replay": "replay",
+}
+"""Columns of the index, and the fields of an episode that they hold."""
+_STEP_EXTRAS = ("score", "status", "error", "scores")
+
+
+class _Table:
+    """Values that stand once each, by place."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._places: dict[Hashable, int] = {}
+
+    def place(self, key: Hashable, row: Callable[[], Any]) -> int:
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = len(self.rows)
+            self.rows.append(row())
+        return found
+
+
+class _Texts:
+    """The table of texts: `strings`, and `lists` of places of strings."""
+
+    def __init__(self) -> None:
+        self.strings, self.lists = _Table(), _Table()
+
+    def text(self, text: str) -> int:
+        return self.strings.place(text, lambda: text)
+
+    def list(self, texts: Sequence[str]) -> int:
+        return self.lists.place(tuple(texts), lambda: [self.text(one) for one in texts])
+
+
+def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str, bytes]:
+    """Return the blocks of a page by name: `index`, `texts`, `tiles`, and `b0`, `b1`, ... of the episodes.
+
+    Args:
+        report: The content.
+        pictures: Number of episodes that are replayed for their pictures; see `_with_pictures`.
+        shown: Number of episodes whose steps are kept; None for all.
+    """
+    episodes = report.episodes
+    agents, tasks = (list(dict.fromkeys(one[name] for one in episodes)) for name in ("agent", "task"))
+    drawn, kept = _first_of_each(episodes, pictures), _first_of_each(episodes, shown)
+    texts, tiles = _Texts(), Tiles()
+    blocks: dict[str, bytes] = {}
+    places: list[int | None] = []
+    waiting: list[dict[str, Any]] = []
+    packed = 0
+    for number, episode in enumerate(episodes):
+        if not episode.get("steps_list") or number not in kept:
+            places.append(None)
+            continue
+        waiting.append(_pack_episode(episode, texts, tiles, with_pictures=number in drawn))
+        places.append(packed)
+        packed += 1
+        if len(waiting) == EPISODES_PER_BLOCK:
+            blocks[f"b{len(blocks)}"] = deflated(waiting)
+            waiting = []
+    if waiting:
+        blocks[f"b{len(blocks)}"] = deflated(waiting)
+    numbers_of = {
+        name: {one: place for place, one in enumerate(names)} for name, names in (("agent", agents), ("task", tasks))
+    }
+    columns: dict[str, list[Any]] = {
+        name: [numbers_of[name][one[name]] for one in episodes] for name in ("agent", "task")
+    }
+    columns |= {name: [_plain(one.get(source)) for one in episodes] for name, source in _COLUMNS.items()}
+    index = {
+        "page": PAGE,
+        "title": report.title,
+        "metrics": [one._asdict() for one in report.metrics],
+        "scores": [one._asdict() for one in report.scores],
+        "curves": [_curve(one._asdict()) for one in report.curves],
+        "runs": [one._asdict() for one in report.runs],
+        "agents": agents,
+        "tasks": tasks,
+        "episodes": {**columns, "place": places},
+        "perBlock": EPISODES_PER_BLOCK,
+        "tileColumns": tiles.columns,
+    }
+    found = {"index": deflated(index), "texts": deflated({"strings": texts.strings.rows, "lists": texts.lists.rows})}
+    if len(tiles):
+        found["tiles"] = base64.b64encode(tiles.png())
+    return found | blocks
+
+
+def deflated(content: object) -> bytes:
+    """Return JSON as gzip in base64: the same bytes for the same content, without a character that ends an element."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode("ascii"), 9, mtime=0))
+
+
+def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[int]:
+    """Places of n episodes: the first success and the first failure of each agent on each task, then in order."""
+    if n is None or n >= len(episodes):
+        return set(range(len(episodes)))
+    first: dict[tuple[Any, ...], int] = {}
+    for number, one in enumerate(episodes):
+        if one.get("steps_list"):
+            first.setdefault((one["agent"], one["task"], bool(one.get("success"))), number)
+    order = dict.fromkeys([*first.values(), *range(len(episodes))])
+    return set(list(order)[: max(n, 0)])
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _curve(curve: dict[str, Any]) -> dict[str, Any]:
+    def rounded(values: Sequence[float] | None) -> list[float] | None:
+        return None if values is None else [float(f"{one:.6g}") for one in values]
+
+    lines = {name: rounded(curve[name]) for name in ("steps", "values", "low", "high")}
+    return {**curve, **lines, "by_seed": {str(seed): rounded(one) for seed, one in curve["by_seed"].items()}}
+
+
+def _pack_episode(episode: Mapping[str, Any], texts: _Texts, tiles: Tiles, *, with_pictures: bool) -> dict[str, Any]:
+    steps = episode["steps_list"]
+    last = steps[-1]
+    packed: dict[str, Any] = {
+        "o": [texts.text(step["observation"]) for step in steps],
+        "l": [None if step["admissible_actions"] is None else texts.list(step["admissible_actions"]) for step in steps],
+        "a": [texts.text(step["action"]) for step in steps],
+        "r": [step["reward"] for step in steps],
+    }
+    if episode.get("credit"):
+        packed["g"] = [episode["credit"][name] for name in ("gamma", "gae_lambda")]
+        packed["g"].append(episode["credit"].get("gae_lambda_token", 1.0))
+    if last.get("final_observation") is not None:
+        packed["f"] = texts.text(last["final_observation"])
+    if any(step["invalid"] for step in steps):
+        packed["i"] = [int(step["invalid"]) for step in steps]
+    if any(step.get("note") for step in steps):
+        packed["n"] = [texts.text(step["note"]) if step.get("note") else None for step in steps]
+    if all(step.get("tokens") for step in steps):
+        packed["t"] = [texts.list(step["tokens"]) for step in steps]
+        packed |= _token_numbers(steps)
+    if any(step.get("prompt_tokens") for step in steps):
+        packed["x"] = [texts.list(step["prompt_tokens"]) if step.get("prompt_tokens") else None for step in steps]
+    if any(step.get("alternatives") for step in steps):
+        packed["alternatives"] = [
+            [
+                None if one is None else [[texts.text(text), _thousandths(log_prob)] for text, log_prob in one]
+                for one in step.get("alternatives") or ()
+            ]
+            for step in steps
+        ]
+    if any(step.get("action_probs") for step in steps):
+        packed["u"] = [[_thousandths(one) for one in step.get("action_probs") or ()] for step in steps]
+    if any(step.get(name) is not None for step in steps for name in _STEP_EXTRAS):
+        packed["d"] = [
+            {
+                name: texts.text(one) if isinstance(one, str) else one
+                for name in _STEP_EXTRAS
+                if (one := step.get(name)) is not None
+            }
+            for step in steps
+        ]
+    if with_pictures:
+        frames = frames_of(episode["header"], episode)
+        if isinstance(frames, str):
+            packed["noPictures"] = texts.text(frames)
+        else:
+            drawn = [tiles.add(frame) for frame in frames]
+            packed["size"] = [drawn[0].width, drawn[0].height]
+            packed["p"] = [changes(before, after) for before, after in zip([None, *drawn[:-1]], drawn, strict=True)]
+    return packed
+
+
+def _token_numbers(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the numbers of tokens: log-probabilities, values, number of options, entropies, recorded credits."""
+    found: dict[str, Any] = {}
+    if all(step.get("log_probs") for step in steps):
+        found["k"] = [[_thousandths(one) for one in step["log_probs"]] for step in steps]
+    if all(step.get("values") for step in steps):
+        found |= _values([step["values"] for step in steps], steps[-1].get("final_value"))
+    if all(step.get("token_options") for step in steps):
+        found["w"] = [step["token_options"] for step in steps]
+    if all(step.get("entropies") for step in steps):
+        found["e"] = [[None if one is None else _thousandths(one) for one in step["entropies"]] for step in steps]
+    names = list(dict.fromkeys(name for step in steps for name in step.get("credits") or ()))
+    if names:
+        found["c"] = {name: [(step.get("credits") or {}).get(name) for step in steps] for name in names}
+    return found
+
+
+def _values(values: Sequence[Sequence[float]], final: float | None) -> dict[str, Any]:
+    largest = max(abs(one) for row in (*values, [final or 0.0]) for one in row)
+    unit = max(_VALUE_UNIT, 2 * largest / _LARGEST)
+    found: dict[str, Any] = {"v": [[round(one / unit) for one in row] for row in values], "q": unit}
+    return found if final is None else {**found, "z": round(final / unit)}
+
+
+def _thousandths(value: float) -> int:
+    return round(1000 * value)

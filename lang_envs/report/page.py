@@ -1,0 +1,147 @@
+"""The page: template, style, script and data as one HTML file.
+
+A content security policy names the script and the style by their hashes and forbids everything else: no text of the
+data can run, be fetched or change the style of the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from pathlib import Path
+
+from lang_envs.files import write_bytes
+from lang_envs.report.data import Metric, Report, Score
+from lang_envs.report.modules import join_modules
+from lang_envs.report.packing import pack
+
+__all__ = ["LARGE", "build_page", "printed", "size_lines", "write_report"]
+
+LARGE = 25_000_000
+"""Bytes from which a page is said to be large."""
+PICTURES = 20
+_PAGE = Path(__file__).parent / "page"
+_LIVE = "connect-src 'self'; "
+_TRUSTED = "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+
+def write_report(
+    report: Report, path: Path, *, pictures: int = PICTURES, shown: int | None = None, live: bool = False
+) -> Path:
+    """Write a report as one HTML file that needs no network and no other file.
+
+    Args:
+        report: The content.
+        path: The file; it is replaced in one step.
+        pictures: Number of episodes that are replayed for their pictures.
+        shown: Number of episodes whose steps are in the file; None for all. The list has every episode.
+        live: Whether the page asks its server for changes; see `python -m benchmarks serve`.
+
+    Returns:
+        The path.
+    """
+    return write_bytes(path, build_page(report, pictures=pictures, shown=shown, live=live))
+
+
+def size_lines(path: Path) -> list[str]:
+    """Return a line with path and size of a written report; with a second one if it is large."""
+    size = path.stat().st_size
+    lines = [f"  {path} ({size / 1e6:.1f} MB)"]
+    if size > LARGE:
+        lines.append(
+            f"  The file is larger than {LARGE / 1e6:.0f} MB. Fix: --pictures 0, or --episodes-shown N; "
+            "the list keeps every episode."
+        )
+    return lines
+
+
+def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = None, live: bool = False) -> bytes:
+    """Return the bytes of a report; see `write_report`. The same content gives the same bytes."""
+    script, style = join_modules(_PAGE), (_PAGE / "style.css").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"img-src data: blob:; {_LIVE if live else ''}{_TRUSTED}"
+    )
+    blocks = pack(report, pictures=pictures, shown=shown)
+    data = "\n".join(
+        f'<script type="application/{"octet-stream" if name == "tiles" else "gzip"}" id="data-{name}">'
+        f"{block.decode('ascii')}</script>"
+        for name, block in blocks.items()
+    )
+    parts = {
+        "POLICY": html.escape(policy, quote=True),
+        "TITLE": html.escape(_visible(report.title), quote=True),
+        "STYLE": style,
+        "OVERVIEW": _overview(report),
+        "DATA": data,
+        "SCRIPT": script,
+        "LIVE": "1" if live else "",
+    }
+    template = (_PAGE / "index.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template).encode("utf-8", "backslashreplace")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+# ---------------------------------------------------------------------- the part that needs no script
+
+
+def printed(score: Score, metric: Metric) -> str:
+    """Return a score as text: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
+    factor, unit = (100, " %") if metric.is_rate else (1, "")
+    known = (end for end in (score.value, score.low, score.high) if end is not None)
+    texts = [f"{factor * end:z.{metric.digits}f}" for end in known]
+    return f"{texts[0]}{unit}" if len(set(texts)) == 1 else f"{texts[0]}{unit} [{texts[1]}, {texts[2]}]"
+
+
+def _overview(report: Report) -> str:
+    """Write the scores as HTML tables, one for each task."""
+    parts = [f"<p>{_text(sentence)}</p>" for sentence in report.about]
+    parts += [f'<p class="warning">{_text(run.name)}: {_text(run.remark)}</p>' for run in report.runs if run.remark]
+    metrics = {one.name: one for one in report.metrics}
+    for task in dict.fromkeys(one.task for one in report.scores):
+        own = {(one.agent, one.metric): one for one in report.scores if one.task == task}
+        names = [name for name in metrics if any((agent, name) in own for agent, _ in own)]
+        head = "".join(f'<th scope="col">{_text(metrics[name].title)}</th>' for name in names)
+        rows = []
+        for agent in dict.fromkeys(agent for agent, _ in own):
+            found = [own.get((agent, name)) for name in names]
+            one = next(score for score in found if score is not None)
+            count = f"{one.n_episodes}" if one.n_episodes == one.expected else f"{one.n_episodes} of {one.expected}"
+            cells = "".join(
+                f"<td>{'' if score is None else printed(score, metrics[score.metric])}</td>" for score in found
+            )
+            rows.append(f'<tr><th scope="row">{_text(agent)}</th><td>{count}</td>{cells}</tr>')
+        parts.append(
+            f'<section class="task"><h3>{_text(task)}</h3><div class="wide" tabindex="0" role="group" '
+            f'aria-label="{_text(task)}"><table><thead><tr><th scope="col">agent</th>'
+            f'<th scope="col">episodes</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></section>'
+        )
+    for table in report.tables:
+        head = "".join(f'<th scope="col">{_text(one)}</th>' for one in table.head)
+        body = "".join(
+            f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_text(one)}</td>" for one in rest)}</tr>'
+            for first, *rest in table.rows
+        )
+        remark = f"<p>{_text(table.remark)}</p>" if table.remark else ""
+        parts.append(
+            f'<section class="task"><h3>{_text(table.title)}</h3>{remark}<div class="wide" tabindex="0" role="group" '
+            f'aria-label="{_text(table.title)}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
+        )
+    return "\n".join(parts)
+
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def _visible(text: str) -> str:
+    """Show control, direction and zero-width characters as their code points."""
+    return _UNSAFE.sub(lambda found: f"\u27e8{ord(found[0]):04X}\u27e9", text)
+
+
+def _text(text: str) -> str:
+    return html.escape(_visible(text), quote=True)

@@ -1,0 +1,373 @@
+/** One episode: the player, the credit of each token, and the same situation elsewhere. */
+
+import {report, findRow, readEpisode, linkOf, nameOf} from "./data.js";
+import {el, put, announce, button, copyButton, longText, short, signed, visible} from "./dom.js";
+import {diverging} from "./colours.js";
+import {go, hashOf} from "./route.js";
+import {COLOURS, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf} from "./tokens.js";
+import {RULES} from "./credit.js";
+import {programOf} from "./code.js";
+import {drawFrame} from "./pictures.js";
+import {marked} from "./find.js";
+import {comparison, siblings} from "./compare.js";
+import {linesOf, textOf} from "./records.js";
+
+const SPEEDS = [0.5, 1, 2, 5, 10];
+const MOST_ACTIONS = 60;
+const MOST_OTHERS = 24;
+const SETTINGS = ["gamma", "lambda", "lambdaToken", "gammaToken"];
+const DEFAULTS = { gamma: 0.95, lambda: 0.95, lambdaToken: 1, gammaToken: 0.95 };
+const LABELS = { gamma: "\u03b3", lambda: "\u03bb", lambdaToken: "\u03bb_token", gammaToken: "\u03b3_token" };
+const LETTERS = { gamma: "g", lambda: "l", lambdaToken: "lt", gammaToken: "gt" };
+
+let open = null; // the episode that is drawn, with the elements that change
+let ticket = 0; // of the last request: a slow block must not replace a later choice
+let timer = null;
+let speed = 1;
+let showsDiff = true;
+
+/** Forget what is drawn: another view, or another theme. */
+export function closeEpisode() {
+  stop();
+  open = null;
+}
+
+/** Draw the episode that a link names. */
+export async function drawEpisode(view, state) {
+  const row = findRow(state.a, state.t, state.s, state.n, state.at);
+  if (!row) {
+    closeEpisode();
+    put(view, el("h2", null, "Episode"), el("p", null, state.a ? "This episode is not in this report. " : "No episode is chosen. ", el("a", { href: "#v=episodes" }, "See the episodes"), "."));
+    return;
+  }
+  if (!open || open.row !== row) {
+    stop();
+    const own = (ticket += 1);
+    const episode = await readEpisode(row);
+    if (own !== ticket) return;
+    build(view, row, episode);
+  }
+  if (open.episode) update(state);
+}
+
+// ---------------------------------------------------------------------- the parts
+
+function build(view, row, episode) {
+  open = { row, episode, view, drawn: "" };
+  const others = siblings(row);
+  const links = el("p", { class: "row no-print" },
+    button("\u2039 episode", "p", () => neighbour(-1)), button("episode \u203a", "n", () => neighbour(1)),
+    others.length ? el("a", { href: hashOf(comparison(row, others[0])) }, "compare") : null,
+    row.replay ? copyButton("copy the command that replays it", () => row.replay) : null);
+  if (!episode) {
+    put(view, el("h2", null, nameOf(row)), links, el("p", null, `Return ${short(row.return)} in ${row.steps} steps. The steps of this episode are not in this report; write it with more episodes shown, or record them with --steps.`));
+    return;
+  }
+  const frames = episode.actions.length + (episode.finalObservation === null ? 0 : 1);
+  Object.assign(open, { frames, sums: episode.rewards.reduce((sums, one) => [...sums, sums[sums.length - 1] + one], [0]) });
+  const part = (name, tag = "div", props = {}) => (open[name] = el(tag, props));
+  const isCode = Boolean(episode.code) || episode.actions.some((one) => one.includes("\n"));
+  open.isCode = isCode;
+  put(view, el("h2", null, nameOf(row)), links, part("where", "div", { class: "where row" }),
+    player(frames),
+    el("div", { class: `stage${episode.pictures ? " pictured" : ""}${isCode ? " coded" : ""}` },
+      episode.pictures ? el("div", null, el("h3", null, "Picture"), (open.canvas = el("canvas", { role: "img", width: episode.size[0], height: episode.size[1] }))) : null,
+      el("div", null, el("h3", null, "Observation"), part("observation", "div", { class: "box", tabindex: 0, role: "group", "aria-label": "observation" })),
+      el("div", null, el("h3", null, isCode ? "Program" : "Admissible actions"), part("actions"))),
+    part("notes"),
+    el("h3", null, "Token credit"), part("credit"),
+    el("h3", null, "All actions"), part("legend", "p", { class: "row" }), part("steps", "ol", { class: "steps" }),
+    part("elsewhere"), exports());
+  if (episode.noPictures) open.observation.before(el("p", { class: "dim" }, `No pictures: ${episode.noPictures}`));
+  others.length ? elsewhere(others) : null;
+}
+
+function player(frames) {
+  const range = el("input", { type: "range", min: 1, max: frames, step: 1, value: 1, "aria-label": "step", on: { input: (event) => show({ step: event.target.value, token: 1 }) } });
+  const pace = el("select", { "aria-label": "speed", on: { change: (event) => { speed = Number(event.target.value); if (timer) { stop(); play(); } } } },
+    SPEEDS.map((one) => el("option", { value: one, selected: one === speed }, `${one} steps/s`)));
+  const rewards = open.episode.rewards;
+  const largest = Math.max(...rewards.map(Math.abs)) || 1;
+  const marks = el("div", { class: "marks", "aria-hidden": "true" }, rewards.map((one, t) => (one === 0 ? null : el("i", { title: `step ${t + 1}: ${signed(one)}`, style: { left: `${(100 * t) / Math.max(1, frames - 1)}%`, background: diverging(one / largest).background } }))));
+  Object.assign(open, { range, toggle: button("play", "Space", () => (timer ? stop() : play())) });
+  return el("div", { class: "player", role: "group", "aria-label": "player" },
+    button("|\u25c2", "Home", () => show({ step: 1, token: 1 }), { "aria-label": "first step" }), button("\u25c2", "ArrowLeft", () => move(-1), { "aria-label": "step before" }), open.toggle,
+    button("\u25b8", "ArrowRight", () => move(1), { "aria-label": "next step" }), button("\u25b8|", "End", () => show({ step: frames, token: 1 }), { "aria-label": "last step" }),
+    range, pace, button("next reward", "r", () => jump((t) => rewards[t] !== 0), { class: "jump" }), button("next invalid", "i", () => jump((t) => open.episode.invalid[t] === 1), { class: "jump" }), marks);
+}
+
+function exports() {
+  const { row, episode } = open;
+  const name = `${row.agent}-${row.task}-${row.seed}-${row.episode}`.replace(/[^A-Za-z0-9.-]+/g, "-").slice(0, 100);
+  return el("p", { class: "row no-print" }, copyButton("copy as text", () => textOf(row, episode)), copyButton("copy the step as JSON", () => JSON.stringify(linesOf(row, episode)[Math.min(current().step, episode.actions.length) - 1], null, 1)),
+    button("download as JSONL", null, () => download(`${name}.steps.jsonl`, linesOf(row, episode).map((one) => `${JSON.stringify(one)}\n`).join(""))));
+}
+
+function download(name, text) {
+  const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "application/jsonl" })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// ---------------------------------------------------------------------- state
+
+/** The state of the link, with defaults; steps and tokens outside the episode become the nearest. */
+function current(state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)))) {
+  const { episode, frames } = open;
+  const whole = (text, most) => Math.min(Math.max(1, Math.trunc(Number(text)) || 1), most);
+  const step = whole(state.step, frames);
+  const t = step - 1 < episode.actions.length ? step - 1 : null;
+  const count = t === null || !episode.tokens ? 1 : episode.tokens[t].length;
+  const settings = {};
+  for (const name of SETTINGS) {
+    const given = Number(state[LETTERS[name]]);
+    settings[name] = state[LETTERS[name]] && given >= 0 && given <= 1 ? given : (episode.settings || DEFAULTS)[name];
+  }
+  const known = [...(episode.values ? RULES.map((one) => one.name) : []), ...Object.keys(episode.credits)];
+  const wanted = state.by === undefined ? null : state.by.split(",");
+  const names = known.filter((name) => (wanted ? wanted.includes(name) : name !== "own gamma_token"));
+  const colours = COLOURS.filter((one) => (one === "advantage" ? known.length : one === "probability" ? episode.logProbs : one === "entropy" ? episode.entropies : episode.values));
+  return { state, step, t, token: whole(state.token, count), settings, known, names, colours, colour: colours.includes(state.colour) ? state.colour : colours[0], words: state.q };
+}
+
+/** Change parts of the link, and draw. */
+function show(more) {
+  const { state } = current();
+  go({ ...state, ...more }, { replace: true });
+}
+
+function move(by) {
+  show({ step: Math.min(Math.max(1, current().step + by), open.frames), token: 1 });
+}
+
+function jump(test) {
+  const { step } = current();
+  const places = open.episode.rewards.map((_, t) => t).filter(test);
+  if (!places.length) return announce("none in this episode");
+  show({ step: (places.find((t) => t + 1 > step) ?? places[0]) + 1, token: 1 });
+}
+
+function neighbour(by) {
+  const next = report.rows[open.row.number + by];
+  if (next) go(linkOf(next));
+}
+
+function play() {
+  if (!open?.episode) return;
+  if (current().step === open.frames) show({ step: 1, token: 1 });
+  open.toggle.textContent = "pause";
+  timer = setInterval(() => { if (open && current().step < open.frames) move(1); else stop(); }, 1000 / speed);
+}
+
+function stop() {
+  clearInterval(timer);
+  timer = null;
+  if (open?.toggle) open.toggle.textContent = "play";
+}
+
+// ---------------------------------------------------------------------- drawing a step
+
+function update(state) {
+  const now = current(state);
+  const { episode } = open;
+  const key = JSON.stringify([now.settings, now.names, now.colour, document.documentElement.dataset.theme]);
+  if (open.drawn !== key) {
+    open.credits = creditsOf(episode, now.settings);
+    open.scale = scaleOf(open.credits, now.names);
+    open.drawn = key;
+    drawSteps(now);
+  }
+  drawWhere(now);
+  drawObservation(now);
+  drawActions(now);
+  drawNotes(now);
+  drawCredit(now);
+  [...open.steps.children].forEach((one, t) => {
+    one.classList.toggle("current", t === now.t);
+    one.querySelector("a").toggleAttribute("aria-current", t === now.t);
+  });
+  open.range.value = now.step;
+  open.range.setAttribute("aria-valuetext", `step ${now.step} of ${episode.actions.length}`);
+  if (open.canvas) {
+    drawFrame(open.canvas, episode, Math.min(now.step - 1, episode.pictures.length - 1));
+    open.canvas.setAttribute("aria-label", visible(observationAt(now) || ""));
+  }
+}
+
+const observationAt = (now) => (now.t === null ? open.episode.finalObservation : open.episode.observations[now.t]);
+
+function drawWhere(now) {
+  const { row, episode } = open;
+  const place = now.t === null ? `after step ${episode.actions.length}` : `step ${now.step} of ${episode.actions.length}`;
+  const paid = now.t === null ? "" : `, reward ${signed(episode.rewards[now.t])}`;
+  const ended = row.terminated ? "terminated" : row.truncated ? "truncated" : "not over";
+  const text = `${place}${paid}, return so far ${short(open.sums[now.t === null ? episode.actions.length : now.t + 1], 3)}`;
+  put(open.where, el("strong", null, text), el("span", { class: `outcome ${row.success ? "good" : "bad"}` }, row.success === null ? ended : row.success ? `success, ${ended}` : `no success, ${ended}`),
+    now.t !== null && episode.invalid[now.t] ? el("span", { class: "outcome bad" }, "invalid action") : null, el("span", { class: "dim" }, `return ${short(row.return)}`));
+  if (!timer) announce(text);
+}
+
+/** Sentences that were not in the observation before are marked. */
+function drawObservation(now) {
+  const text = observationAt(now) || "";
+  const before = now.step > 1 ? open.episode.observations[now.step - 2] : null;
+  const old = before === null ? null : new Set(sentences(before));
+  const draw = (part) => (now.words ? marked(part, now.words) : old === null ? [part] : sentences(part).map((one) => (old.has(one) || !one.trim() ? one : el("mark", null, one))));
+  put(open.observation, longText(text, draw));
+}
+
+const sentences = (text) => text.match(/[^.\n]*(?:\.(?!\d)|\n|$)/g) || [];
+
+function drawActions(now) {
+  const { episode } = open;
+  if (now.t === null) return void put(open.actions, el("p", { class: "dim" }, "The episode is over."));
+  const listed = episode.admissible[now.t];
+  const chosen = episode.actions[now.t];
+  if (open.isCode || listed === null) return void put(open.actions, attempt(now));
+  const shares = episode.shares && episode.shares[now.t].length === listed.length ? episode.shares[now.t] : null;
+  const order = listed.map((text, i) => i);
+  if (shares) order.sort((a, b) => shares[b] - shares[a] || a - b);
+  const place = order.findIndex((i) => listed[i] === chosen);
+  const item = (i) => el("li", { class: listed[i] === chosen ? "chosen" : null, "aria-current": listed[i] === chosen ? "true" : null },
+    shares ? [el("span", { class: "share" }, `${(100 * shares[i]).toFixed(1)} %`), el("span", { class: "bar", "aria-hidden": "true", style: { width: `${Math.round(70 * shares[i])}px` } })] : null,
+    now.words ? marked(listed[i], now.words) : listed[i]);
+  const first = order.slice(0, MOST_ACTIONS);
+  if (place >= MOST_ACTIONS) first.push(order[place]);
+  const list = el("ul", { class: "actions", tabindex: 0, role: "list", "aria-label": "admissible actions" }, first.map(item));
+  if (order.length > first.length) {
+    list.append(el("li", null, el("button", { type: "button", on: { click: () => put(list, order.map(item)) } }, `show all ${order.length.toLocaleString("en")}`)));
+  }
+  const probability = !shares && episode.logProbs ? `probability of the chosen action ${short(Math.exp(episode.logProbs[now.t].reduce((a, b) => a + b, 0)), 3)}` : null;
+  put(open.actions, list, place < 0 ? el("p", null, "Chosen, not in the list: ", el("code", { class: "text" }, chosen)) : null, probability ? el("p", { class: "dim" }, probability) : null);
+}
+
+/** A program, its changes since the attempt before, and its result. */
+function attempt(now) {
+  const { episode } = open;
+  const [text, before] = [episode.actions[now.t], now.t > 0 ? episode.actions[now.t - 1] : null];
+  const about = episode.code?.[now.t] || {};
+  const scores = Object.entries(about.scores || {}).map(([split, score]) => `${split} AUC ${short(score)}`);
+  const facts = [about.status ? `status ${about.status}` : null, about.score === undefined ? null : `score ${short(about.score)}`, ...scores].filter(Boolean);
+  const diff = showsDiff && before !== null;
+  return [facts.length ? el("p", null, facts.join(", ")) : null, about.error ? el("pre", { class: "code", tabindex: 0, role: "group", "aria-label": "error" }, el("div", null, about.error)) : null,
+    el("p", { class: "row no-print" }, before === null ? null : el("button", { type: "button", "aria-pressed": showsDiff, on: { click: () => { showsDiff = !showsDiff; update(); } } }, "changes since the attempt before"), copyButton("copy the program", () => text)),
+    programOf(text, diff ? before : null)];
+}
+
+function drawNotes(now) {
+  const { episode } = open;
+  const note = now.t === null ? null : episode.notes[now.t];
+  const prompt = now.t === null || !episode.prompts ? null : episode.prompts[now.t];
+  put(open.notes, note ? [el("h3", null, "Note of the agent"), el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "note" }, longText(note))] : null,
+    prompt ? el("details", { open: open.promptShown, on: { toggle: (event) => { open.promptShown = event.target.open; } } }, el("summary", null, `prompt: ${prompt.length.toLocaleString("en")} tokens`),
+      el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "tokens of the prompt" }, prompt.map((one) => [el("span", { class: "mono text" }, el("span", { class: "token" }, one.replace(/ /g, "\u2423").replace(/\n/g, "\u23ce"))), one.includes("\n") ? el("br") : " "]))) : null);
+}
+
+// ---------------------------------------------------------------------- credit
+
+function drawCredit(now) {
+  const { episode, row } = open;
+  if (!episode.tokens) return void put(open.credit, el("p", { class: "dim" }, "No tokens were recorded: this agent answers with whole texts."));
+  const critic = episode.values
+    ? "One critic's values: this shows how the estimators share out the same rewards, not the result of training with each."
+    : Object.keys(episode.credits).length ? "Recorded credit; without values of a critic no other estimator can be computed." : "No values were recorded, so that no advantages can be computed.";
+  const cut = episode.values && row.truncated && !row.terminated && episode.finalValue === null ? " The episode was truncated and the value after its end was not recorded: it is credited as if it had ended there." : "";
+  const table = now.t === null ? el("p", { class: "dim" }, "The episode is over: no action here.") : creditTable({
+    episode, t: now.t, credits: open.credits, names: now.names, scale: open.scale, token: now.token - 1, width: open.view.clientWidth, choose: (j) => { show({ token: j + 1 }); focusToken(); }, peek: (j) => drawDetails(now, j) });
+  const hadFocus = document.activeElement?.closest?.(".sliders, .rules")?.querySelector(":focus")?.dataset?.name;
+  put(open.credit, el("p", { class: "dim" }, critic, cut), now.known.length > 1 ? rules(now) : null, episode.values ? sliders(now) : null,
+    el("div", { class: "spread" }, table, now.t === null ? null : (open.details = el("div"))));
+  if (now.t !== null) drawDetails(now, now.token - 1);
+  if (hadFocus) open.credit.querySelector(`[data-name="${CSS.escape(hadFocus)}"]`)?.focus();
+}
+
+/** The numbers of a token: of the chosen one, or of that under the pointer. */
+function drawDetails(now, j) {
+  put(open.details, detailsOf(open.episode, now.t, j, open.credits, now.names, now.settings));
+}
+
+function focusToken() {
+  open.credit.querySelector('button.token[tabindex="0"]')?.focus();
+}
+
+function rules(now) {
+  const chosen = (name) => now.names.includes(name);
+  return el("p", { class: "row rules no-print", role: "group", "aria-label": "estimators" }, now.known.map((name, i) => el("button", {
+    type: "button", "data-name": name, "aria-pressed": chosen(name), title: `${RULES.find((one) => one.name === name)?.about || "recorded"} (${i + 1})`, "aria-keyshortcuts": i < 9 ? String(i + 1) : null,
+    on: { click: () => toggleRule(i) },
+  }, name)));
+}
+
+function toggleRule(i) {
+  const { known, names } = current();
+  if (i >= known.length) return;
+  show({ by: known.filter((name, k) => names.includes(name) !== (k === i)).join(",") || "none" });
+}
+
+function sliders(now) {
+  return el("div", { class: "sliders no-print", role: "group", "aria-label": "settings of the estimators" }, SETTINGS.map((name) => el("label", null, LABELS[name], el("input", {
+    type: "range", min: 0, max: 1, step: 0.01, value: now.settings[name], "data-name": name, on: { input: (event) => show({ [LETTERS[name]]: event.target.value }) },
+  }), el("output", null, now.settings[name].toFixed(2)))), SETTINGS.some((name) => now.state[LETTERS[name]]) ? [el("button", { type: "button", on: { click: () => show(Object.fromEntries(Object.values(LETTERS).map((one) => [one, ""]))) } }, "reset"), el("span", { class: "dim" }, "recomputed in this page")] : null);
+}
+
+/** The strips of all actions, coloured by one kind of number. */
+function drawSteps(now) {
+  const { episode } = open;
+  const rows = episode.actions.map((_, t) => (now.colour ? numbersOf(episode, t, now.colour, open.credits.get(now.names[0]), now.settings) : null));
+  const isSigned = ["advantage", "value", "delta"].includes(now.colour);
+  const scale = now.colour === "advantage" ? open.scale : Math.max(...rows.flatMap((row) => (row || []).map((one) => Math.abs(one ?? 0))), 1e-9);
+  const choice = now.colours.length > 1 ? el("label", { class: "row no-print" }, "colour by", el("select", { id: "colour", on: { change: (event) => { show({ colour: event.target.value }); document.getElementById("colour").focus(); } } }, now.colours.map((one) => el("option", { value: one, selected: one === now.colour }, one === "advantage" && now.names[0] ? `advantage (${now.names[0]})` : one)))) : null;
+  const patch = (position) => el("i", { style: { background: diverging(position).background } });
+  const legend = now.colour && rows.some(Boolean) ? el("span", { class: "legend" }, isSigned ? [`-${short(scale, 3)}`, [-1, -0.5, 0, 0.5, 1].map(patch), `+${short(scale, 3)}; underlined: positive, dashed: negative`] : ["0", [0, 0.33, 0.67, 1].map(patch), short(scale, 3)]) : null;
+  put(open.legend, choice, legend);
+  put(open.steps, episode.actions.map((text, t) => el("li", null, el("a", { href: hashOf(linkOf(open.row, { step: t + 1 })), on: { click: (event) => { event.preventDefault(); show({ step: t + 1, token: 1 }); } } }, `step ${t + 1}`),
+    el("div", { class: "strip", on: { click: (event) => chooseIn(event, t) } }, episode.tokens ? stripOf(episode, t, rows[t], scale, isSigned) : text.slice(0, 300)),
+    el("div", { class: "paid" }, signed(episode.rewards[t]), episode.invalid[t] ? " invalid" : "", el("span", { class: "dim" }, ` \u03a3 ${short(open.sums[t + 1], 3)}`)))));
+}
+
+/** A click on a token of a strip goes to it. */
+function chooseIn(event, t) {
+  const place = [...event.currentTarget.children].indexOf(event.target);
+  if (place >= 0) show({ step: t + 1, token: place + 1 });
+}
+
+// ---------------------------------------------------------------------- the same situation elsewhere
+
+/** Episodes with the same task and reset seed: other agents, and other checkpoints of a training. */
+async function elsewhere(others) {
+  const own = open;
+  const shown = others.slice(0, MOST_OTHERS);
+  const table = el("tbody");
+  put(open.elsewhere, el("h3", null, "The same situation elsewhere"), el("p", { class: "dim" }, "Episodes of this task with the same reset seed: other agents, and other checkpoints of a training. The first action shows how the choice changed."),
+    el("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "episodes of the same situation" }, el("table", null, el("thead", null, el("tr", null, ["agent", "trained steps", "return", "success", "steps", "first action", "its probability", ""].map((one) => el("th", { scope: "col" }, one)))), table)));
+  const rows = [open.row, ...shown].sort((a, b) => (a.agent < b.agent ? -1 : a.agent > b.agent ? 1 : (a.at ?? 0) - (b.at ?? 0)));
+  const cells = rows.map((one) => {
+    const [action, probability] = [el("td"), el("td")];
+    table.append(el("tr", { class: one === own.row ? "differs" : null }, el("th", { scope: "row" }, el("a", { href: hashOf(linkOf(one)) }, one.agent)), [one.at === null ? "" : one.at.toLocaleString("en"), short(one.return), one.success === null ? "" : one.success ? "yes" : "no", one.steps].map((text) => el("td", null, text)), action, probability,
+      el("td", null, one === own.row ? "this one" : el("a", { href: hashOf(comparison(own.row, one)) }, "compare"))));
+    return [one, action, probability];
+  });
+  for (const [one, action, probability] of cells) {
+    if (own !== open) return;
+    const episode = await readEpisode(one);
+    put(action, episode.actions[0].split("\n")[0].slice(0, 60));
+    if (episode.logProbs) put(probability, short(Math.exp(episode.logProbs[0].reduce((a, b) => a + b, 0)), 3));
+  }
+}
+
+// ---------------------------------------------------------------------- keys
+
+/** Commands of the keyboard in this view, by key. */
+export const EPISODE_KEYS = {
+  ArrowLeft: () => move(-1), ArrowRight: () => move(1), Home: () => show({ step: 1, token: 1 }), End: () => show({ step: open.frames, token: 1 }),
+  n: () => neighbour(1), p: () => neighbour(-1), " ": () => (timer ? stop() : play()),
+  j: () => { show({ token: current().token + 1 }); focusToken(); }, k: () => { show({ token: Math.max(1, current().token - 1) }); focusToken(); },
+  v: () => { const { colours, colour } = current(); show({ colour: colours[(colours.indexOf(colour) + 1) % colours.length] }); },
+  r: () => jump((t) => open.episode.rewards[t] !== 0), i: () => jump((t) => open.episode.invalid[t] === 1),
+  c: () => { const others = siblings(open.row); if (others.length) go(comparison(open.row, others[0])); },
+  g: () => open.range.focus(),
+  ...Object.fromEntries([...Array(9).keys()].map((i) => [String(i + 1), () => toggleRule(i)])),
+};
+
+/** Whether an episode with steps is drawn. */
+export const isOpen = () => Boolean(open?.episode);

@@ -1,0 +1,176 @@
+"""Statistics of few seeds: interquartile mean, stratified bootstrap, learning curves.
+
+After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021. A *score* is
+the result of one seed on one task (the mean of its episodes); the scores of a task are a stratum. Resampling draws
+seeds with replacement within every task, never across tasks, so that easy and hard tasks stay apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "LEVEL",
+    "RESAMPLES",
+    "SEED",
+    "Curve",
+    "Estimate",
+    "Floats",
+    "Strata",
+    "draws",
+    "estimate",
+    "interquartile_mean",
+    "learning_curve",
+    "mean",
+    "percentile_interval",
+    "require_scores",
+    "with_interval",
+]
+
+Floats = NDArray[np.float64]
+Strata = Sequence[Floats]
+"""Scores by task: an array `[n_seeds]` for each; the numbers of seeds may differ."""
+Statistic = Callable[[Floats], Floats]
+"""From scores `[..., n]` to `[...]`."""
+
+LEVEL, RESAMPLES = 0.95, 5_000
+SEED = 0
+"""Of the resampling."""
+
+
+class Estimate(NamedTuple):
+    """A number and its interval.
+
+    Attributes:
+        value: Of the scores as they are.
+        low: Lower end; None without resampling, because every task has one seed. Likewise:
+        high: Upper end.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def mean(scores: Floats) -> Floats:
+    """Mean of all scores, `[..., n]` to `[...]`."""
+    average: Floats = scores.mean(axis=-1)
+    return average
+
+
+def interquartile_mean(scores: Floats) -> Floats:
+    """Mean of the middle half: of n scores the floor(n / 4) smallest and as many of the largest are left out.
+
+    Args:
+        scores: `[..., n]`.
+
+    Returns:
+        `[...]`; with fewer than 4 scores the mean.
+    """
+    n = scores.shape[-1]
+    cut = n // 4
+    middle = np.partition(scores, (cut, n - cut - 1), axis=-1)[..., cut : n - cut]
+    return np.asarray(middle.mean(axis=-1), dtype=np.float64)
+
+
+def estimate(strata: Strata, statistic: Statistic = interquartile_mean) -> Estimate:
+    """Return a statistic of all scores together, with its percentile interval under the stratified bootstrap.
+
+    Args:
+        strata: Scores by task.
+        statistic: Statistic of the samples.
+
+    Raises:
+        ValueError: If there are no scores.
+    """
+    require_scores(strata)
+    value = float(statistic(np.concatenate(strata)))
+    rng = np.random.default_rng(SEED)
+    resampled = np.concatenate([scores[draws(len(scores), rng)] for scores in strata], axis=-1)
+    return with_interval(value, statistic(resampled), strata)
+
+
+def draws(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Places of the seeds that are drawn, `[RESAMPLES, n]`."""
+    return rng.integers(n, size=(RESAMPLES, n))
+
+
+def percentile_interval(value: float, drawn: Floats) -> Estimate:
+    """Return a value with the percentile interval of its bootstrap replicates."""
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn, (tail, 1 - tail))
+    return Estimate(value, float(low), float(high))
+
+
+def with_interval(value: float, drawn: Floats, strata: Strata) -> Estimate:
+    """Return a value with the interval of its replicates; without one where every task has one seed."""
+    return Estimate(value, None, None) if max(map(len, strata)) < 2 else percentile_interval(value, drawn)
+
+
+def require_scores(strata: Strata) -> None:
+    """Refuse strata without scores.
+
+    Raises:
+        ValueError: If there are none, or they are no arrays of one dimension.
+    """
+    if not len(strata) or not all(np.ndim(scores) == 1 and len(scores) for scores in strata):
+        shapes = [np.shape(scores) for scores in strata]
+        raise ValueError(f"Expected at least one score for every task, as arrays [n_seeds]; got shapes {shapes}.")
+
+
+# ---------------------------------------------------------------------- learning curves
+
+
+class Curve(NamedTuple):
+    """A learning curve over seeds.
+
+    Attributes:
+        steps: Where it is known, `[n]`, rising.
+        values: The statistic there, `[n]`.
+        low: Lower ends of the intervals, `[n]`; equal to the values where there is one seed. Likewise:
+        high: Upper ends, `[n]`.
+        by_seed: Results of the seeds, `[n_seeds, n]`.
+    """
+
+    steps: Floats
+    values: Floats
+    low: Floats
+    high: Floats
+    by_seed: Floats
+
+
+def learning_curve(
+    evaluations: Mapping[int, Sequence[tuple[float, float]]], statistic: Statistic = interquartile_mean
+) -> Curve:
+    """Return the curve of some seeds, with an interval at every step.
+
+    Args:
+        evaluations: By seed, pairs of step and score with rising steps. Seeds that were evaluated at other steps than
+            the first are read between their own; the curve ends where the shortest does.
+        statistic: Over seeds.
+
+    Raises:
+        ValueError: If a seed has no evaluations, or its steps do not rise.
+    """
+    points = {seed: np.array(pairs, dtype=np.float64) for seed, pairs in evaluations.items()}
+    if not points or any(one.ndim != 2 or (np.diff(one[:, 0]) <= 0).any() for one in points.values()):
+        raise ValueError(
+            f"Expected for every seed pairs of (step, score), with rising steps; got {dict(evaluations)!r:.200}. "
+            "Fix: sort them, and leave out repeated steps."
+        )
+    begin, end = max(one[0, 0] for one in points.values()), min(one[-1, 0] for one in points.values())
+    steps = next(iter(points.values()))[:, 0]
+    steps = steps[(steps >= begin) & (steps <= end)]
+    if not len(steps):
+        raise ValueError("Expected seeds whose evaluations overlap; got none that do. Fix: evaluate at the same steps.")
+    by_seed = np.array([np.interp(steps, one[:, 0], one[:, 1]) for one in points.values()])
+    found = [estimate([column], statistic) for column in by_seed.T]
+    low, high = (
+        np.array([one.value if end is None else end for one, end in zip(found, ends, strict=True)])
+        for ends in zip(*((one.low, one.high) for one in found), strict=True)
+    )
+    return Curve(steps, np.array([one.value for one in found]), low, high, by_seed)

@@ -1,0 +1,39 @@
+"""`poad report`: learning curves and recorded episodes as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from lang_envs.errors import LangEnvsError
+from lang_envs.report import size_lines, write_report
+from poad_sb3.cli.common import fail
+from poad_sb3.errors import PoadError
+from poad_sb3.runs.reporting import report_of_runs
+
+FILE = "report.html"
+"""Name of the report in the folder of a run."""
+
+
+def write_run_report(
+    console: Console, folders: Sequence[Path], html: Path | None, *, pictures: int = 20, shown: int | None = None
+) -> None:
+    """Write the report of some runs, and print its path; fail with one line.
+
+    Args:
+        console: Where to print.
+        folders: Of the runs.
+        html: The file; `report.html` in the first folder by default.
+        pictures: Episodes that are played again for their pictures.
+        shown: Episodes whose steps are kept; None for all.
+    """
+    path = html or folders[0] / FILE
+    title = ", ".join(dict.fromkeys(folder.resolve().name for folder in folders))
+    try:
+        write_report(report_of_runs(folders, title), path, pictures=pictures, shown=shown)
+    except (PoadError, LangEnvsError, OSError) as error:
+        fail(str(error))
+    for line in size_lines(path):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

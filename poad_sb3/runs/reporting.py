@@ -1,0 +1,189 @@
+"""The report of trainings: learning curves and recorded episodes of run folders."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lang_envs.report import LearningCurve, Report, Run, read_run
+from lang_envs.report.building import flat_facts, without_home
+from lang_envs.report.statistics import LEVEL, learning_curve, mean
+from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
+
+__all__ = ["report_of_runs"]
+
+_STEPS = "time/total_timesteps"
+_QUANTITIES = {
+    "rollout/ep_rew_mean": "return of the episodes of training",
+    "rollout/ep_len_mean": "actions of the episodes of training",
+    "rollout/success_rate": "success rate of training",
+    "train/approx_kl": "approximate KL divergence of the updates",
+    "train/entropy_loss": "entropy loss",
+    "train/value_loss": "value loss",
+    "train/explained_variance": "explained variance of the values",
+}
+"""Columns of progress.csv that become curves, and their titles."""
+_RECORDED = "return of the recorded episodes"
+_APART = ("seed", "sessions", "steps", "save_every", "format", "arguments", "given", "preset", "n_parts", "record_episodes")
+"""Fields of a run that do not make it another experiment, or stand elsewhere."""
+
+
+class _Training(NamedTuple):
+    config: RunConfig
+    progress: list[dict[str, str]]
+    episodes: list[dict[str, Any]]
+
+
+def report_of_runs(folders: Sequence[Path], title: str) -> Report:
+    """Return the report of some trainings. Those that differ only in their seed share a curve.
+
+    Args:
+        folders: Of runs.
+        title: Heading.
+
+    Raises:
+        RunError: If a folder has no run.
+        ReportError: If its recorded episodes are damaged.
+    """
+    runs: list[Run] = []
+    trainings: list[_Training] = []
+    for folder in map(RunFolder, folders):
+        config = folder.read_config()
+        if config is None:
+            raise RunError(
+                f"Expected the folder of a run; got {folder.path}, without config.json. "
+                "Fix: name a folder that `poad train` has written."
+            )
+        recorded = folder.path / "episodes.jsonl"
+        run, episodes = read_run(recorded) if recorded.exists() else (Run("", {}), [])
+        files = [one for one in (folder.config_file, folder.progress) if one.exists()]
+        digests = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
+        runs.append(Run("", _facts(config), {**run.files, **digests}))
+        trainings.append(_Training(config, _read_progress(folder.progress), episodes))
+    labels = _labels([one.config for one in trainings])
+    groups: dict[tuple[str, str], list[_Training]] = {}
+    for label, one in zip(labels, trainings, strict=True):
+        groups.setdefault((one.config.env_id, label), []).append(one)
+    curves = [curve for (task, label), own in groups.items() for curve in _curves(task, label, own)]
+    about = f"Curves: the mean over seeds with its {LEVEL:.0%} interval (bootstrap over seeds); thin lines are single seeds."
+    return Report(
+        title,
+        runs=[
+            one._replace(name=f"{label}, seed {training.config.seed}")
+            for one, label, training in zip(runs, labels, trainings, strict=True)
+        ],
+        episodes=[
+            {**episode, "agent": label, "seed": training.config.seed}
+            for label, training in zip(labels, trainings, strict=True)
+            for episode in training.episodes
+        ],
+        curves=curves,
+        about=(about,) if curves else (),
+    )
+
+
+def _facts(config: RunConfig) -> dict[str, str]:
+    last = config.sessions[-1] if config.sessions else {}
+    parts = {
+        "algorithm": config.algorithm,
+        "environment": config.env_id,
+        "environment arguments": config.env_kwargs,
+        "seed": config.seed,
+        "steps": config.steps,
+        "environments": config.n_envs,
+        "preset": config.preset or "",
+        "model": config.model,
+        "dataset": config.dataset or "",
+        "argument": config.arguments,
+        "command": " ".join(last.get("command", ())),
+        "version": last.get("versions", {}),
+    }
+    return {
+        name: without_home(text) for key, value in parts.items() for name, text in flat_facts(key, value) if text != ""
+    }
+
+
+def _labels(configs: Sequence[RunConfig]) -> list[str]:
+    """Name each run by its algorithm, and by the arguments in which runs of that algorithm and task differ."""
+    found = []
+    for config in configs:
+        others = [one for one in configs if (one.env_id, one.algorithm) == (config.env_id, config.algorithm)]
+        flat = [dict(_experiment(one)) for one in others]
+        own = dict(_experiment(config))
+        names = sorted({name for one in flat for name in one})
+        differ = [name for name in names if len({one.get(name) for one in flat}) > 1]
+        more = ", ".join(f"{name.rpartition('.')[2]}={own.get(name, '-')}" for name in differ)
+        found.append(f"{config.algorithm} ({more})" if more else config.algorithm)
+    return found
+
+
+def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
+    fields = {name: value for name, value in asdict(config).items() if name not in _APART}
+    yield from flat_facts("run", {**fields, **config.arguments})
+
+
+def _read_progress(path: Path) -> list[dict[str, str]]:
+    """Rows of progress.csv; an unfinished last line is left out."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+
+
+def _curves(task: str, label: str, own: Sequence[_Training]) -> Iterator[LearningCurve]:
+    """Yield a curve for each quantity that the runs have logged; seeds without it are left out."""
+    for column, title in _QUANTITIES.items():
+        by_seed = {one.config.seed: list(_logged(one.progress, column)) for one in own}
+        yield from _curve(task, label, title, by_seed)
+    by_seed = {one.config.seed: list(_recorded(one.episodes)) for one in own}
+    yield from _curve(task, label, _RECORDED, by_seed)
+
+
+def _logged(rows: Sequence[Mapping[str, str]], column: str) -> Iterator[tuple[float, float]]:
+    last = -1.0
+    for row in rows:
+        try:
+            step, value = float(row[_STEPS]), float(row[column])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if step > last and value - value == 0:  # finite
+            last = step
+            yield step, value
+
+
+def _recorded(episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float]]:
+    """Mean return at each evaluation."""
+    by_step: dict[int, list[float]] = {}
+    for one in episodes:
+        if one.get("training_steps") is not None:
+            by_step.setdefault(one["training_steps"], []).append(one["return"])
+    for step in sorted(by_step):
+        yield float(step), sum(by_step[step]) / len(by_step[step])
+
+
+def _curve(
+    task: str, label: str, title: str, by_seed: Mapping[int, Sequence[tuple[float, float]]]
+) -> Iterator[LearningCurve]:
+    known = {seed: points for seed, points in by_seed.items() if len(points) > 1}
+    if not known:
+        return
+    try:
+        curve = learning_curve(known, mean)
+    except ValueError:  # runs of such different lengths that no step is common to all
+        return
+    several = len(known) > 1
+    yield LearningCurve(
+        task,
+        label,
+        title,
+        curve.steps.tolist(),
+        curve.values.tolist(),
+        curve.low.tolist() if several else None,
+        curve.high.tolist() if several else None,
+        {str(seed): row.tolist() for seed, row in zip(known, curve.by_seed, strict=True)} if several else {},
+    )
