@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.reports.statistics import LEVEL, RESAMPLES
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.findings import Claim, Findings, find, lines, sentences
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options, Report
 from benchmarks.studies.engine.tuning import Comparison
+from poad_sb3.common.episode_lines import discount_of
 
 
 class Comparing(NamedTuple):
