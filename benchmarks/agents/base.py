@@ -122,5 +122,23 @@ class Agent(ABC):
             info: Of the step.
         """
 
+    def step_fields(self) -> Mapping[str, JSON]:
+        """Return further fields of the line of the last action; called after `act` where steps are recorded.
+
+        For example `token_options` and `alternatives` of its tokens; see the page on results files.
+        """
+        return {}
+
+    def final_value(self, observation: str, info: Mapping[str, Any]) -> float | None:
+        """Return the value of the last observation of a truncated episode; None where there is no critic.
+
+        Called after `observe`, where steps are recorded.
+
+        Args:
+            observation: The last observation.
+            info: Its info.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027
         """Free the agent's resources."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from poad_sb3.common.policies import LLMPolicy, TextPolicy
     from poad_sb3.distributions import ActionDistribution
     from poad_sb3.distributions.base import SampledAction, TokenPath
+    from poad_sb3.prompts import Question
 
 
 _REMEMBERED = 4_096
@@ -59,6 +60,7 @@ class PolicyAgent(Agent):
         spec = policy.lm.prompter.template.context_spec
         self._context, self._has_begun = EpisodeContext(spec.history, spec.fields), False
         self._rng = np.random.default_rng()
+        self._chosen: tuple[ActionDistribution, Question, Sequence[str] | None, SampledAction] | None = None
 
     @classmethod
     def of(cls, model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Self:
@@ -68,20 +70,35 @@ class PolicyAgent(Agent):
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
-        self._context, self._has_begun = self._context.begun(""), False
+        self._context, self._has_begun, self._chosen = self._context.begun(""), False, None
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
         self._see(observation)
         actions = info["admissible_actions"]
-        writer = self._writer if actions is None else None
-        chosen = self._choose(writer or self.policy.distribution, observation, actions, info)
+        distribution = (self._writer if actions is None else None) or self.policy.distribution
+        question = self._question(observation, actions, info)
+        chosen = self._choose(distribution, question)
+        self._chosen = distribution, question, actions, chosen
         credit = None
-        knows_tokens = len(chosen.log_probs) == len(chosen.path.action)  # BADQ knows the whole action alone
-        if knows_tokens and self.policy.critic is not None:
+        if len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
             tokens, values = self.read(chosen.path)
             credit = TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
         return Decision(chosen.text, self._usage(chosen), credit)
+
+    def step_fields(self) -> Mapping[str, JSON]:
+        """See `Agent.step_fields`."""
+        from poad_sb3.common.token_fields import token_fields
+
+        return {} if self._chosen is None else token_fields(*self._chosen, self._scores)
+
+    def final_value(self, observation: str, info: Mapping[str, Any]) -> float | None:
+        """See `Agent.final_value`."""
+        from poad_sb3.distributions.base import TokenPath
+
+        question = self._question(observation, info["admissible_actions"], info)
+        values = self._values(TokenPath(self.policy.distribution.prompt(question), (0,), ()))
+        return values[0] if values else None
 
     def _see(self, observation: str) -> None:
         if not self._has_begun:
@@ -99,20 +116,16 @@ class PolicyAgent(Agent):
         """See `Agent.observe`."""
         self._context = self._context.after(decision.text, observation)
 
-    def _choose(
-        self,
-        distribution: ActionDistribution,
-        text: str,
-        actions: Sequence[str] | None,
-        info: Mapping[str, Any],
-    ) -> SampledAction:
+    def _question(self, text: str, actions: Sequence[str] | None, info: Mapping[str, Any]) -> Question:
         from poad_sb3.vec_env.text_observations import parse_observation
 
         packed = self._context.pack(dict(info)) if self._context.is_wanted else None
-        questions = parse_observation(admissible_observation(text, actions, packed))[0]
+        return parse_observation(admissible_observation(text, actions, packed))[0][0]
+
+    def _choose(self, distribution: ActionDistribution, question: Question) -> SampledAction:
         if self._deterministic:
-            return distribution.mode(questions, self._scores)[0]
-        return distribution.sample(questions, [self._rng], self._scores)[0]
+            return distribution.mode([question], self._scores)[0]
+        return distribution.sample([question], [self._rng], self._scores)[0]
 
     def _usage(self, chosen: SampledAction) -> Usage:
         return Usage(0, len(chosen.path.prompt), len(chosen.path.action))
@@ -124,7 +137,9 @@ class PolicyAgent(Agent):
         return tuple(token_texts(self.policy.lm.tokenizer, path.prompt, path.action)), self._values(path)
 
     def _values(self, path: TokenPath) -> tuple[float, ...]:
-        policy = cast("LLMPolicy", self.policy)  # a policy without token values has no credit either
+        policy = cast("LLMPolicy", self.policy)
+        if not hasattr(policy, "token_values") or policy.critic is None:
+            return ()
         values: list[float] = policy.token_values([path]).values.tolist()
         return tuple(values[:1] * len(values) if self._whole_values else values)
 
@@ -165,11 +180,12 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
         if self._ranks and info["admissible_actions"] is not None:
             return PolicyAgent.act(self, observation, info)
         self._see(observation)
+        self._chosen = None  # the text may be matched to another action than the tokens
         return TextAgent.act(self, observation, info)
 
     def reply(self, prompt: str) -> Reply:
         """See `TextAgent.reply`."""
-        chosen = self._choose(self._writer or self.policy.distribution, prompt, None, self._info)
+        chosen = self._choose(self._writer or self.policy.distribution, self._question(prompt, None, self._info))
         return Reply(chosen.text, self._usage(chosen))
 
     def _values(self, path: TokenPath) -> tuple[float, ...]:

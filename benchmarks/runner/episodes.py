@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.errors import AgentFailedError
 from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction
+from poad_sb3.common.episode_lines import moves_of
 
 
 class Step(NamedTuple):
@@ -26,6 +28,8 @@ class Step(NamedTuple):
         truncated: Its time is up.
         next_observation: Observation after the action.
         info: Of the step.
+        fields: Further fields of its line; see `Agent.step_fields`.
+        final_value: Of the last step of a truncated episode: the agent's value of the next observation, if known.
     """
 
     observation: str
@@ -36,11 +40,13 @@ class Step(NamedTuple):
     truncated: bool
     next_observation: str
     info: Mapping[str, Any]
+    fields: Mapping[str, Any] = MappingProxyType({})
+    final_value: float | None = None
 
     @property
     def moves(self) -> int:
         """Units of time it took: the moves of a macro-action, or 1."""
-        return int(self.info.get("primitive_steps", 1))
+        return moves_of(self.info)
 
 
 class Result(NamedTuple):
@@ -121,12 +127,15 @@ def play_episode(
     while not over:
         listed = info["admissible_actions"]
         decision = check_decision(agent.act(observation, _copied(info)))
+        fields = {} if watch is None else agent.step_fields()
         shown = observation
         observation, paid, terminated, truncated, info = env.step(decision.text)
         step = Step(shown, listed, decision, float(paid), terminated, truncated, observation, info)
         agent.observe(decision, observation, step.reward, terminated, truncated, _copied(info))
         if watch is not None:
-            watch(step)
+            cut = truncated and not terminated
+            end = agent.final_value(observation, _copied(info)) if cut else None
+            watch(step._replace(fields=fields, final_value=end))
         total += step.reward
         discounted += discount**moves * step.reward
         moves += step.moves

@@ -10,9 +10,9 @@ from scipy import stats
 
 from benchmarks.agents.base import Agent
 from benchmarks.agents.local import FunctionAgent
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Result, make_text_env, play_episode
 from lang_envs.agents import Agent as EnvFunction
+from poad_sb3.common.episode_lines import discount_of
 
 
 class Summary(NamedTuple):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.runner.errors import FileBusyError, ResultFileError
+from poad_sb3.common.episode_lines import encode as encode_line
 
 Record = Mapping[str, Any]
 
@@ -34,12 +35,7 @@ def encode(record: Record) -> bytes:
         ResultFileError: If a number is not finite, or a value is no JSON value.
     """
     try:
-        return (
-            json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-                "utf-8", "backslashreplace"
-            )
-            + b"\n"
-        )
+        return encode_line(record)
     except (TypeError, ValueError) as error:
         raise ResultFileError(
             f"Expected texts, finite numbers, lists and mappings in a results line; {error}. "

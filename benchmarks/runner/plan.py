@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,15 +10,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from benchmarks.agents.addresses import without_secrets
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
 from benchmarks.runner.machine import describe_machine
+from poad_sb3.common.episode_lines import EPISODES_PER_SEED, FORMAT, N_SEEDS, discount_of, reset_seed_of
 
-FORMAT = 1
-"""Version of the layout of results files."""
-EPISODES_PER_SEED = 1_000_000
-_SEEDS = 2**32  # seeds that numpy, torch and Gymnasium all accept
-_LARGEST_SEED = _SEEDS // EPISODES_PER_SEED - 1
+_LARGEST_SEED = N_SEEDS // EPISODES_PER_SEED - 1
 _PLACE = "{seed}"
 _MEASURED_WITH = ("command", "cpu", "cores")
 """Header fields that may differ between sessions."""
@@ -41,12 +36,8 @@ class Job(NamedTuple):
 
     @property
     def reset_seed(self) -> int:
-        """Seed of environment and agent.
-
-        No two episodes of an environment share it. Tasks begin elsewhere each: with equal seeds, tasks of equal rules
-        would be equal episodes, and intervals over tasks too narrow.
-        """
-        return (zlib.crc32(self.env.encode()) + self.seed * EPISODES_PER_SEED + self.episode) % _SEEDS
+        """Seed of environment and agent; see `reset_seed_of`."""
+        return reset_seed_of(self.env, self.seed, self.episode)
 
     def __str__(self) -> str:
         return f"{self.env}, seed {self.seed}, episode {self.episode}"

@@ -18,12 +18,12 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import Agent, AgentError
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
 from lang_envs.wrappers import TextAction
+from poad_sb3.common.episode_lines import discount_of
 
 _AHEAD = 4
 """Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""

@@ -9,6 +9,7 @@ from benchmarks.runner.credit import credit_of_episode
 from benchmarks.runner.episodes import Result, Step
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.plan import Job
+from poad_sb3.common.episode_lines import code_fields, step_line
 
 
 def key_of(record: Mapping[str, Any]) -> Job:
@@ -49,30 +50,33 @@ def episode_record(job: Job, agent: str, discount: float, result: Result) -> dic
 def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Return the lines of the steps of an episode."""
     values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
-    # Advantages, if the agent has valued every token of the episode. An episode that was truncated is credited as if it
-    # had terminated: the value of its end is unknown.
+    # Advantages, if the agent has valued every token of the episode. Without a value of its end, an episode that was
+    # truncated is credited as if it had terminated.
     is_valued = values and len(values) == len(steps) and all(values)
-    credits = credit_of_episode([step.reward for step in steps], values) if is_valued else {}
+    rewards, end = [step.reward for step in steps], steps[-1].final_value if steps else None
+    credits = credit_of_episode(rewards, values, end or 0.0) if is_valued else {}
     records = []
     for number, step in enumerate(steps):
-        record: dict[str, Any] = {
-            **job._asdict(),
-            "step": number,
-            "observation": step.observation,
-            "admissible_actions": step.admissible_actions,
-            "action": step.decision.text,
-            "invalid": bool(step.info["invalid_action"]),
-            "reward": step.reward,
-            "success": bool(step.info["success"]),
-            "moves": step.moves,
-            "terminated": step.terminated,
-            "truncated": step.truncated,
-            "note": step.decision.note,
-        }
+        record = step_line(
+            job._asdict(),
+            number,
+            observation=step.observation,
+            admissible_actions=step.admissible_actions,
+            action=step.decision.text,
+            info=step.info,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            note=step.decision.note,
+        )
         if (credit := step.decision.credit) is not None:
             record |= {"tokens": list(credit.tokens)}
             record |= {name: [float(one) for one in getattr(credit, name)] for name in ("log_probs", "values")}
             record["advantages"] = {name: rows[number] for name, rows in credits.items()}
+        if step is steps[-1]:
+            record["final_observation"] = step.next_observation
+        record = {**record, **step.fields, **code_fields(step.info, step.reward), **record}  # fields replace no others
+        if step.final_value is not None:
+            record["final_value"] = step.final_value
         records.append(record)
-    records[-1:] = [{**record, "final_observation": steps[-1].next_observation} for record in records[-1:]]
     return records

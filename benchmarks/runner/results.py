@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.lines import read_lines
 from benchmarks.runner.machine import RESULTS
-from benchmarks.runner.plan import FORMAT, Job
+from benchmarks.runner.plan import Job
 from benchmarks.runner.records import key_of
+from poad_sb3.common.episode_lines import FORMAT, discount_of
 
 Episode = Mapping[str, Any]
 

@@ -163,6 +163,10 @@ class QDistribution(ActionDistribution):
             chosen.append(SampledAction(text, path, log_probs[[pick]].astype(np.float32)))
         return chosen
 
+    def lists_are_scored(self, question: Question) -> bool:
+        """See `ActionDistribution.lists_are_scored`."""
+        return True
+
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`; without exploration."""
         return dict(zip(question.actions or (), np.exp(self.action_log_probs(question)).tolist(), strict=True))

@@ -66,6 +66,10 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-seedSEED by default.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
+    record_episodes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Episodes to record every --save-every steps; 4 by default, 1 of DataSciCoding."),
+    ] = None,
     settings: Settings = None,
     env_settings: EnvSettings = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in the folder stopped.")] = False,
@@ -93,6 +97,7 @@ def train(
             n_envs=n_envs,
             n_parts=n_parts,
             save_every=save_every,
+            record_episodes=record_episodes,
             settings=settings or (),
             env_settings=env_settings or (),
         )

@@ -32,6 +32,7 @@ class Request:
         n_envs: Environments that step together.
         n_parts: Parts of them.
         save_every: Steps between checkpoints.
+        record_episodes: Episodes that are recorded at a time.
         arguments: Constructor arguments.
         env_kwargs: Arguments of `gym.make`.
     """
@@ -44,6 +45,7 @@ class Request:
     n_envs: int | None
     n_parts: int | None
     save_every: int | None
+    record_episodes: int | None
     arguments: Mapping[str, Any]
     env_kwargs: Mapping[str, Any]
 
@@ -111,6 +113,7 @@ class Request:
             prompt_template={},
             steps=self.steps or _STEPS,
             save_every=self.save_every or _SAVE_EVERY,
+            record_episodes=self.record_episodes,
         )
 
     def require_same(self, config: RunConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,13 @@ from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, req
 from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.request import Request
-from poad_sb3.common.callbacks import BestCodeCallback, GenerationTableCallback, LatestCheckpointCallback, WandbCallback
+from poad_sb3.common.callbacks import (
+    BestCodeCallback,
+    EpisodeRecordingCallback,
+    GenerationTableCallback,
+    LatestCheckpointCallback,
+    WandbCallback,
+)
 from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import ObservationError
@@ -78,8 +85,8 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         config = request.new()
     else:
         request.require_same(existing)
-        kept = (request.steps or existing.steps, request.save_every or existing.save_every)
-        config = replace(existing, steps=kept[0], save_every=kept[1])
+        given = {name: getattr(request, name) for name in ("steps", "save_every", "record_episodes")}
+        config = replace(existing, **{name: value for name, value in given.items() if value is not None})
     return Resolved(folder, existing, config, device)
 
 
@@ -186,6 +193,23 @@ def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project
         LatestCheckpointCallback(folder.latest, config.save_every),
         GenerationTableCallback(folder.path),
     ]
+    n_recorded = config.record_episodes
+    if n_recorded is None:  # programs take long in the sandbox
+        runs_code = envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere"))
+        n_recorded = 1 if runs_code else 4
+    if n_recorded:
+        session = config.sessions[0]
+        provenance = {"command": shlex.join(session["command"]), "versions": session["versions"]}
+        recording = EpisodeRecordingCallback(
+            folder.path,
+            config.env_id,
+            env_kwargs=config.env_kwargs,
+            every=config.save_every,
+            n_episodes=n_recorded,
+            seed=config.seed,
+            provenance=provenance,
+        )
+        callbacks.append(recording)
     if envs.has_attr("best_so_far"):
         callbacks.append(BestCodeCallback(folder.path))
     if wandb_project is not None:

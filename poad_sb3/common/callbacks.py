@@ -1,4 +1,4 @@
-"""Callbacks: the last checkpoint of a run, the best program found, tables of generated actions, Weights & Biases."""
+"""Callbacks: last checkpoint of a run, best program found, generated actions, recorded episodes, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from stable_baselines3.common.logger import KVWriter
 
 from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.files import write_text
+from poad_sb3.common.episode_recording import EpisodeRecordingCallback
 from poad_sb3.common.token_table import GenerationTableCallback
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
 
-__all__ = ["BestCodeCallback", "GenerationTableCallback", "LatestCheckpointCallback", "WandbCallback"]
+__all__ = [
+    "BestCodeCallback",
+    "EpisodeRecordingCallback",
+    "GenerationTableCallback",
+    "LatestCheckpointCallback",
+    "WandbCallback",
+]
 
 _NOT_KEPT = ("code", "terminal_observation", "prefix", "suffix", "episode")
 """Fields of `info` that stand elsewhere, or are the prompt."""

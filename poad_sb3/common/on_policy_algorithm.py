@@ -320,16 +320,15 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
         self.stopwatch.restart()
-        super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
-        if self._update_is_due:  # of a checkpoint from between the last rollout and its update
-            self.train()
-        return self
+        return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         prepared = super()._setup_learn(*args, **kwargs)
         if self._chosen_defaults:
             self.logger.info(f"Chosen for the actions of this environment: {self._chosen_defaults}")
             self._chosen_defaults = ""
+        if self._update_is_due and self.num_timesteps >= prepared[0]:
+            self.train()  # the checkpoint was taken between the last rollout and its update
         return prepared
 
     def collect_rollouts(

@@ -27,8 +27,10 @@ __all__ = [
     "RowScores",
     "SampledAction",
     "ScoreCache",
+    "TokenChoice",
     "TokenPath",
     "decision_row",
+    "token_choice",
 ]
 
 _MAX_REMEMBERED = 4096
@@ -98,6 +100,22 @@ class SampledAction(NamedTuple):
     path: TokenPath
     log_probs: NDArray[np.float32]
     env_action: NDArray[np.int64] = _NOT_ENCODED
+
+
+class TokenChoice(NamedTuple):
+    """The distribution that one token of an action was drawn from.
+
+    Attributes:
+        position: Index of the token in the action, from 0.
+        tokens: The most probable tokens, best first; the chosen one need not be among them.
+        log_probs: Their log-probabilities.
+        entropy: Of the whole distribution, in nats.
+    """
+
+    position: int
+    tokens: TokenIds
+    log_probs: tuple[float, ...]
+    entropy: float
 
 
 class ActionEvaluation(NamedTuple):
@@ -177,6 +195,26 @@ class ActionDistribution(ABC):
     @abstractmethod
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Return the probability of every admissible action."""
+
+    def token_choices(
+        self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
+    ) -> list[TokenChoice]:
+        """Return the distributions at the decisions of an action, under the present weights.
+
+        Args:
+            question: The question that the action answers.
+            path: The action, as it was sampled.
+            cache: Scores that are known.
+            most: Number of tokens that are listed for each decision.
+
+        Returns:
+            One for each decision; empty where only whole actions have probabilities.
+        """
+        return []
+
+    def lists_are_scored(self, question: Question) -> bool:
+        """Whether sampling scores all admissible actions, so that their probabilities cost no further pass."""
+        return False
 
     def entropy(self, question: Question, cache: ScoreCache) -> float:
         """Return the entropy over whole actions in nats."""
@@ -310,6 +348,14 @@ def decision_row(path: TokenPath) -> DecisionRow | None:
     reads = tuple(start - 1 + decision.position for decision in path.decisions)
     children = tuple(decision.children for decision in path.decisions)
     return DecisionRow(TokenRow(tokens, None, reads), children, temperature=path.temperature)
+
+
+def token_choice(position: int, tokens: TokenIds, log_probs: NDArray[np.floating], most: int) -> TokenChoice:
+    """Return a decision with the most probable of its tokens; equal ones in their order."""
+    wide = np.asarray(log_probs, dtype=np.float64)
+    best = np.argsort(-wide, kind="stable")[:most]
+    entropy = float(-(np.exp(wide) * np.maximum(wide, np.finfo(np.float64).min)).sum())
+    return TokenChoice(position, tuple(tokens[index] for index in best), tuple(wide[best].tolist()), max(entropy, 0.0))
 
 
 def edges_of(logits: Tensor, counts: Tensor) -> Edges:

@@ -15,11 +15,14 @@ from poad_sb3.distributions.base import (
     Edges,
     RowScores,
     SampledAction,
+    ScoreCache,
+    TokenChoice,
     TokenPath,
     edges_of,
 )
 from poad_sb3.distributions.trie import TokenizedActions, TokenizedQuestion, TrieDistribution, trie_of
 from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import Normalization
 
 __all__ = ["CandidateDistribution", "mixture_edges"]
@@ -47,6 +50,12 @@ class CandidateDistribution(TrieDistribution):
         hidden = self.lm.hidden_states([row.row for row in rows])
         log_probs = self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children])
         return mixture_edges(mixtures, log_probs)._replace(token_log_probs=log_probs if self._paper_mode else None)
+
+    def token_choices(
+        self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
+    ) -> list[TokenChoice]:
+        """See `ActionDistribution.token_choices`; none in `paper_mode`, whose scores are of other probabilities."""
+        return [] if self._paper_mode else super().token_choices(question, path, cache, most=most)
 
     def _tokenized_actions(self, actions: tuple[str, ...] | None) -> TokenizedActions:
         trie = trie_of(self.lm, actions)

@@ -9,7 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import Decision, TokenIds
-from poad_sb3.distributions.base import ActionDistribution, SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.base import (
+    ActionDistribution,
+    SampledAction,
+    ScoreCache,
+    TokenChoice,
+    TokenPath,
+    decision_row,
+)
 from poad_sb3.distributions.token_sampling import Support, draw, next_token_support
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
@@ -17,6 +24,9 @@ from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = ["FreeDistribution", "generate"]
+
+_SLICE = 32
+"""Places of an action whose logits of the whole vocabulary are in memory together."""
 
 
 class FreeDistribution(ActionDistribution):
@@ -52,6 +62,28 @@ class FreeDistribution(ActionDistribution):
         raise ObservationError(
             "Expected a way to act that knows all actions; got action_sampling='free'. Fix: 'trie' or 'candidates'."
         )
+
+    @torch.no_grad()
+    def token_choices(
+        self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
+    ) -> list[TokenChoice]:
+        """See `ActionDistribution.token_choices`; one more pass over prompt and action."""
+        row = decision_row(path)
+        if row is None:
+            return []
+        found = []
+        hidden = self.lm.hidden_states([row.row])
+        for start in range(0, len(hidden), _SLICE):
+            part = slice(start, start + _SLICE)
+            logits = self.lm.vocabulary_logits(hidden[part]) / path.temperature
+            for scaled, decision in zip(logits, path.decisions[part], strict=True):
+                ids = torch.tensor(decision.children or range(len(scaled)), device=scaled.device)
+                log_probs = scaled[ids].log_softmax(-1)
+                best, at = log_probs.topk(min(most, len(ids)))
+                entropy = float(-(log_probs.exp() * log_probs).sum())
+                listed = tuple(ids[at].tolist()), tuple(best.tolist())
+                found.append(TokenChoice(decision.position, *listed, entropy))
+        return found
 
     def prompt(self, question: Question) -> TokenIds:
         """See `ActionDistribution.prompt`."""

@@ -10,6 +10,7 @@ import torch
 
 from poad_sb3.distributions.action_trie import (
     ActionTrie,
+    Decision,
     Mixture,
     TokenIds,
     action_log_probs,
@@ -23,7 +24,9 @@ from poad_sb3.distributions.base import (
     RowScores,
     SampledAction,
     ScoreCache,
+    TokenChoice,
     TokenPath,
+    token_choice,
 )
 from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.errors import ObservationError
@@ -86,6 +89,29 @@ class TrieDistribution(ActionDistribution):
         log_probs = action_log_probs(one.trie, self._scores_of([one.row], cache)[0].edges)
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
+    def token_choices(
+        self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
+    ) -> list[TokenChoice]:
+        """See `ActionDistribution.token_choices`; of the scores that the action was sampled by."""
+        one = self.tokenized(question)
+        pick = one.trie.sequences.index(path.action)
+        decisions = one.trie.decisions[pick]
+        if self._is_large(one):
+            nodes = [_node(one.prompt, path.action, decision) for decision in decisions]
+            scores = [found.edges for found in self._scores_of(nodes, cache)]
+        else:
+            edges = self._scores_of([one.row], cache)[0].edges
+            starts = [edge - decision.choice for edge, decision in zip(one.trie.edges[pick], decisions, strict=True)]
+            scores = [edges[start:][: len(of.children)] for start, of in zip(starts, decisions, strict=True)]
+        return [
+            token_choice(decision.position, decision.children, log_probs, most)
+            for decision, log_probs in zip(decisions, scores, strict=True)
+        ]
+
+    def lists_are_scored(self, question: Question) -> bool:
+        """See `ActionDistribution.lists_are_scored`."""
+        return not self._is_large(self.tokenized(question))
+
     def prompt(self, question: Question) -> TokenIds:
         """See `ActionDistribution.prompt`; at the end of an episode the list of actions may be empty."""
         return self.tokenized(question).prompt if question.actions else self.lm.prompt_ids(question)
@@ -130,9 +156,7 @@ class TrieDistribution(ActionDistribution):
         log_probs: list[float] = []
         while level < len(trie.decisions[left[0]]):  # all actions that are left share this decision
             decision, tokens = trie.decisions[left[0]][level], trie.sequences[left[0]]
-            row = (*one.prompt, *tokens[: decision.position])
-            node = DecisionRow(TokenRow(row, None, (len(row) - 1,)), (decision.children,))
-            scores = self._scores_of([node], cache)[0].edges
+            scores = self._scores_of([_node(one.prompt, tokens, decision)], cache)[0].edges
             choice = sample_index(scores.astype(np.float64), rng)
             log_probs.append(scores[choice])
             left = [action for action in left if trie.decisions[action][level].choice == choice]
@@ -166,6 +190,12 @@ class TrieDistribution(ActionDistribution):
                 tokens = np.split(found.token_log_probs.cpu().numpy(), n_tokens)
             known.update(zip(rows, map(RowScores, edges, tokens), strict=True))
         return [known[row] for row in wanted]
+
+
+def _node(prompt: TokenIds, action: TokenIds, decision: Decision) -> DecisionRow:
+    """Return the row that scores one decision of an action alone."""
+    row = (*prompt, *action[: decision.position])
+    return DecisionRow(TokenRow(row, None, (len(row) - 1,)), (decision.children,))
 
 
 def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:

@@ -50,6 +50,7 @@ class RunConfig:
         steps: Environment steps to train for.
         save_every: Steps between checkpoints.
         sessions: One entry for each process that has trained it: `time` (UTC), `command`, `versions`, `from_step`.
+        record_episodes: Episodes that are recorded at a time, 0 for none; None for the default of the environment.
         format: Version of the layout.
     """
 
@@ -68,6 +69,7 @@ class RunConfig:
     save_every: int
     sessions: list[dict[str, Any]] = field(default_factory=list)
     n_parts: int | None = None
+    record_episodes: int | None = None
     format: int = 1
 
     def moved(self, model: Mapping[str, Any]) -> RunConfig:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.findings import Claim, Findings, find, lines, sentences
 from benchmarks.studies.engine.jobs import Job
@@ -13,6 +12,7 @@ from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options, Report
 from benchmarks.studies.engine.tuning import Comparison
 from lang_envs.report.statistics import LEVEL, RESAMPLES
+from poad_sb3.common.episode_lines import discount_of
 
 
 class Comparing(NamedTuple):

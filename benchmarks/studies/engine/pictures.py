@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.reports.plots import PALETTE, draw_curves, style
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
 from lang_envs.report.statistics import Floats, estimate
+from poad_sb3.common.episode_lines import discount_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,12 +17,12 @@ import poad_sb3
 from benchmarks.agents.base import Decision, TokenCredit
 from benchmarks.agents.policy import PolicyAgent
 from benchmarks.runner import plan
-from benchmarks.runner.discounts import discount_of
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.evaluation import Summary, play, summarize
 from benchmarks.runner.records import step_records
 from benchmarks.studies.engine.jobs import TrainingJob
 from lang_envs.wrappers.admissible import admissible_observation
+from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
 

@@ -223,6 +223,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         std = (sum((area - mean) ** 2 for area in aucs) / len(aucs)) ** 0.5 if mean is not None else None
         return {
             "status": last.status,
+            "error": last.error,
             "auc_mean": mean,
             "auc_std": std,
             "auc_splits": aucs,

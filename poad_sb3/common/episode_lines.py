@@ -1,0 +1,102 @@
+"""Lines of results files, format 1: those that `python -m benchmarks run` and trainings write alike. No torch."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FORMAT = 1
+"""Version of the layout of results files."""
+EPISODES_PER_SEED = 1_000_000
+N_SEEDS = 2**32
+"""Seeds that numpy, torch and Gymnasium all accept."""
+_DISCOUNTS = {"Overcooked": 0.99, "VirtualHome": 0.95}
+
+
+def discount_of(env_id: str) -> float:
+    """Discount of the returns that the published code bases report: per primitive move (a command is one)."""
+    return _DISCOUNTS.get(env_id.rpartition(":")[2].split("-")[0], 1.0)
+
+
+def reset_seed_of(env_id: str, seed: int, episode: int) -> int:
+    """Return the seed of the environment in an episode of a seed.
+
+    No two episodes of an environment share it. Tasks begin elsewhere each: with equal seeds, tasks of equal rules
+    would be equal episodes, and intervals over tasks too narrow.
+    """
+    return (zlib.crc32(env_id.encode()) + seed * EPISODES_PER_SEED + episode) % N_SEEDS
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """Encode one line; lone surrogates become escapes.
+
+    Raises:
+        TypeError: If a value is no JSON value.
+        ValueError: If a number is not finite.
+    """
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def step_line(
+    key: Mapping[str, Any],
+    number: int,
+    *,
+    observation: str,
+    admissible_actions: Sequence[str] | None,
+    action: str,
+    info: Mapping[str, Any],
+    reward: float,
+    terminated: bool,
+    truncated: bool,
+    note: str = "",
+) -> dict[str, Any]:
+    """Return the line of a step, without the fields about its tokens.
+
+    Args:
+        key: Fields that identify the episode.
+        number: Of the step, from 0.
+        observation: Before the action.
+        admissible_actions: Listed actions; None where any text is one.
+        action: Its text.
+        info: After the action.
+        reward: Of the step.
+        terminated: The episode ended by success or failure.
+        truncated: Its time is up.
+        note: Remark of the agent.
+    """
+    return {
+        **key,
+        "step": number,
+        "observation": observation,
+        "admissible_actions": admissible_actions,
+        "action": action,
+        "invalid": bool(info["invalid_action"]),
+        "reward": reward,
+        "success": bool(info["success"]),
+        "moves": moves_of(info),
+        "terminated": terminated,
+        "truncated": truncated,
+        "note": note,
+    }
+
+
+def moves_of(info: Mapping[str, Any]) -> int:
+    """Return the units of time of a step: the moves of a macro-action, or 1."""
+    return int(info.get("primitive_steps", 1))
+
+
+def code_fields(info: Mapping[str, Any], reward: float) -> dict[str, Any]:
+    """Return the fields of a step that ran code (DataSciCoding); none elsewhere."""
+    if "status" not in info:
+        return {}
+    status = str(info["status"])
+    aucs = info.get("auc_splits") or ()
+    return {
+        "score": reward if status == "ok" else None,
+        "status": status,
+        "error": info.get("error") or None,
+        "scores": {str(number): float(area) for number, area in enumerate(aucs)} or None,
+    }
