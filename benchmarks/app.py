@@ -160,30 +160,27 @@ def report(
         typer.Option(metavar="ENV/SEED/EPISODE", help="Whose token credit is drawn; the first success by default."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML file with all episodes instead of a folder.")
+        Path | None, typer.Option(metavar="FILE", help="Write this HTML file alone, instead of a folder.")
     ] = None,
     pictures: Annotated[
-        int, typer.Option(min=0, help="With --html: episodes that are played again for their pictures.")
+        int, typer.Option(min=0, help="Episodes of the HTML file that are played again for their pictures.")
     ] = 20,
     shown: Annotated[
-        int | None, typer.Option("--episodes-shown", min=0, help="With --html: episodes whose steps are kept; all.")
+        int | None, typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default.")
     ] = None,
 ) -> None:
-    """Write tables (Markdown) and pictures (PNG, HTML) of results files, or one HTML file with all episodes."""
+    """Write tables (Markdown), pictures (PNG) and one HTML file with all episodes; with --html that file alone."""
+    from benchmarks.reports.html_report import write_html
     from benchmarks.reports.report import overview_table, write_report
     from benchmarks.runner.results import load
 
-    if html is not None:
-        from benchmarks.reports.html_report import write_html
 
-        for line in write_html(files, html, pictures=pictures, shown=shown):
-            _say(line)
-        return
-
-    written = write_report(files, out or files[0].with_suffix(""), rollout)
+    folder = out or files[0].with_suffix("")
+    written = [] if html is not None else write_report(files, folder, rollout)
+    lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
     console().print(overview_table(load(files), console().width))
-    for path in written:
-        _say(f"  {path}")
+    for line in (*(f"  {path}" for path in written), *lines):
+        _say(line)
 
 
 @app.command()

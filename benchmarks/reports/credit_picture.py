@@ -21,9 +21,13 @@ _TEXT, _SMALL, _HEAD = 12, 8, 13
 _TOKEN_HEIGHT = 30
 _LONGEST = 60  # letters of a token
 _VISIBLE = str.maketrans({" ": "\u00b7", "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d"})
-_GOOD, _BAD, _NONE = (27, 120, 55), (178, 24, 43), (247, 247, 247)
+_STOPS = (
+    (194, 87, 12), (233, 138, 60), (248, 201, 160), (247, 247, 247), (181, 211, 236), (111, 168, 214), (47, 116, 181)
+)  # fmt: skip
+"""Colours from -1 to 1: orange and blue stay apart for colour-blind readers, green and red do not. As in the report."""
 _INK, _DIM, _LINE = (30, 30, 30), (110, 110, 110), (215, 215, 215)
-_DARK = 140
+_DARK = 0.179
+"""Relative luminance of WCAG 2 at which black and white have the same contrast."""
 
 Color = tuple[int, int, int]
 
@@ -35,21 +39,23 @@ def visible(token: str) -> str:
 
 
 def shade(advantage: float, scale: float) -> Color:
-    """From near white at 0 to green or red at the scale."""
-    share = min(abs(advantage) / scale, 1.0)
-    end = _GOOD if advantage > 0 else _BAD
-    red, green, blue = (round(low + share * (high - low)) for low, high in zip(_NONE, end, strict=True))
+    """From near white at 0 to blue or orange at the scale, and its negative."""
+    place = (min(max(advantage / scale, -1.0), 1.0) + 1) / 2 * (len(_STOPS) - 1)
+    low = min(int(place), len(_STOPS) - 2)
+    mixed = (round(a + (place - low) * (b - a)) for a, b in zip(_STOPS[low], _STOPS[low + 1], strict=True))
+    red, green, blue = mixed
     return red, green, blue
 
 
 def is_dark(color: Color) -> bool:
-    """Whether white is read better on it than black (luma of Rec. 601)."""
-    red, green, blue = color
-    return 0.299 * red + 0.587 * green + 0.114 * blue <= _DARK
+    """Whether white is read better on it than black."""
+    linear = (one / 3294.6 if one <= 10 else ((one / 255 + 0.055) / 1.055) ** 2.4 for one in color)
+    red, green, blue = linear
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue <= _DARK
 
 
 def _ink_on(color: Color) -> Color:
-    return (255, 255, 255) if is_dark(color) else _INK
+    return (255, 255, 255) if is_dark(color) else (0, 0, 0)
 
 
 @lru_cache

@@ -25,7 +25,9 @@ MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _WIDE, _LEAST = 110, 14
 """Letters of a terminal that has room for all of these, and of a name."""
-_PICTURES = ("scores.png", "improvement.png", "credit.png", "credit.html")
+_PICTURES = ("scores.png", "improvement.png", "credit.png")
+_OLD = ("credit.html",)
+"""Files of earlier versions, removed where a report is written again."""
 _DETAILS = tuple(name for name in METRICS if name not in (*MAIN, "discounted_return"))
 
 
@@ -236,7 +238,6 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     Raises:
         ResultFileError: If a file is no results file, or the episode is not there or has no credit.
     """
-    from benchmarks.reports.credit_page import credit_html
     from benchmarks.reports.credit_picture import credit_picture
     from benchmarks.reports.plots import plot_improvements, plot_scores
     from benchmarks.runner.files import write_picture
@@ -253,9 +254,8 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     found = _rollout_of(files, rollout)
     if found is not None:
         written.append(write_picture(folder / "credit.png", credit_picture(found)))
-        written.append(write_bytes(folder / "credit.html", credit_html(found).encode(errors="backslashreplace")))
     text = _markdown(cells, found, [path.name for path in written])
-    for name in _PICTURES:  # of an earlier report, about other results
+    for name in (*_PICTURES, *_OLD):  # of an earlier report, about other results
         if folder / name not in written:
             (folder / name).unlink(missing_ok=True)
     return [write_bytes(folder / "report.md", text.encode()), *written]
@@ -285,7 +285,7 @@ def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence
     ]
     if rollout is not None:
         parts.append(
-            f"Token credit of {markdown_text(rollout.title)}; with numbers on every token: [credit.html](credit.html)."
+            f"Token credit of {markdown_text(rollout.title)}; every episode with all numbers: [report.html](report.html)."
         )
     commands = dict.fromkeys(_code(cell.header["command"]) for cell in cells)
     parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]

@@ -149,6 +149,30 @@ def watch(
     console().print(f"{path}: {len(recording.frames)} frames", markup=False, highlight=False)
 
 
+@app.command()
+def replay(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Results file with recorded steps: NAME.jsonl.")],
+    place: Annotated[
+        str, typer.Argument(metavar="ENV/SEED/EPISODE", help="The episode; with @STEPS behind it in a training.")
+    ],
+    render: Annotated[bool, typer.Option("--render", help="Show the drawing of each step.")] = False,
+) -> None:
+    """Play a recorded episode again, and compare observations and rewards with the record; exit code 1 if they differ."""
+    from lang_envs.cli.replay import find_episode, replay_episode
+
+    try:
+        header, episode = find_episode(path, place)
+        name, kwargs = resolve(episode["env"]), dict(header.get("env_settings") or {})
+        require_parts(name, kwargs)
+        mode = {"render_mode": "ansi"} if render else {}
+        with gym.make(name, disable_env_checker=True, **kwargs, **mode) as env:
+            same = replay_episode(console(), env, episode)
+    except (LangEnvsError, OSError) as error:
+        fail(str(error))
+    if not same:
+        raise typer.Exit(1)
+
+
 def _player(name: AgentName, env: gym.Env[Any, Any], seed: int) -> Agent:
     if name is AgentName.ORACLE:
         return oracle_agent()

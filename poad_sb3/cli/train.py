@@ -21,6 +21,7 @@ from lang_envs.errors import LangEnvsError
 from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.progress import ProgressLines
+from poad_sb3.cli.report import write_run_report
 from poad_sb3.cli.request import Request
 from poad_sb3.common.callbacks import (
     BestCodeCallback,
@@ -136,6 +137,7 @@ def train_run(
     progress.watch(model, model.num_timesteps + n_rollouts * rollout)
     _learn(folder, config, model, callbacks)
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
+    write_run_report(console, [folder.path], None)
 
 
 def _make(config: RunConfig, envs: VecEnv, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:

@@ -1,0 +1,70 @@
+"""A recorded episode, played again in the terminal and compared with the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from rich.console import Console
+from rich.text import Text
+
+from lang_envs.cli.common import counted, signed
+from lang_envs.cli.play import show, tell
+from lang_envs.report import ReportError, read_results
+from lang_envs.wrappers import TextAction
+
+__all__ = ["find_episode", "replay_episode"]
+
+
+def find_episode(path: Path, place: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the header and an episode of a results file.
+
+    Args:
+        path: The file.
+        place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training.
+
+    Raises:
+        ReportError: If the file is damaged, or has no such episode with steps.
+    """
+    results = read_results(path)
+    for episode in results.episodes:
+        name = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
+        steps = episode.get("training_steps")
+        if place in (name, f"{name}@{steps}") and (steps is None or "@" in place) and episode["steps_list"]:
+            return results.header, episode
+    raise ReportError(
+        f"Expected ENV/SEED/EPISODE of an episode with steps in {path}, with @STEPS behind it for one of a training; "
+        f"got {place!r}. Fix: take the names from the lines of the file."
+    )
+
+
+def replay_episode(console: Console, env: gym.Env[Any, Any], episode: Mapping[str, Any]) -> bool:
+    """Play the recorded actions of an episode, and print each step.
+
+    Args:
+        console: Where to print.
+        env: The environment.
+        episode: The record, with its steps under `steps_list`.
+
+    Returns:
+        Whether every observation and reward is the recorded one.
+    """
+    talking = TextAction(env)
+    text, info = talking.reset(seed=episode["reset_seed"])
+    steps: Sequence[Mapping[str, Any]] = episode["steps_list"]
+    total, differences = 0.0, []
+    for number, step in enumerate(steps, start=1):
+        show(console, env, text)
+        if text != step["observation"]:
+            differences.append(f"step {number}: another observation")
+        text, reward, _, _, info = talking.step(step["action"])
+        total += float(reward)
+        tell(console, step["action"], float(reward), total, info)
+        if float(reward) != step["reward"]:
+            differences.append(f"step {number}: reward {float(reward):g} instead of {step['reward']:g}")
+    show(console, env, text)
+    same = "as recorded" if not differences else f"not as recorded: {'; '.join(differences[:3])}"
+    console.print(Text(f"{counted(len(steps))}, return {signed(total)}, {same}.", style="bold"))
+    return not differences
