@@ -128,7 +128,7 @@ class EpisodeRecordingCallback(BaseCallback):
 
     def _give_up(self, error: Exception) -> None:
         self._is_on = False
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
         warnings.warn(
             f"Expected to record episodes at step {self.model.num_timesteps}; got {why}. The training goes on without "
             "recording.",
@@ -307,7 +307,7 @@ class EpisodeRecordingCallback(BaseCallback):
         kept = [
             line for line in _records(self.steps_path) if (line.get("training_steps"), line.get("episode")) in known
         ]
-        steps_header = {**header, "content": "steps", "credit": self._rules()}
+        steps_header = {**header, "content": "steps", **self._credit_rules()}
         for path, records in ((self.steps_path, [steps_header, *kept]), (self.path, [header, *lines])):
             write_bytes(path, b"".join(map(encode, records)))
 
@@ -336,16 +336,16 @@ class EpisodeRecordingCallback(BaseCallback):
         as_read: dict[str, Any] = json.loads(json.dumps(header, default=str))
         return as_read
 
-    def _rules(self) -> dict[str, Any]:
+    def _credit_rules(self) -> dict[str, Any]:
         """Return discounts and lambda of the training, and its rule of credit where it is plain GAE."""
         model = self.model
         if not isinstance(model, LLMOnPolicyAlgorithm):
-            return {"rules": {}}
+            return {}
         credit = model.credit
         rule = {"gamma_token": credit.gamma_token, "whole_actions": credit.credit_level == "action"}
         is_plain = model.estimator == "gae" and credit.bootstrap == "state"
         rules = {type(model).__name__: rule} if is_plain else {}
-        return {"gamma": credit.gamma, "gae_lambda": credit.gae_lambda, "rules": rules}
+        return {"credit": {"gamma": credit.gamma, "gae_lambda": credit.gae_lambda, "rules": rules}}
 
 
 class _Step(NamedTuple):

@@ -11,7 +11,7 @@ from poad_sb3.cli.app import app
 ENV_ID = "Overcooked-TomatoSalad-v0"
 N = 16
 SMALL = ("--set", f"n_steps={N}", "--set", "batch_size=8", "--set", "n_epochs=1", "--set", "n_critic_epochs=1",
-         "--set", "policy_kwargs.critic_arch=[8]")  # fmt: skip
+         "--set", "policy_kwargs.critic_arch=[8]", "--record-episodes", "1")  # fmt: skip
 Run = Callable[..., str]
 
 

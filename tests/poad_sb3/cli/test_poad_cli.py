@@ -72,6 +72,8 @@ CLOCKS = ("time/fps", "time/time_elapsed", "time/iterations", "time/seconds_")
 def test_the_folder_of_a_run(straight: Path) -> None:
     assert {path.name for path in straight.iterdir()} == {
         "config.json",
+        "episodes.jsonl",
+        "episodes.steps.jsonl",
         "generations.jsonl",
         "latest.zip",
         "progress.csv",

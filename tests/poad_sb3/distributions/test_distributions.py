@@ -33,6 +33,7 @@ import lang_envs  # noqa: F401 - registers the environments
 from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, UnsupportedEnvError, prompts
 from poad_sb3.distributions import ActionSampling, trie
 from poad_sb3.distributions.action_trie import Decision
+from poad_sb3.distributions.base import ScoreCache
 from poad_sb3.language_model.packing import TokenRow
 
 Question = tuple[str, tuple[str, ...]]
@@ -70,6 +71,40 @@ def spread_out(policy: LLMPolicy) -> Question:
 
 
 # ------------------------------------------------------------------ admissible actions
+
+
+def test_choices_of_a_sampled_action_are_those_it_was_drawn_from(listed: LLMPolicy) -> None:
+    question = prompts.Question(*RED)
+    cache = ScoreCache([])
+    (chosen,) = listed.distribution.sample([question], [np.random.default_rng(3)], cache)
+    choices = listed.distribution.token_choices(question, chosen.path, cache)
+    if listed._settings["paper_mode"]:
+        assert choices == []
+        return
+    assert [one.position for one in choices] == [one.position for one in chosen.path.decisions]
+    for choice, decision in zip(choices, chosen.path.decisions, strict=True):
+        known = dict(zip(choice.tokens, choice.log_probs, strict=True))
+        assert set(known) == set(decision.children)
+        assert list(choice.log_probs) == sorted(choice.log_probs, reverse=True)
+        assert known[decision.children[decision.choice]] == pytest.approx(chosen.log_probs[choice.position], abs=1e-6)
+        assert np.exp(choice.log_probs).sum() == pytest.approx(1, abs=1e-6)
+        assert choice.entropy == pytest.approx(-(np.exp(choice.log_probs) * choice.log_probs).sum(), abs=1e-6)
+    one = listed.distribution.token_choices(question, chosen.path, cache, most=1)
+    assert [len(choice.tokens) for choice in one] == [1] * len(choices)
+
+
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_choices_of_a_written_action_are_those_it_was_drawn_from(top_k: int) -> None:
+    policy = make_agent(action_sampling="free", max_new_tokens=5, temperature=0.7, top_k=top_k).policy
+    randomise(policy)
+    question = prompts.Question(RED[0], None)
+    (chosen,) = policy.distribution.sample([question], [np.random.default_rng(3)], ScoreCache([]))
+    choices = policy.distribution.token_choices(question, chosen.path, ScoreCache([]), most=10**6)
+    for choice, token, log_prob in zip(choices, chosen.path.action, chosen.log_probs, strict=True):
+        known = dict(zip(choice.tokens, choice.log_probs, strict=True))
+        assert len(known) == (top_k or policy.lm.base.config.vocab_size)
+        assert known[token] == pytest.approx(log_prob, abs=1e-5)
+        assert choice.entropy == pytest.approx(-(np.exp(choice.log_probs) * choice.log_probs).sum(), abs=1e-5)
 
 
 def test_sampled_frequencies_are_the_probabilities(listed: LLMPolicy) -> None:

@@ -1,0 +1,279 @@
+"""Recorded episodes of a training: it stays the same bit for bit, files can be resumed, and their numbers are right."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from poad_runs import SMALL, N, Run
+from toy import LampEnv, everything, make_agent, make_method, randomise
+
+from lang_envs import LangEnvsError
+from lang_envs.core import Outcome
+from poad_sb3 import BADQ, POAD
+from poad_sb3.common.callbacks import EpisodeRecordingCallback, LatestCheckpointCallback
+from poad_sb3.common.episode_lines import code_fields, encode, reset_seed_of
+
+LAMP, NOISY, BROKEN = "RecordedLamp-v0", "NoisyLamp-v0", "BrokenLamp-v0"
+ALWAYS: dict[str, Any] = {"every": 1, "max_share": math.inf}
+
+
+class NoisyLamp(LampEnv):
+    """Draws from the generators of the process."""
+
+    def _move(self, reward: float) -> Outcome:
+        torch.rand(1)
+        return super()._move(reward + random.random() + np.random.random())
+
+
+class BrokenLamp(LampEnv):
+    """Fails after its first moves."""
+
+    def _move(self, reward: float) -> Outcome:
+        if self.left < self.moves:
+            raise LangEnvsError("The lamp is broken.")
+        return super()._move(reward)
+
+
+for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp)):
+    gym.register(env_id, kind)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def recorded(folder: Path) -> tuple[list[dict[str, Any]], dict[tuple[int, int], list[dict[str, Any]]]]:
+    """The lines of the episodes, and those of their steps by training step and episode."""
+    steps: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for line in lines(folder / "episodes.steps.jsonl")[1:]:
+        steps.setdefault((line["training_steps"], line["episode"]), []).append(line)
+    return lines(folder / "episodes.jsonl")[1:], steps
+
+
+# ------------------------------------------------------------------ the training
+
+
+@pytest.mark.matrix_after(3)
+@pytest.mark.parametrize("name", ["POAD", "GRPO", "POAD, free", "TWOSOME", "ARCHER", "GiGPO", "POAD, paper"])
+def test_a_training_is_the_same_with_and_without_recording(tmp_path: Path, name: str) -> None:
+    ends = []
+    for callback in (None, EpisodeRecordingCallback(tmp_path, NOISY, **ALWAYS)):
+        agent = make_method(name).learn(3 * 16, callback)
+        ends.append([everything(agent), random.random(), np.random.random(), float(torch.rand(1))])
+    assert ends[0] == ends[1]
+    episodes, steps = recorded(tmp_path)
+    assert len(episodes) == 4 * len({line["training_steps"] for line in episodes}) >= 12
+    assert [line["steps"] for line in episodes] == [len(of_episode) for of_episode in steps.values()]
+
+
+class Killer(EpisodeRecordingCallback):
+    """Ends the process, as it were, in an evaluation."""
+
+    def _totals(self, one: Any) -> dict[str, Any]:
+        if self.model.num_timesteps == 4 * 16:
+            raise KeyboardInterrupt
+        return super()._totals(one)
+
+
+def test_a_resumed_training_gives_the_same_files(tmp_path: Path) -> None:
+    make_agent(n_epochs=1).learn(6 * 16, EpisodeRecordingCallback(tmp_path / "straight", LAMP, **ALWAYS))
+    folder, checkpoint = tmp_path / "stopped", tmp_path / "latest.zip"
+    callbacks = [LatestCheckpointCallback(checkpoint, 16), Killer(folder, LAMP, **ALWAYS)]
+    with pytest.raises(KeyboardInterrupt):
+        make_agent(n_epochs=1).learn(6 * 16, callbacks)
+    model = POAD.load(checkpoint, LampEnv())
+    assert model.num_timesteps == 4 * 16
+    for path in folder.iterdir():  # beyond the checkpoint, and cut short by a kill
+        *_, last = lines(path)
+        alone, later = (encode({**last, "training_steps": n * 16}) for n in (4, 5))
+        steps_alone = alone if path.name == "episodes.steps.jsonl" else b""
+        path.write_bytes(path.read_bytes() + steps_alone + 2 * later + later[:-9])
+    model.learn(2 * 16, EpisodeRecordingCallback(folder, LAMP, **ALWAYS), reset_num_timesteps=False)
+    names = ("episodes.jsonl", "episodes.steps.jsonl")
+    straight, stopped = ([(one / name).read_bytes() for name in names] for one in (tmp_path / "straight", folder))
+    assert straight == stopped
+    taken = [line["training_steps"] for line in recorded(folder)[0]]
+    assert taken == [n for n in range(0, 97, 16) for _ in range(4)]
+
+
+def test_the_last_evaluation_follows_an_update_that_was_due(tmp_path: Path) -> None:
+    make_agent().learn(16, [LatestCheckpointCallback(tmp_path / "due.zip", 16)])
+    model = POAD.load(tmp_path / "due.zip", LampEnv())
+    assert model._update_is_due
+    model.learn(0, EpisodeRecordingCallback(tmp_path / "resumed", LAMP), reset_num_timesteps=False)
+    make_agent().learn(16, EpisodeRecordingCallback(tmp_path / "straight", LAMP))
+    last = [recorded(tmp_path / name)[1][16, 3] for name in ("resumed", "straight")]
+    assert last[0] == last[1]
+
+
+def test_a_training_from_the_start_empties_the_files(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_agent(n_epochs=1).learn(16, EpisodeRecordingCallback(tmp_path, LAMP))
+    assert [line["training_steps"] for line in recorded(tmp_path)[0]] == [0] * 4 + [16] * 4
+
+
+def test_beyond_its_share_of_time_only_the_first_and_the_last_are_recorded(tmp_path: Path) -> None:
+    callback = EpisodeRecordingCallback(tmp_path, LAMP, every=1, max_share=0.0, n_episodes=1)
+    make_agent(n_epochs=1).learn(3 * 16, callback)
+    assert [line["training_steps"] for line in recorded(tmp_path)[0]] == [0, 48]
+    assert callback.seconds > 0
+    seldom = EpisodeRecordingCallback(tmp_path, LAMP, every=32, max_share=math.inf, n_episodes=1)
+    make_agent(n_epochs=1).learn(3 * 16, seldom)
+    assert [line["training_steps"] for line in recorded(tmp_path)[0]] == [0, 32, 48]
+
+
+def test_an_error_ends_the_recording_and_not_the_training(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match=r"step 0; got LangEnvsError: The lamp is broken\. The training goes on"):
+        agent = make_agent().learn(32, EpisodeRecordingCallback(tmp_path, BROKEN, **ALWAYS))
+    assert agent.num_timesteps == 32
+    assert everything(agent) == everything(make_agent().learn(32))
+    assert recorded(tmp_path) == ([], {})
+    (tmp_path / "file").touch()
+    with pytest.warns(RuntimeWarning, match="The training goes on without"):
+        make_agent().learn(16, EpisodeRecordingCallback(tmp_path / "file", LAMP))
+
+
+def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Expected n_episodes >= 1; got 0"):
+        EpisodeRecordingCallback(tmp_path, LAMP, n_episodes=0)
+
+
+# ------------------------------------------------------------------ the lines
+
+
+def test_the_fields_of_an_episode_are_those_of_the_policy(tmp_path: Path) -> None:
+    agent = make_agent(learning_rate=1e-9)
+    randomise(agent.policy)
+    callback = EpisodeRecordingCallback(tmp_path, LAMP, env_kwargs={"truncates": True}, seed=5)
+    agent.learn(16, callback)
+    episodes, by_episode = recorded(tmp_path)
+    header = lines(tmp_path / "episodes.steps.jsonl")[0]
+    assert (header["format"], header["training"], header["episodes"], header["seeds"]) == (1, True, 4, [5])
+    assert header["credit"]["rules"] == {"POAD": {"gamma_token": 1.0, "whole_actions": False}}
+    policy, n_choices = agent.policy, 0
+    for episode in episodes[4:]:
+        steps = by_episode[16, episode["episode"]]
+        assert episode["reset_seed"] == reset_seed_of(LAMP, 5, episode["episode"])
+        assert episode["return"] == pytest.approx(sum(step["reward"] for step in steps))
+        assert (episode["truncated"], steps[-1]["truncated"]) == (True, True)
+        end = {"text": steps[-1]["final_observation"], "admissible_actions": "[]"}
+        assert steps[-1]["final_value"] == pytest.approx(float(policy.predict_values(end)[0]), abs=1e-5)
+        for step in steps:
+            assert ("final_value" in step) == (step is steps[-1])
+            listed = step["admissible_actions"]
+            assert "".join(step["tokens"]).strip() == step["action"] + "</s>"
+            assert "".join(step["prompt_tokens"]).startswith(f"<s>{step['observation']}")
+            probabilities = policy.action_probabilities(step["observation"], listed)
+            assert step["action_probs"] == pytest.approx([probabilities[action] for action in listed], rel=1e-4)
+            assert math.exp(sum(step["log_probs"])) == pytest.approx(probabilities[step["action"]], rel=1e-4)
+            asked = {"text": step["observation"], "admissible_actions": json.dumps(listed)}
+            assert step["values"][0] == pytest.approx(float(policy.predict_values(asked)[0]), abs=1e-5)
+            lists = ("log_probs", "values", "token_options", "alternatives", "entropies")
+            for text, log_prob, _, options, others, entropy in zip(
+                step["tokens"], *(step[name] for name in lists), strict=True
+            ):
+                assert (options == 1) == (log_prob == 0) == (others is None)
+                if options == 1:
+                    assert entropy == 0
+                    continue
+                n_choices += 1
+                assert others[0] == [text, log_prob]
+                assert len(others) == options  # at most 5 here
+                chances = np.exp([one for _, one in others])
+                assert chances.sum() == pytest.approx(1, abs=1e-5)
+                assert entropy == pytest.approx(-(chances * np.log(chances)).sum(), abs=1e-5)
+    assert n_choices > 8
+
+
+def test_no_more_than_eight_alternatives_are_listed(tmp_path: Path) -> None:
+    agent = make_method("POAD, free")
+    agent.learn(16, EpisodeRecordingCallback(tmp_path, LAMP, n_episodes=2))
+    steps = [step for of_episode in recorded(tmp_path)[1].values() for step in of_episode]
+    for step in steps:
+        assert "action_probs" not in step
+        for text, log_prob, others, options in zip(
+            *(step[name] for name in ("tokens", "log_probs", "alternatives", "token_options")), strict=True
+        ):
+            assert options == agent.policy.lm.base.config.vocab_size
+            assert others[0][1] == log_prob
+            assert text.endswith(others[0][0]) or "\ufffd" in others[0][0]
+            assert len(others) == 8
+            assert np.exp([one for _, one in others]).sum() <= 1 + 1e-5
+
+
+def test_credit_of_a_group_is_recorded(tmp_path: Path) -> None:
+    agent = make_method("RLOO")  # groups of 2
+    randomise(agent.policy)
+    agent.learn(16, EpisodeRecordingCallback(tmp_path, LAMP))
+    episodes, by_episode = recorded(tmp_path)
+    assert [line["group"] for line in episodes] == 2 * [0, 0, 1, 1]
+    for one, other in zip(episodes[::2], episodes[1::2], strict=True):
+        steps, others = (by_episode[line["training_steps"], line["episode"]] for line in (one, other))
+        assert one["reset_seed"] == other["reset_seed"]
+        assert steps[0]["observation"] == others[0]["observation"]
+        for step in steps:
+            assert step["values"] == []
+            expected = [one["return"] - other["return"]] * len(step["tokens"])
+            assert step["credits"]["RLOO"] == pytest.approx(expected)
+    assert any(one["return"] != other["return"] for one, other in zip(episodes[::2], episodes[1::2], strict=True))
+    assert any(step["action"] != by_episode[0, 1][n]["action"] for n, step in enumerate(by_episode[0, 0]))
+
+
+def test_critics_of_whole_actions_value_every_token_alike(tmp_path: Path) -> None:
+    agent = make_method("TurnPPO")
+    randomise(agent.policy)
+    agent.learn(16, EpisodeRecordingCallback(tmp_path, LAMP, n_episodes=1))
+    steps = recorded(tmp_path)[1][16, 0]
+    assert all(len(set(step["values"])) == 1 < len(step["values"]) == len(step["tokens"]) for step in steps)
+
+
+def test_badq_knows_whole_actions_only(tmp_path: Path) -> None:
+    model = BADQ("BADQPolicy", LampEnv(), seed=0, learning_starts=4)
+    model.learn(8, EpisodeRecordingCallback(tmp_path, LAMP, every=8, n_episodes=2))
+    steps = [step for of_episode in recorded(tmp_path)[1].values() for step in of_episode]
+    assert all("tokens" not in step and "token_options" not in step for step in steps)
+    assert all(sum(step["action_probs"]) == pytest.approx(1) for step in steps)
+
+
+def test_code_has_score_status_and_error() -> None:
+    with gym.make("DataSciCoding-balance-scale-v0", max_attempts=1) as env:
+        env.reset(seed=0)
+        _, reward, *_, info = env.step(env.action_space.encode("return ("))
+    assert (info["status"], reward) == ("syntax_error", env.unwrapped.failure_reward)
+    assert info["error"]
+    assert code_fields(info, float(reward)) == {
+        "score": None,
+        "status": "syntax_error",
+        "error": info["error"],
+        "scores": None,
+    }
+    ran = {"status": "ok", "error": "", "auc_splits": (0.5, np.float64(0.75))}
+    assert code_fields(ran, 0.625) == {"score": 0.625, "status": "ok", "error": None, "scores": {"0": 0.5, "1": 0.75}}
+    assert code_fields({}, 1.0) == {}
+
+
+# ------------------------------------------------------------------ the command
+
+
+def test_the_command_records_episodes(run: Run) -> None:
+    run("train", LAMP, *SMALL, "--steps", str(N), "--out", "run", "--record-episodes", "2", "--seed", "7")
+    episodes, _ = recorded(Path("run"))
+    assert [(line["training_steps"], line["episode"], line["seed"]) for line in episodes] == [
+        (0, 0, 7),
+        (0, 1, 7),
+        (N, 0, 7),
+        (N, 1, 7),
+    ]
+    assert lines(Path("run/episodes.jsonl"))[0]["command"]
+    run("train", "--out", "run", "--resume", "--steps", str(2 * N))
+    assert len(recorded(Path("run"))[0]) == 6
+    run("train", LAMP, *SMALL, "--steps", str(N), "--out", "none", "--record-episodes", "0")
+    assert not list(Path("none").glob("episodes*"))
