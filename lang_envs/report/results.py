@@ -281,13 +281,15 @@ def _join(header: Mapping[str, Any], episodes: Sequence[dict[str, Any]], file: _
             is_training = header.get("training", False) and "training_steps" not in first.record
             if not is_training and any(_belongs(first.record, one) for one in episodes):
                 raise ReportError(
-                    f"Expected the steps of every episode once and in order; {first.place} has {_named(first.record)} again."
+                    "Expected the steps of every episode once and in order; "
+                    f"{first.place} has {_named(first.record)} again."
                 )
             waiting = first
             continue
         if len(steps) != episode["steps"]:
             raise ReportError(
-                f"Expected {episode['steps']} steps of {_named(episode)}; they end with step {last.record['step']} in {last.place}."
+                f"Expected {episode['steps']} steps of {_named(episode)}; "
+                f"they end with step {last.record['step']} in {last.place}."
             )
         for name in ("terminated", "truncated"):
             if last.record[name] != episode[name]:
