@@ -30,8 +30,11 @@ _TYPES: Mapping[str, tuple[frozenset[type], str]] = {
 }
 """Of each JSON type: the types of Python that `json` returns, and its name in messages."""
 _KEYWORDS = frozenset(
-    ("$schema", "title", "description", "type", "const", "minimum", "items", "prefixItems", "minItems", "maxItems")
-    + ("required", "properties", "additionalProperties")
+    [
+        *("$schema", "title", "description", "type", "const", "minimum"),
+        *("items", "prefixItems", "minItems", "maxItems"),
+        *("required", "properties", "additionalProperties"),
+    ]
 )
 _SHOWN = 60
 

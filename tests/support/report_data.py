@@ -16,7 +16,7 @@ from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA, credit_of_episo
 from benchmarks.runner.plan import Job
 from lang_envs.wrappers import TextAction
 
-__all__ = ["AGENTS", "END", "KITCHEN", "HOME", "PAYLOADS", "code", "hostile", "large", "small", "training", "write"]
+__all__ = ["AGENTS", "END", "HOME", "KITCHEN", "PAYLOADS", "code", "hostile", "large", "small", "training", "write"]
 
 Record = dict[str, Any]
 KITCHEN, HOME, CODE = "Overcooked-TomatoSalad-v0", "VirtualHome-Entertainment-v0", "DataSciCoding-balance-scale-v0"
