@@ -104,8 +104,10 @@ class Visit:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
-    def open(self, path: Path, fragment: str = "") -> Visit:
-        """Open a file from the disk."""
+    def open(self, path: Path, fragment: str = "", *, before: str = "") -> Visit:
+        """Open a file from the disk; `before` is JavaScript that runs first."""
+        if before:
+            self.page.add_init_script(before)
         self.page.goto(path.resolve().as_uri() + fragment)
         return self
 

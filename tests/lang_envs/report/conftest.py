@@ -29,12 +29,12 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """Open files: `visit(path, fragment, **options)`, each in a context of its own; closed after the test."""
+    """Open files: `visit(path, fragment, before="", **options)`, in a context of its own each."""
     visits: list[Visit] = []
 
-    def open_file(path: Path, fragment: str = "", **options: Any) -> Visit:
+    def open_file(path: Path, fragment: str = "", *, before: str = "", **options: Any) -> Visit:
         visits.append(Visit(browser, **options))
-        return visits[-1].open(path, fragment)
+        return visits[-1].open(path, fragment, before=before)
 
     yield open_file
     for one in visits:
