@@ -124,6 +124,28 @@ def _show_results(env_id: str, results: Sequence[Result]) -> None:
     console().print(", ".join(f"{count} {status.value}" for status, count in counts.items()))
 
 
+@app.command("check-results")
+def check_results(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="NAME.jsonl, with NAME.steps.jsonl beside it, or a file of steps."),
+    ],
+) -> None:
+    """Check results files line by line; exit code 1 if one is not as the schemas have it."""
+    from lang_envs.report import ReportError
+    from lang_envs.report import check as check_file
+
+    is_refused = False
+    for path in files:
+        try:
+            typer.echo(f"{path}: ok: {check_file(path)}")
+        except ReportError as error:
+            is_refused = True
+            typer.echo(f"lang-envs: {error}", err=True)
+    if is_refused:
+        raise typer.Exit(1)
+
+
 @app.command()
 def watch(
     env_id: EnvId,

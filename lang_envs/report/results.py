@@ -1,0 +1,306 @@
+"""Results files, format 1: `NAME.jsonl` with a line for each episode, and `NAME.steps.jsonl` with one for each step.
+
+`schema/*.schema.json` describe the lines. Files written by `python -m benchmarks run`, by `poad train` and by other
+programs are read alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lang_envs.report.errors import ReportError
+from lang_envs.report.schemas import WrongValueError, checker_of, load_schema, shown
+
+__all__ = ["Results", "check", "read_results", "steps_file"]
+
+_PER_TOKEN = ("log_probs", "values", "token_options", "alternatives", "entropies")
+_PER_TOKEN_BY_NAME = ("advantages", "credits")
+_SAME = ("agent", "envs", "env_settings", "episodes", "seeds", "training")
+"""Fields of the header that are equal in both files of a measurement; command and hardware may differ."""
+
+
+class Results(NamedTuple):
+    """Content of a results file.
+
+    Attributes:
+        header: First line.
+        episodes: Lines of the episodes, in order. `steps_list` has the lines of the steps; None where there are none.
+        steps_header: First line of the file of steps; None where there is no such file.
+        cut: Names of files whose last line is incomplete; these lines are left out.
+    """
+
+    header: dict[str, Any]
+    episodes: list[dict[str, Any]]
+    steps_header: dict[str, Any] | None = None
+    cut: tuple[str, ...] = ()
+
+
+class _Line(NamedTuple):
+    record: dict[str, Any]
+    place: str
+    """Such as `line 3 of runs/a.jsonl`."""
+
+
+def steps_file(path: Path) -> Path:
+    """Return the path of the steps of a results file."""
+    return path.with_suffix(".steps.jsonl")
+
+
+def read_results(path: Path) -> Results:
+    """Read a results file, and its file of steps where there is one.
+
+    An incomplete last line, left by a killed process, is skipped, and so are the steps of an episode that has no line
+    yet.
+
+    Args:
+        path: The file of the episodes, `NAME.jsonl`.
+
+    Raises:
+        ReportError: If a line does not agree with the schemas, or lines are missing, doubled, reordered or of another
+            measurement. The message is a sentence with file, line and field.
+    """
+    lines = _File(path)
+    header = lines.header()
+    if "content" in header.record:
+        raise _refused("no content (a file of episodes)", shown(header.record["content"]), "content", header.place)
+    episodes = [{**line.record, "steps_list": None} for line in _in_order(header.record, lines.records("episode"))]
+    if not steps_file(path).exists():
+        return Results(header.record, episodes, None, lines.cut)
+    steps = _File(steps_file(path))
+    steps_header = steps.header()
+    _require_steps(steps_header)
+    _require_same(header.record, steps_header)
+    _join(header.record, episodes, steps)
+    return Results(header.record, episodes, steps_header.record, lines.cut + steps.cut)
+
+
+def check(path: Path) -> str:
+    """Read a results file and return the number of its episodes and steps as text.
+
+    Args:
+        path: `NAME.jsonl`, together with its file of steps where there is one, or a file of steps alone.
+
+    Raises:
+        ReportError: As `read_results`.
+    """
+    if path.name.endswith(".steps.jsonl"):
+        file = _File(path)
+        _require_steps(file.header())
+        n_steps = [len(steps) for steps in _by_episode(file)]
+        counts, cut = {"episode": len(n_steps), "step": sum(n_steps)}, file.cut
+    else:
+        results = read_results(path)
+        counts, cut = {"episode": len(results.episodes)}, results.cut
+        if results.steps_header is not None:
+            counts["step"] = sum(len(one["steps_list"] or ()) for one in results.episodes)
+    text = ", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items())
+    return text + "".join(f"; the incomplete last line of {name} is left out" for name in cut)
+
+
+def _refused(expected: str, got: str, field: str, place: str) -> ReportError:
+    return ReportError(f"Expected {expected} in {field} of {place}; got {got}.")
+
+
+# ---------------------------------------------------------------------- lines
+
+
+class _File:
+    """Lines of a file.
+
+    Attributes:
+        path: Its path.
+        cut: Its name, once an incomplete last line has been found.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.cut: tuple[str, ...] = ()
+        self._decoder = json.JSONDecoder(parse_constant=self._constant)
+        self._has_constant = False
+        self._lines = self._read()
+
+    def header(self) -> _Line:
+        """Return the first line."""
+        line = next(self._lines, None)
+        if line is None:
+            raise ReportError(f"Expected a header in line 1 of {self.path}; got none.")
+        return self._checked("header", line)
+
+    def records(self, kind: str) -> Iterator[_Line]:
+        """Yield the lines after the header."""
+        return (self._checked(kind, line) for line in self._lines)
+
+    def _read(self) -> Iterator[_Line]:
+        blank = ""
+        try:
+            with self.path.open("rb") as file:
+                for number, text in enumerate(file, start=1):
+                    place = f"line {number} of {self.path}"
+                    if not text.endswith(b"\n"):
+                        self.cut = (self.path.name,)
+                    elif not text.strip():
+                        blank = blank or place
+                    elif blank:
+                        raise ReportError(f"Expected a JSON object in {blank}; got an empty line.")
+                    else:
+                        yield self._parse(text, place)
+        except OSError as error:
+            raise ReportError(f"Expected a file that can be read; got {self.path} ({error.strerror}).") from error
+
+    def _parse(self, text: bytes, place: str) -> _Line:
+        try:
+            record = self._decoder.decode(text.decode("utf-8-sig", "surrogatepass"))
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            raise ReportError(f"Expected a JSON object in {place}; got {text.strip()[:60]!r}.")
+        return _Line(record, place)
+
+    def _constant(self, name: str) -> float:
+        self._has_constant = True
+        return float(name)
+
+    def _checked(self, kind: str, line: _Line) -> _Line:
+        """Return a line that agrees with its schema; integers that are written as 3.0 become integers."""
+        try:
+            checker_of(kind)(line.record)
+        except WrongValueError as error:
+            raise _refused(error.expected, error.got, error.path or "the object", line.place) from error
+        if self._has_constant:
+            raise ReportError(f"Expected finite numbers in {line.place}; got NaN or Infinity.")
+        for name, field in load_schema(kind)["properties"].items():
+            if "integer" in field["type"] and isinstance(value := line.record.get(name), float):
+                line.record[name] = int(value)
+        return line
+
+
+# ---------------------------------------------------------------------- episodes
+
+
+def _in_order(header: Mapping[str, Any], lines: Iterator[_Line]) -> Iterator[_Line]:
+    """Yield the lines of episodes that the header announces, each once and in its order."""
+    ranks = [
+        {one: place for place, one in enumerate(row)}
+        for row in ([one["id"] for one in header["envs"]], header["seeds"])
+    ]
+    is_training = header.get("training", False)
+    before: tuple[int, ...] = ()
+    seen = set()
+    for line in lines:
+        record = line.record
+        if record["agent"] != header["agent"]["name"]:
+            raise _refused(
+                f"{shown(header['agent']['name'])} as in line 1", shown(record["agent"]), "agent", line.place
+            )
+        for name, known in zip(("env", "seed"), ranks, strict=True):
+            if record[name] not in known:
+                raise _refused("a value of the header", shown(record[name]), name, line.place)
+        if record["episode"] >= header["episodes"]:
+            raise _refused(f"an integer below {header['episodes']}", shown(record["episode"]), "episode", line.place)
+        if is_training and "training_steps" not in record:
+            raise _refused("a value", "none", "training_steps", line.place)
+        key = _key_of(record)
+        if key in seen:
+            raise ReportError(f"Expected every episode once; got {_named(record)} again in {line.place}.")
+        seen.add(key)
+        planned = ranks[0][record["env"]], ranks[1][record["seed"]], record["episode"]
+        rank = (record["training_steps"],) if is_training else planned
+        if rank < before:
+            raise ReportError(f"Expected the episodes in the order of the header; {line.place} has {_named(record)}.")
+        before = rank
+        yield line
+
+
+def _key_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return record["env"], record["seed"], record["episode"], record.get("training_steps")
+
+
+def _named(record: Mapping[str, Any]) -> str:
+    at = f", training step {record['training_steps']}" if "training_steps" in record else ""
+    return f"{shown(record['env'])[1:-1]}, seed {record['seed']}, episode {record['episode']}{at}"
+
+
+# ---------------------------------------------------------------------- steps
+
+
+def _require_steps(header: _Line) -> None:
+    if "content" not in header.record:
+        raise _refused('"steps" (a file of steps)', "none", "content", header.place)
+
+
+def _require_same(header: Mapping[str, Any], other: _Line) -> None:
+    for name in _SAME:
+        have, got = header.get(name), other.record.get(name)
+        if have != got:
+            raise _refused(f"{shown(have)} as in the file of the episodes", shown(got), name, other.place)
+
+
+def _by_episode(file: _File) -> Iterator[list[_Line]]:
+    """Yield the steps of each episode, numbered from 0."""
+    steps: list[_Line] = []
+    for line in file.records("step"):
+        record = line.record
+        if steps and record["step"] == 0:
+            yield steps
+            steps = []
+        first = steps[0].record if steps else record
+        if record["step"] != len(steps) or _key_of(record) != _key_of(first):
+            expected = f"step {len(steps)} of {_named(first)}"
+            raise _refused(expected, f"step {record['step']} of {_named(record)}", "step", line.place)
+        _check_lengths(line)
+        steps.append(line)
+    if steps:
+        yield steps
+
+
+def _check_lengths(line: _Line) -> None:
+    record = line.record
+    lists = [(name, record.get(name, ()), "tokens") for name in _PER_TOKEN]
+    for name in _PER_TOKEN_BY_NAME:
+        lists += [(f"{name}.{shown(key)[1:-1]}", row, "tokens") for key, row in record.get(name, {}).items()]
+    lists.append(("action_probs", record.get("action_probs", ()), "admissible_actions"))
+    for name, values, by in lists:
+        if values and len(values) != len(record.get(by) or ()):
+            raise _refused(f"as many entries as in {by}", str(len(values)), name, line.place)
+
+
+def _join(header: Mapping[str, Any], episodes: Sequence[dict[str, Any]], file: _File) -> None:
+    """Give each episode its steps. An episode has all of them or none; both files have the same order."""
+    rest, waiting = iter(episodes), None
+    for steps in _by_episode(file):
+        first, last = steps[0], steps[-1]
+        if waiting is not None:  # steps without an episode are at the end only, where a process was killed
+            raise ReportError(
+                f"Expected steps of an episode of the other file; {waiting.place} has {_named(waiting.record)}."
+            )
+        episode = next((one for one in rest if _belongs(first.record, one)), None)
+        if episode is None:
+            is_training = header.get("training", False) and "training_steps" not in first.record
+            if not is_training and any(_belongs(first.record, one) for one in episodes):
+                raise ReportError(
+                    "Expected the steps of every episode once and in order; "
+                    f"{first.place} has {_named(first.record)} again."
+                )
+            waiting = first
+            continue
+        if len(steps) != episode["steps"]:
+            raise ReportError(
+                f"Expected {episode['steps']} steps of {_named(episode)}; "
+                f"they end with step {last.record['step']} in {last.place}."
+            )
+        for name in ("terminated", "truncated"):
+            if last.record[name] != episode[name]:
+                raise _refused(
+                    f"{shown(episode[name])} as in the line of the episode", shown(last.record[name]), name, last.place
+                )
+        episode["steps_list"] = [line.record for line in steps]
+    if waiting is not None and waiting.record["env"] not in (one["id"] for one in header["envs"]):
+        raise _refused("a value of the header", shown(waiting.record["env"]), "env", waiting.place)
+
+
+def _belongs(step: Mapping[str, Any], episode: Mapping[str, Any]) -> bool:
+    names = ("env", "seed", "episode", *(["training_steps"] if "training_steps" in step else []))
+    return all(step[name] == episode.get(name) for name in names)

@@ -1,0 +1,423 @@
+"""The page of a report in a browser: one file, no network, no surprise, whatever the results files hold."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+import report_data
+from browsing import Visit
+
+pytest.importorskip("lang_envs.report.page", reason="the page of a report is not here yet")
+
+from lang_envs.report import Metric, Report, Score, read_run, write_report
+from lang_envs.report.pictures import frames_of
+
+Open = Callable[..., Visit]
+SOURCES = Path(__file__).parents[3] / "lang_envs/report/page"
+READY = "document.body.dataset.ready === '1'"
+STATIC_VIEWS = ("overview", "episodes", "curves", "runs")
+WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+
+
+def report_of(paths: Sequence[Path], title: str = "Agents in two tasks") -> Report:
+    """Return the report of some results files, with the mean returns as scores."""
+    runs, episodes = [], []
+    for path in paths:
+        run, own = read_run(path)
+        runs.append(run)
+        episodes += own
+    groups: dict[tuple[str, str], list[float]] = {}
+    for episode in episodes:
+        groups.setdefault((episode["agent"], episode["task"]), []).append(episode["return"])
+    scores = [
+        Score(agent, task, "return", float(np.mean(own)), None, None, 1, len(own), len(own))
+        for (agent, task), own in groups.items()
+    ]
+    return Report(title, runs, (Metric("return", "return"),), scores, (), episodes)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reports")
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path) -> Report:
+    return report_of(report_data.small(folder / "small"))
+
+
+@pytest.fixture(scope="module")
+def small_page(small: Report, folder: Path) -> Path:
+    return write_report(small, folder / "a b#ü%" / "report.html", pictures=2)
+
+
+@pytest.fixture(scope="module")
+def large(folder: Path) -> Report:
+    return report_of([report_data.large(folder / "large.jsonl")])
+
+
+@pytest.fixture(scope="module")
+def large_page(large: Report, folder: Path) -> Path:
+    return write_report(large, folder / "large.html", pictures=0)
+
+
+def link(view: str, **state: object) -> str:
+    return f"#{urlencode({'v': view, **state}, errors='surrogatepass')}"
+
+
+def episode_link(episode: Mapping[str, Any], **state: object) -> str:
+    names = {"a": "agent", "t": "task", "s": "seed", "n": "episode"}
+    return link("episode", **{short: episode[name] for short, name in names.items()}, **state)
+
+
+def links_of(report: Report) -> Iterator[str]:
+    """Yield a link to each view, and to the first episodes."""
+    yield from map(link, STATIC_VIEWS)
+    yield link("find", q="the")
+    for episode in report.episodes[:2]:
+        yield episode_link(episode, step=1, token=1)
+    for one, other in itertools.pairwise(report.episodes[:2]):
+        yield link("compare", a=one["agent"], b=other["agent"], t=one["task"], s=one["seed"], n=one["episode"])
+
+
+def go(seen: Visit, fragment: str) -> None:
+    """Follow a link within the page, and wait until its view is drawn."""
+    seen.page.evaluate("(hash) => { location.hash = hash }", fragment)
+    name = dict([part.partition("=")[::2] for part in fragment[1:].split("&")])["v"]
+    hidden = "overview" if name != "overview" else "view"
+    seen.until(f"document.getElementById('{hidden}').hidden", fragment)
+    settled(seen)
+
+
+def settled(seen: Visit) -> None:
+    """Wait until the document has stayed the same for a moment."""
+    before, size = -1, seen.n_elements()
+    while size != before:
+        seen.page.wait_for_timeout(60)
+        before, size = size, seen.n_elements()
+
+
+# ---------------------------------------------------------------------- one file
+
+
+def test_it_opens_from_disk_in_any_folder(visit: Open, small: Report, small_page: Path) -> None:
+    assert small_page.parent.name == "a b#ü%"
+    seen = visit(small_page)
+    seen.until(READY)
+    for fragment in links_of(small):
+        go(seen, fragment)
+        assert seen.is_quiet, f"{fragment}: {seen.said()}"
+        assert "cannot be drawn" not in seen.page.inner_text("body")
+
+
+def test_the_scores_stand_there_without_javascript(visit: Open, small: Report, small_page: Path) -> None:
+    seen = visit(small_page, java_script_enabled=False)
+    text = seen.page.inner_text("body")
+    for agent in report_data.AGENTS:
+        assert agent in text
+    for score in small.scores:
+        assert f"{score.value:z.3f}" in text
+    assert seen.is_quiet, seen.said()
+
+
+def test_an_old_browser_gets_a_sentence(visit: Open, small_page: Path) -> None:
+    seen = visit(small_page, before="delete window.DecompressionStream")
+    seen.until("/DecompressionStream/.test(document.body.innerText)")
+    assert report_data.AGENTS[0] in seen.page.inner_text("body")
+    assert seen.is_quiet, seen.said()
+
+
+def test_the_same_content_gives_the_same_bytes(small: Report, small_page: Path, tmp_path: Path) -> None:
+    again = report_of(report_data.small(tmp_path / "small"))
+    page = write_report(again, tmp_path / "again.html", pictures=2)
+    assert page.read_bytes() == small_page.read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ""] == ["again.html"]  # no draft is left
+
+
+@pytest.mark.parametrize(("n_episodes", "megabytes"), [(0, 0.15), (1, 0.2), (100, 1.5)])
+def test_the_size_is_within_its_bar(tmp_path: Path, n_episodes: int, megabytes: float) -> None:
+    report = (
+        report_of([report_data.large(tmp_path / "some.jsonl", n_episodes=n_episodes)]) if n_episodes else Report("a")
+    )
+    page = write_report(report, tmp_path / "page.html", pictures=0)
+    assert page.stat().st_size <= 1e6 * megabytes
+
+
+def test_a_thousand_episodes_are_within_their_bars(visit: Open, large: Report, large_page: Path) -> None:
+    assert large_page.stat().st_size <= 8e6
+    best = min(_milliseconds_to_load(visit, large_page) for _ in range(3))
+    seen = visit(large_page)
+    seen.until(READY)
+    assert seen.heap_mb() <= 50
+    go(seen, link("episodes"))
+    before = seen.cpu_ms()
+    go(seen, episode_link(large.episodes[500]))
+    opened = seen.cpu_ms() - before
+    before = seen.cpu_ms()
+    go(seen, link("find", q=large.episodes[900]["steps_list"][3]["action"][:12]))
+    seen.page.wait_for_timeout(500)
+    found = seen.cpu_ms() - before
+    assert best <= 250
+    assert opened <= 200
+    assert found <= 1000
+    assert seen.is_quiet, seen.said()
+
+
+def _milliseconds_to_load(visit: Open, page: Path) -> float:
+    seen = visit(page)
+    seen.until(READY)
+    return seen.cpu_ms()
+
+
+# ---------------------------------------------------------------------- episodes of every kind
+
+
+def _without(*fields: str) -> Callable[[dict[str, Any]], None]:
+    def change(episode: dict[str, Any]) -> None:
+        for step in episode["steps_list"]:
+            for field in fields:
+                step.pop(field, None)
+
+    return change
+
+
+TOKEN_FIELDS = ("tokens", "log_probs", "values", "advantages", "token_options", "alternatives", "entropies", "credits")
+KINDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no steps": lambda episode: episode.update(steps_list=None),
+    "no tokens": _without(*TOKEN_FIELDS, "prompt_tokens", "action_probs", "final_value"),
+    "no values": _without("values", "advantages", "credits", "final_value"),
+    "no log-probs": _without("log_probs", "alternatives", "entropies"),
+    "no final value": _without("final_value", "final_observation", "note"),
+    "no success": lambda episode: [one.update(success=None) for one in (episode, *episode["steps_list"])],
+    "no list": lambda episode: [
+        (one.update(admissible_actions=None), one.pop("action_probs")) for one in episode["steps_list"]
+    ],
+    "empty texts": lambda episode: [
+        one.update(observation="", action="", tokens=[""] * 2) for one in episode["steps_list"]
+    ],
+    "one step": lambda episode: episode.update(steps=1, steps_list=episode["steps_list"][-1:]),
+    "no such environment": lambda episode: episode.update(env="Nowhere-v0", task="Nowhere-v0"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_of_every_kind_are_drawn(visit: Open, tmp_path: Path, kind: str) -> None:
+    report = report_of(report_data.small(tmp_path, n_episodes=1))
+    for episode in report.episodes:
+        KINDS[kind](episode)
+    if kind == "empty texts":
+        for episode in report.episodes:
+            for step in episode["steps_list"]:
+                for name in ("log_probs", "values", "token_options", "alternatives", "entropies"):
+                    step[name] = step[name][:2]
+                step["credits"] = {}
+    _every_view_is_drawn(visit, report, tmp_path)
+
+
+@pytest.mark.parametrize("n_episodes", [0, 1, 2])
+def test_few_episodes_are_drawn(visit: Open, tmp_path: Path, n_episodes: int) -> None:
+    report = report_of(report_data.small(tmp_path, n_episodes=1)[:1])
+    _every_view_is_drawn(visit, Report("few", report.runs, episodes=report.episodes[:n_episodes]), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["training", "code"])
+def test_trainings_and_code_are_drawn(visit: Open, tmp_path: Path, kind: str) -> None:
+    path = (
+        report_data.training(tmp_path) if kind == "training" else report_data.code(tmp_path / "c.jsonl", n_episodes=3)
+    )
+    _every_view_is_drawn(visit, report_of([path]), tmp_path)
+
+
+def _every_view_is_drawn(visit: Open, report: Report, folder: Path) -> None:
+    seen = visit(write_report(report, folder / "page.html", pictures=1))
+    seen.until(READY)
+    for fragment in links_of(report):
+        go(seen, fragment)
+        assert seen.is_quiet, f"{fragment}: {seen.said()}"
+        assert "cannot be drawn" not in seen.page.inner_text("body")
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "#",
+        "#v=nowhere",
+        "#v=episode",
+        "#v=episode&a=nobody&t=none&s=9&n=9",
+        "#v=episode&a=random&t=x&s=-1&n=99999999999999999999",
+        "#v=compare",
+        "#v=compare&a=random&b=random&t=%&s=%00&n=1e400",
+        "#v=episodes&sort=-nothing&q=%F0%9F&success=maybe",
+        "#v=find&q=" + "a" * 5000,
+        "#__proto__=1&constructor=2&v=__proto__",
+        "#v=constructor",
+        "#v=toString&step=NaN&token=Infinity",
+    ],
+)
+def test_a_link_to_something_else_is_no_error(visit: Open, small_page: Path, fragment: str) -> None:
+    seen = visit(small_page, fragment)
+    seen.until(READY)
+    settled(seen)
+    assert seen.is_quiet, seen.said()
+    assert seen.page.inner_text("main").strip()
+    assert "cannot be drawn" not in seen.page.inner_text("body")
+
+
+# ---------------------------------------------------------------------- hostile texts
+
+
+@pytest.fixture(scope="module")
+def hostile(folder: Path) -> tuple[Report, Path]:
+    report = report_of(report_data.hostile(folder / "hostile"), title=report_data.PAYLOADS[0])
+    return report, write_report(report, folder / "hostile.html", pictures=5)
+
+
+def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], small: Report, small_page: Path) -> None:
+    report, page = hostile
+    assert len({episode["agent"] for episode in report.episodes}) >= 60
+    ours: set[str] = set()
+    calm = visit(small_page)
+    calm.until(READY)
+    for fragment in links_of(small):
+        go(calm, fragment)
+        ours |= calm.element_names()
+    seen = visit(page)
+    seen.until(READY)
+    fragments = [*map(link, STATIC_VIEWS), *(episode_link(episode) for episode in report.episodes[::2])]
+    for fragment in fragments:
+        go(seen, fragment)
+        assert seen.element_names() <= ours, fragment
+        assert seen.page.evaluate("window.pwned === undefined"), fragment
+        assert seen.is_quiet, f"{fragment}: {seen.said()}"
+        assert "cannot be drawn" not in seen.page.inner_text("body"), fragment
+    handlers = (
+        "Array.from(document.querySelectorAll('*')).some((one) => one.getAttributeNames().some((a) => /^on/.test(a)))"
+    )
+    assert not seen.page.evaluate(handlers)
+
+
+def test_payloads_are_shown_as_they_are(visit: Open, hostile: tuple[Report, Path]) -> None:
+    report, page = hostile
+    seen = visit(page)
+    seen.until(READY)
+    n_shown = 0
+    for episode in report.episodes[::2]:
+        payload = episode["agent"]
+        if payload.isprintable() and payload.strip() and len(payload) < 1000:
+            go(seen, episode_link(episode))
+            assert payload in seen.page.evaluate("document.body.textContent"), payload
+            n_shown += 1
+    assert n_shown >= 50
+
+
+# ---------------------------------------------------------------------- policy and sources
+
+
+def test_the_policy_names_the_only_script_and_style(small_page: Path) -> None:
+    text = small_page.read_bytes().decode()
+    policy = html.unescape(re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)[1])  # type: ignore[index]
+    assert text.index("Content-Security-Policy") < min(
+        text.index(f"<{name}") for name in ("title", "style", "script", "body")
+    )
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    for kind, pattern in (("script", r"<script>(.*?)</script>"), ("style", r"<style>(.*?)</style>")):
+        (source,) = re.findall(pattern, text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == rules["trusted-types"] == "'none'"
+    assert rules["require-trusted-types-for"] == "'script'"
+    assert rules["img-src"] == "data: blob:"
+    assert not rules.keys() & {"connect-src", "frame-src", "worker-src", "object-src", "font-src", "media-src"}
+    assert "unsafe" not in policy
+    assert set(re.findall(r"<script([^>]*)>", text)) - {""} <= set(
+        re.findall(r'<script( type="application/[a-z-]+" id="[\w-]+")>', text)
+    )
+
+
+FORBIDDEN = (
+    r"\b(innerHTML|outerHTML|insertAdjacentHTML|setHTML\w*|srcdoc|createContextualFragment|parseFromString)\b",
+    r"\bdocument\s*\.\s*write",
+    r"\beval\b|\bnew Function\b|\bFunction\(",
+    r"\bset(Timeout|Interval)\(\s*[\"'`]",
+    r"\bsetAttribute\(\s*[\"'`](on|style)",
+    r"https?://(?!www\.w3\.org/)",
+    r"\b(XMLHttpRequest|WebSocket|EventSource|importScripts|sendBeacon)\b",
+    r"javascript:",
+)
+
+
+def test_the_sources_use_no_dangerous_call() -> None:
+    sources = sorted(SOURCES.glob("*.js"))
+    assert len(sources) > 5
+    found = [
+        f"{path.name}: {match[0]}"
+        for path in sources
+        for pattern in FORBIDDEN
+        for match in re.finditer(pattern, path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+    template = (SOURCES / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r"<[^>]*\s(on\w+|style|src)\s*=", template) == []
+    assert not re.search(r"@import|url\(", (SOURCES / "style.css").read_text(encoding="utf-8"))
+
+
+def test_the_list_of_dangerous_calls_finds_them() -> None:
+    for text in (
+        "a.innerHTML = b",
+        "document.write(a)",
+        "eval(a)",
+        "setTimeout('a', 1)",
+        "e.setAttribute('onclick', a)",
+    ):
+        assert any(re.search(pattern, text) for pattern in FORBIDDEN), text
+
+
+# ---------------------------------------------------------------------- pictures, looks, accessibility
+
+
+def test_the_picture_is_the_drawing_of_the_environment(visit: Open, small: Report, small_page: Path) -> None:
+    episode = small.episodes[0]
+    frames = frames_of(episode["header"], episode)
+    assert not isinstance(frames, str)
+    seen = visit(small_page)
+    seen.until(READY)
+    for step in (0, 1, 17, 29):
+        go(seen, episode_link(episode, step=step))
+        drawn = f"[...document.querySelectorAll('canvas')].find((one) => one.dataset.drawn === '{step}')"
+        seen.until(f"Boolean({drawn})", f"a picture of step {step}")
+        data = "Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
+        script = f"(() => {{ const c = {drawn}; return [c.width, c.height, {data}]; }})()"
+        width, height, pixels = seen.page.evaluate(script)
+        shown = np.array(pixels, dtype=np.uint8).reshape(height, width, 4)
+        assert (shown[..., 3] == 255).all()
+        assert shown[..., :3].tobytes() == frames[step].tobytes()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(visit: Open, small: Report, small_page: Path, scheme: str) -> None:
+    seen = visit(small_page, color_scheme=scheme)
+    seen.until(READY)
+    found = []
+    for fragment in links_of(small):
+        go(seen, fragment)
+        found += [f"{fragment}: {one}" for one in seen.axe(*WCAG)]
+    assert found == []
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_no_view_is_wider_than_the_window(visit: Open, small: Report, small_page: Path, width: int) -> None:
+    seen = visit(small_page, viewport={"width": width, "height": 800})
+    seen.until(READY)
+    for fragment in links_of(small):
+        go(seen, fragment)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, fragment

@@ -1,0 +1,201 @@
+"""Pictures of recorded episodes: the drawings of the environment, small, and none where anything differs."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import report_data
+from numpy.typing import NDArray
+from PIL import Image
+
+from lang_envs import LangEnv
+from lang_envs.report import read_results
+from lang_envs.report.pictures import TILE, Picture, Tiles, changes, frames_of
+from lang_envs.wrappers import TextAction
+
+HEADER: dict[str, Any] = {"env_settings": {}}
+
+
+def runs_code(env_id: str) -> bool:
+    return env_id.startswith("DataSciCoding")
+
+
+def played(env_id: str, n_steps: int, seed: int = 3) -> tuple[dict[str, Any], list[NDArray[np.uint8]]]:
+    """Play at random; return the record of the episode, as read from a file, and the drawings."""
+    rng = np.random.default_rng(seed)
+    steps, frames = [], []
+    with TextAction(gym.make(env_id, render_mode="rgb_array", disable_env_checker=True)) as env:
+        observation, info = env.reset(seed=seed)
+        frames.append(np.array(env.render()))
+        for _ in range(n_steps):
+            listed = info["admissible_actions"] or ["a sentence", "another one"]
+            action = "sing a song" if len(steps) == 2 else listed[rng.integers(len(listed))]
+            shown = observation
+            observation, reward, terminated, truncated, info = env.step(action)
+            ends = {"terminated": terminated, "truncated": truncated}
+            steps.append({"observation": str(shown), "action": action, "reward": float(reward), **ends})
+            frames.append(np.array(env.render()))
+            if terminated or truncated:
+                steps[-1]["final_observation"] = str(observation)
+                break
+    return json.loads(json.dumps({"env": env_id, "reset_seed": seed, "steps_list": steps})), frames
+
+
+def rebuilt(tiles: Tiles, pictures: list[Picture]) -> Iterator[NDArray[np.uint8]]:
+    """Yield the frames as a page draws them: from the atlas and the changes."""
+    atlas = np.asarray(Image.open(io.BytesIO(tiles.png())))
+    previous = None
+    for picture in pictures:
+        columns = -(-picture.width // TILE)
+        if previous is None:
+            canvas = np.zeros((-(-picture.height // TILE) * TILE, columns * TILE, 3), dtype=np.uint8)
+        place = tile = 0
+        flat = changes(previous, picture)
+        for more_place, more_tile in zip(flat[::2], flat[1::2], strict=True):
+            place, tile = place + more_place, tile + more_tile
+            (y, x), (top, left) = divmod(place, columns), divmod(tile, tiles.columns)
+            part = atlas[top * TILE : (top + 1) * TILE, left * TILE : (left + 1) * TILE]
+            canvas[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = part
+        yield canvas[: picture.height, : picture.width].copy()
+        previous = picture
+
+
+def test_pictures_are_the_drawings_of_the_environment(env_id: str) -> None:
+    if runs_code(env_id):
+        assert frames_of(HEADER, fake(env_id)) == f"{env_id} runs code, and is not played again for pictures."
+        return
+    episode, drawn = played(env_id, 6)
+    frames = frames_of(HEADER, episode)
+    assert not isinstance(frames, str), frames
+    tiles = Tiles()
+    pictures = [tiles.add(frame) for frame in frames]
+    for frame, own in zip(rebuilt(tiles, pictures), drawn, strict=True):
+        assert frame.shape == own.shape
+        assert frame.tobytes() == own.tobytes()
+
+
+def test_frames_whose_edges_are_no_multiples_of_a_tile() -> None:
+    rng = np.random.default_rng(0)
+    frames = [rng.integers(256, size=(TILE + 5, 2 * TILE + 1, 3), dtype=np.uint8) for _ in range(3)]
+    frames[2][:TILE] = frames[1][:TILE]
+    tiles = Tiles()
+    pictures = [tiles.add(frame) for frame in frames]
+    assert [(one.width, one.height, len(one.tiles)) for one in pictures] == [(33, 21, 6)] * 3
+    assert len(tiles) == 6 + 6 + 3
+    assert changes(pictures[0], pictures[0]) == []
+    assert len(changes(pictures[1], pictures[2])) == 2 * 3
+    for frame, own in zip(rebuilt(tiles, pictures), frames, strict=True):
+        assert frame.tobytes() == own.tobytes()
+
+
+def test_the_atlas_is_the_same_again() -> None:
+    atlases = []
+    for _ in range(2):
+        frames = frames_of(HEADER, played("KeyToken-v0", 4)[0])
+        tiles = Tiles()
+        for frame in frames:
+            assert not isinstance(frame, str)
+            tiles.add(frame)
+        atlases.append(tiles.png())
+    assert atlases[0] == atlases[1]
+
+
+@pytest.mark.parametrize("task", [report_data.KITCHEN, report_data.HOME])
+def test_31_frames_take_at_most_20_kilobytes(task: str) -> None:
+    """As a mean over the 20 episodes that have pictures by default: the atlas is shared."""
+    tiles, packed, n_frames = Tiles(), [], 0
+    for seed in range(20):
+        frames = frames_of(HEADER, played(task, 30, seed)[0])
+        assert not isinstance(frames, str), frames
+        pictures = [tiles.add(frame) for frame in frames]
+        packed.append([changes(*pair) for pair in zip([None, *pictures], pictures, strict=False)])
+        n_frames += len(frames)
+    blocks = [json.dumps(packed[start : start + 8], separators=(",", ":")) for start in range(0, len(packed), 8)]
+    size = sum(len(base64.b64encode(gzip.compress(one.encode(), mtime=0))) for one in blocks)
+    size += len(base64.b64encode(tiles.png()))
+    assert 31 * size / n_frames <= 20_000
+
+
+# ---------------------------------------------------------------------- reasons why there are none
+
+
+def fake(env_id: str) -> dict[str, Any]:
+    step = {"observation": "a", "action": "b", "reward": 0.0, "terminated": True, "truncated": False}
+    return {"env": env_id, "reset_seed": 0, "steps_list": [step]}
+
+
+@pytest.mark.parametrize(
+    ("number", "field", "value", "reason"),
+    [
+        (1, "reward", 0.125, "The reward of step 1 differs from the recorded one"),
+        (0, "observation", "Another kitchen.", "The observation of step 0 differs"),
+        (3, "observation", "Another kitchen.", "The observation of step 3 differs"),
+        (-1, "final_observation", "Another kitchen.", "The observation of step 30 differs"),
+        (-1, "truncated", False, "The end of the episode of step 29 differs"),
+        (4, "action", "sing another song", " differs from the recorded one when the episode is played again"),
+    ],
+)
+def test_any_difference_is_the_reason(tmp_path: Path, number: int, field: str, value: object, reason: str) -> None:
+    results = read_results(report_data.small(tmp_path, n_episodes=1)[0])
+    episode = results.episodes[0]
+    assert episode["steps"] == 30
+    assert isinstance(frames_of(results.header, episode), list)
+    step = episode["steps_list"][number]
+    assert step[field] != value
+    step[field] = value
+    found = frames_of(results.header, episode)
+    assert isinstance(found, str)
+    assert reason in found
+
+
+class TextsOnly(LangEnv[int]):
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+
+
+class Raises(gym.Env[str, str]):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, **_: object) -> None:
+        raise RuntimeError("no\nscreen")
+
+
+@pytest.fixture
+def texts_only() -> Iterator[tuple[str, str]]:
+    names = "TextsOnly-v0", "Raises-v0"
+    gym.register(names[0], entry_point=TextsOnly)
+    gym.register(names[1], entry_point=Raises)
+    yield names
+    for name in names:
+        del gym.registry[name]
+
+
+def test_environments_without_pictures_are_the_reason(texts_only: tuple[str, str], tmp_path: Path) -> None:
+    assert frames_of(HEADER, fake(texts_only[0])) == "TextsOnly-v0 draws no images."
+    failed = "Raises-v0 failed when it was played again: RuntimeError: no\\nscreen"
+    assert frames_of(HEADER, fake(texts_only[1])) == failed
+    assert frames_of(HEADER, fake("Nowhere-v0")) == "Nowhere-v0 is not registered where this report was written."
+    assert (
+        frames_of(HEADER, {**fake("KeyToken-v0"), "steps_list": None}) == "The steps of this episode were not recorded."
+    )
+    settings = {"env_settings": {"no_such_argument": 1}}
+    found = frames_of(settings, fake("KeyToken-v0"))
+    assert isinstance(found, str)
+    assert found.startswith("KeyToken-v0 failed when it was played again: TypeError: ")
+
+
+def test_a_module_named_in_a_file_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert frames_of(HEADER, fake("planted_module:KeyToken-v0")) == (
+        "planted_module:KeyToken-v0 is not registered where this report was written."
+    )
+    assert not (tmp_path / "ran").exists()
