@@ -166,14 +166,14 @@ def report(
         int, typer.Option(min=0, help="Episodes of the HTML file that are played again for their pictures.")
     ] = 20,
     shown: Annotated[
-        int | None, typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default.")
+        int | None,
+        typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default."),
     ] = None,
 ) -> None:
     """Write tables (Markdown), pictures (PNG) and one HTML file with all episodes; with --html that file alone."""
     from benchmarks.reports.html_report import write_html
     from benchmarks.reports.report import overview_table, write_report
     from benchmarks.runner.results import load
-
 
     folder = out or files[0].with_suffix("")
     written = [] if html is not None else write_report(files, folder, rollout)

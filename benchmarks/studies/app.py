@@ -24,7 +24,7 @@ AnyStudy: TypeAlias = "Study | Comparing"
 
 
 QUICK = Path("runs/studies")
-"""Where reports of small versions are written."""
+"""Where reports of small versions are written, and the HTML reports of all."""
 
 
 class Action(StrEnum):
@@ -137,7 +137,10 @@ def write_report(
     Returns:
         Lines to show, the files at the end.
     """
+    from benchmarks.reports.study_report import report_of_study
     from benchmarks.runner.files import write_json, write_picture
+    from lang_envs.report import size_lines
+    from lang_envs.report import write_report as write_html
 
     report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds})), quick=quick), pieces)
     command = f"python -m benchmarks study {study.name}{' --quick' if quick else ''}"
@@ -145,4 +148,5 @@ def write_report(
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     written = [write_json(folder / f"{study.name}.json", content)]
     written += [write_picture(folder / f"{study.name}{end}.png", one) for end, one in report.pictures.items()]
-    return [*report.lines, *(f"  {path}" for path in written)]
+    html = write_html(report_of_study(content), QUICK / f"{study.name}.html")
+    return [*report.lines, *(f"  {path}" for path in written), *size_lines(html)]

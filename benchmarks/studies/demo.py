@@ -15,10 +15,13 @@ from benchmarks.reports.plots import plot_curves
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.evaluation import play, summarize
 from benchmarks.runner.files import write_picture
+from benchmarks.runner.machine import describe_machine
 from benchmarks.studies.engine.training import train
 from lang_envs.recording import record_gif
+from lang_envs.report import LearningCurve, Report, read_run, write_report
 from lang_envs.report.statistics import Curve
 from poad_sb3 import POAD
+from poad_sb3.common.episode_recording import EpisodeRecordingCallback
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
 
@@ -32,7 +35,10 @@ def demo(
     """Train POAD on Tomato Salad with the pocket model."""
     print(f"Training POAD on {ENV_ID}: {steps} steps with the pocket model (0.9 M parameters).")
     untrained = POAD("LLMPolicy", ENV_ID, seed=seed)
-    model, training = train(ENV_ID, steps, seed, eval_every=640, eval_episodes=30, progress_bar=True)
+    recording = EpisodeRecordingCallback(out, ENV_ID, every=640, seed=seed, provenance=describe_machine())
+    model, training = train(
+        ENV_ID, steps, seed, eval_every=640, eval_episodes=30, progress_bar=True, callbacks=[recording]
+    )
     agents = {
         "random": make_agent("random"),
         "untrained": PolicyAgent.of(untrained),
@@ -65,8 +71,9 @@ def demo(
     )
     means = np.array([one.mean_return for one in training.summaries])
     low, high = np.array([one.return_interval for one in training.summaries]).T
+    curve = Curve(np.array(training.steps, dtype=float), means, low, high, means[None])
     figure = plot_curves(
-        {"POAD": Curve(np.array(training.steps, dtype=float), means, low, high, means[None])},
+        {"POAD": curve},
         title="POAD on Tomato Salad, pocket model; 95% intervals of the mean",
         ylabel="return, discounted 0.99 per move",
         references={name: results[name].mean_return for name in ("oracle", "random")},
@@ -79,6 +86,20 @@ def demo(
 
     record_gif(ENV_ID, greedy, out / "episode.gif")
     model.save(out / "poad.zip")
+    written.append(write_report(_report(recording.path, curve), out / "report.html"))
     print(f"Training took {training.train_seconds:.0f} s (without the evaluations along the way).")
     for path in written:
         print(f"  {path}")
+
+
+def _report(episodes: Path, curve: Curve) -> Report:
+    """Return the report of the demo: its learning curve, and the episodes recorded along the way."""
+    run, recorded = read_run(episodes)
+    title = "return of 30 episodes, discounted 0.99 per move, with the 95% interval of their mean"
+    points = (one.tolist() for one in (curve.steps, curve.values, curve.low, curve.high))
+    line = LearningCurve(ENV_ID, "POAD", title, *points)
+    about = (
+        "POAD learns to make a tomato salad with the pocket model, 0.9 million parameters. Open an episode to see each "
+        "step with the credit of each token; the same situations were recorded at several times of the training.",
+    )
+    return Report("POAD on Tomato Salad", [run], curves=[line], episodes=recorded, about=about)

@@ -179,7 +179,7 @@ def replay(
     ],
     render: Annotated[bool, typer.Option("--render", help="Show the drawing of each step.")] = False,
 ) -> None:
-    """Play a recorded episode again, and compare observations and rewards with the record; exit code 1 if they differ."""
+    """Play a recorded episode again and compare it with the record; exit code 1 if they differ."""
     from lang_envs.cli.replay import find_episode, replay_episode
 
     try:

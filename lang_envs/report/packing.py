@@ -20,7 +20,7 @@ __all__ = ["EPISODES_PER_BLOCK", "PAGE", "pack"]
 
 PAGE = 1
 EPISODES_PER_BLOCK = 8
-_VALUE_UNIT = 1e-5
+_VALUE_UNIT = 5e-5
 _LARGEST = 2**31
 _COLUMNS = {
     "seed": "seed",

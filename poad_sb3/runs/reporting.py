@@ -29,7 +29,18 @@ _QUANTITIES = {
 }
 """Columns of progress.csv that become curves, and their titles."""
 _RECORDED = "return of the recorded episodes"
-_APART = ("seed", "sessions", "steps", "save_every", "format", "arguments", "given", "preset", "n_parts", "record_episodes")
+_APART = (
+    "seed",
+    "sessions",
+    "steps",
+    "save_every",
+    "format",
+    "arguments",
+    "given",
+    "preset",
+    "n_parts",
+    "record_episodes",
+)
 """Fields of a run that do not make it another experiment, or stand elsewhere."""
 
 
@@ -70,7 +81,7 @@ def report_of_runs(folders: Sequence[Path], title: str) -> Report:
     for label, one in zip(labels, trainings, strict=True):
         groups.setdefault((one.config.env_id, label), []).append(one)
     curves = [curve for (task, label), own in groups.items() for curve in _curves(task, label, own)]
-    about = f"Curves: the mean over seeds with its {LEVEL:.0%} interval (bootstrap over seeds); thin lines are single seeds."
+    about = f"Curves: mean over seeds with its {LEVEL:.0%} bootstrap interval; thin lines are single seeds."
     return Report(
         title,
         runs=[

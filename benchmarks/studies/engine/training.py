@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -102,6 +102,7 @@ def train(
     eval_episodes: int,
     env_kwargs: Mapping[str, Any] = MappingProxyType({}),
     progress_bar: bool = False,
+    callbacks: Sequence[BaseCallback] = (),
     algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
     **arguments: Any,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
@@ -115,13 +116,14 @@ def train(
         eval_episodes: Of each evaluation; actions are sampled.
         env_kwargs: Arguments of `gym.make`.
         progress_bar: Whether one is shown.
+        callbacks: Further ones.
         algorithm: The class that trains.
         **arguments: Of the algorithm.
     """
     model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **arguments)
     watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
     started, worked = time.perf_counter(), time.process_time()
-    model.learn(steps, callback=watch, progress_bar=progress_bar)
+    model.learn(steps, callback=[watch, *callbacks], progress_bar=progress_bar)
     watch.train_seconds += time.perf_counter() - started
     watch.cpu_seconds += time.process_time() - worked
     return model, watch

@@ -20,7 +20,7 @@ const LAST = new Map(); // the last link of each view: going back to the list ke
 
 /** Draw the view of a state. */
 async function draw(state) {
-  const name = VIEWS[state.v] ? state.v : "overview";
+  const name = Object.hasOwn(VIEWS, state.v || "") ? state.v : "overview";
   const view = document.getElementById("view");
   const overview = document.getElementById("overview");
   if (location.hash === "#main") return document.getElementById("main").focus();

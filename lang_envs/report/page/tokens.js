@@ -6,7 +6,8 @@ import {RULES} from "./credit.js";
 
 /** Ways to colour a token. */
 export const COLOURS = ["advantage", "value", "delta", "probability", "entropy"];
-const [LABEL, CELL] = [150, 74];
+const [LABEL, CELL, LETTER, WIDEST] = [150, 70, 8, 24]; // widths of the tables in pixels, and letters of a token
+const LONG = 40; // tokens from which an action is a strip first
 
 /** Advantages of an episode by estimator: computed where it has values, and recorded ones. */
 export function creditsOf(episode, settings) {
@@ -65,15 +66,12 @@ export function stripOf(episode, t, numbers, scale, isSigned) {
  * @param {{episode: Object, t: number, credits: Map, names: string[], scale: number, token: number, width: number, choose: function(number): void, peek: function(number): void}} view
  */
 export function creditTable({ episode, t, credits, names, scale, token, width, choose, peek }) {
-  const perTable = Math.max(2, Math.floor((width - LABEL) / CELL));
   const texts = episode.tokens[t];
-  const tables = [];
   const rows = [];
   if (episode.logProbs) rows.push(["probability", (j) => (isForced(episode, t, j) ? "forced" : short(Math.exp(episode.logProbs[t][j]), 3))]);
   if (episode.values) rows.push(["value", (j) => episode.values[t][j].toFixed(3)]);
   if (episode.entropies) rows.push(["entropy", (j) => (episode.entropies[t][j] === null ? "" : episode.entropies[t][j].toFixed(3))]);
-  for (let start = 0; start < texts.length; start += perTable) {
-    const places = texts.slice(start, start + perTable).map((_, i) => start + i);
+  const tableOfTokens = (places) => {
     const head = el("tr", null, el("th", { scope: "row" }, "token"), places.map((j) => el("th", { scope: "col" }, el("button", {
       type: "button", class: `token${isForced(episode, t, j) ? " forced" : ""}`, "data-token": j, tabindex: j === token ? 0 : -1,
       "aria-current": j === token ? "true" : null, "aria-label": describe(episode, t, j, credits, names), on: { click: () => choose(j), pointerenter: () => peek(j), pointerleave: () => peek(token) },
@@ -81,9 +79,35 @@ export function creditTable({ episode, t, credits, names, scale, token, width, c
     const plain = rows.map(([name, text]) => el("tr", null, el("th", { scope: "row" }, name), places.map((j) => el("td", null, text(j)))));
     const coloured = names.filter((name) => credits.get(name)?.[t]).map((name) => el("tr", { "data-rule": name }, el("th", { scope: "row" }, name),
       places.map((j) => el("td", null, painted(el("span", { class: "token" }, signed(credits.get(name)[t][j])), credits.get(name)[t][j], scale, true)))));
-    tables.push(el("table", null, el("thead", null, head), el("tbody", null, plain, coloured)));
-  }
-  return el("div", { class: "credit wide", role: "group", "aria-label": "credit of each token", tabindex: 0 }, tables);
+    return el("table", null, el("thead", null, head), el("tbody", null, plain, coloured));
+  };
+  const tables = () => el("div", { class: "credit wide", role: "group", "aria-label": "credit of each token", tabindex: 0 }, linesOfTokens(texts, width).map(tableOfTokens));
+  if (texts.length <= LONG) return tables();
+  const details = el("details", null, el("summary", null, "all numbers as tables"));
+  details.addEventListener("toggle", () => { if (details.childElementCount === 1) details.append(tables()); });
+  const strip = texts.map((text, j) => {
+    const node = el("button", { type: "button", class: "token", "data-token": j, tabindex: j === token ? 0 : -1, "aria-current": j === token ? "true" : null,
+      "aria-label": describe(episode, t, j, credits, names), on: { click: () => choose(j), pointerenter: () => peek(j), pointerleave: () => peek(token) } }, visibleToken(text));
+    const row = credits.get(names[0])?.[t];
+    return [row ? painted(node, row[j], scale, true) : node, text.includes("\n") ? el("br") : null];
+  });
+  return el("div", null, el("p", { class: "dim" }, names[0] ? `coloured by the advantage of ${names[0]}` : ""), el("div", { class: "strip long", role: "group", "aria-label": "tokens of the action" }, strip), details);
+}
+
+/** Places of tokens by line, as many as fit into the width. */
+function linesOfTokens(texts, width) {
+  const lines = [[]];
+  let used = LABEL;
+  texts.forEach((text, j) => {
+    const own = Math.max(CELL, LETTER * Math.min(visibleToken(text).length, WIDEST) + 24);
+    if (used + own > width && lines[lines.length - 1].length) {
+      lines.push([]);
+      used = LABEL;
+    }
+    lines[lines.length - 1].push(j);
+    used += own;
+  });
+  return lines;
 }
 
 function describe(episode, t, j, credits, names) {
