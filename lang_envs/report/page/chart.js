@@ -1,7 +1,7 @@
 /** Charts in SVG: lines with bands, and means with intervals. */
 
-import {el, short} from "./dom.js";
-import {lineStyle} from "./colours.js";
+import { el, short } from "./dom.js";
+import { lineStyle } from "./colours.js";
 
 const [WIDTH, HEIGHT] = [560, 300];
 const EDGE = { left: 52, right: 120, top: 12, bottom: 38 };
@@ -14,7 +14,8 @@ export function ticks(low, high) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
   const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + span * 1e-9; k += 1) found.push(Number((k * step).toPrecision(12)));
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + span * 1e-9; k += 1)
+    found.push(Number((k * step).toPrecision(12)));
   return found;
 }
 
@@ -47,23 +48,53 @@ function path(xs, ys, places) {
  * @param {{label: string, steps: number[], values: number[], low: ?number[], high: ?number[], by_seed: Object}[]} curves
  */
 export function lineChart(title, xTitle, curves, marks = []) {
-  const all = curves.flatMap((one) => [one.values, one.low || [], one.high || [], ...Object.values(one.by_seed)].flat());
+  const all = curves.flatMap((one) =>
+    [one.values, one.low || [], one.high || [], ...Object.values(one.by_seed)].flat(),
+  );
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const steps = curves.flatMap((one) => one.steps);
   const [from, to] = [Math.min(...steps), Math.max(...steps)];
   const pad = (high - low || Math.abs(high) || 1) * 0.05;
   const x = scale(from, to, EDGE.left, WIDTH - EDGE.right);
   const y = scale(low - pad, high + pad, HEIGHT - EDGE.bottom, EDGE.top);
-  const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": `${title}; the numbers are in the table below` });
+  const svg = el("svg", {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    width: WIDTH,
+    height: HEIGHT,
+    role: "img",
+    "aria-label": `${title}; the numbers are in the table below`,
+  });
   for (const one of ticks(low - pad, high + pad)) {
     svg.append(el("line", { class: "axis", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(one), y2: y(one) }));
     svg.append(el("text", { class: "tick", x: EDGE.left - 6, y: y(one) + 4, "text-anchor": "end" }, short(one)));
   }
   for (const one of ticks(from, to)) {
-    svg.append(el("text", { class: "tick", x: x(one), y: HEIGHT - EDGE.bottom + 17, "text-anchor": "middle" }, one.toLocaleString("en")));
+    svg.append(
+      el(
+        "text",
+        { class: "tick", x: x(one), y: HEIGHT - EDGE.bottom + 17, "text-anchor": "middle" },
+        one.toLocaleString("en"),
+      ),
+    );
   }
-  svg.append(el("text", { class: "tick", x: (EDGE.left + WIDTH - EDGE.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, xTitle));
-  for (const one of marks) svg.append(el("line", { x1: x(one), x2: x(one), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, stroke: "currentColor", "stroke-dasharray": "2 3" }));
+  svg.append(
+    el(
+      "text",
+      { class: "tick", x: (EDGE.left + WIDTH - EDGE.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" },
+      xTitle,
+    ),
+  );
+  for (const one of marks)
+    svg.append(
+      el("line", {
+        x1: x(one),
+        x2: x(one),
+        y1: EDGE.top,
+        y2: HEIGHT - EDGE.bottom,
+        stroke: "currentColor",
+        "stroke-dasharray": "2 3",
+      }),
+    );
   const ends = [];
   curves.forEach((curve, place) => {
     const { colour, dash } = lineStyle(place);
@@ -75,9 +106,25 @@ export function lineChart(title, xTitle, curves, marks = []) {
       svg.append(el("path", { d: `${there}${back}Z`, fill: colour, opacity: 0.15 }));
     }
     for (const values of Object.values(curve.by_seed)) {
-      svg.append(el("path", { d: path(xs, (i) => y(values[i]), thinned(curve.steps, values)), fill: "none", stroke: colour, "stroke-width": 0.8, opacity: 0.45 }));
+      svg.append(
+        el("path", {
+          d: path(xs, (i) => y(values[i]), thinned(curve.steps, values)),
+          fill: "none",
+          stroke: colour,
+          "stroke-width": 0.8,
+          opacity: 0.45,
+        }),
+      );
     }
-    svg.append(el("path", { d: path(xs, (i) => y(curve.values[i]), places), fill: "none", stroke: colour, "stroke-width": 2.2, "stroke-dasharray": dash }));
+    svg.append(
+      el("path", {
+        d: path(xs, (i) => y(curve.values[i]), places),
+        fill: "none",
+        stroke: colour,
+        "stroke-width": 2.2,
+        "stroke-dasharray": dash,
+      }),
+    );
     ends.push({ label: curve.label, colour, dash, at: y(curve.values[curve.values.length - 1]) });
   });
   labelled(svg, ends);
@@ -92,8 +139,20 @@ function labelled(svg, ends) {
   const over = Math.max(0, last - (HEIGHT - EDGE.bottom));
   for (const end of sorted) {
     const [x, y] = [WIDTH - EDGE.right, end.place - over];
-    svg.append(el("line", { x1: x + 4, x2: x + 22, y1: y, y2: y, stroke: end.colour, "stroke-width": 2.2, "stroke-dasharray": end.dash }));
-    svg.append(el("text", { x: x + 26, y: y + 4 }, end.label.length > 16 ? `${end.label.slice(0, 15)}\u2026` : end.label));
+    svg.append(
+      el("line", {
+        x1: x + 4,
+        x2: x + 22,
+        y1: y,
+        y2: y,
+        stroke: end.colour,
+        "stroke-width": 2.2,
+        "stroke-dasharray": end.dash,
+      }),
+    );
+    svg.append(
+      el("text", { x: x + 26, y: y + 4 }, end.label.length > 16 ? `${end.label.slice(0, 15)}\u2026` : end.label),
+    );
   }
 }
 
@@ -101,9 +160,18 @@ function numbersTable(xTitle, curves) {
   const details = el("details", { class: "no-print" }, el("summary", null, "the numbers as a table"));
   details.addEventListener("toggle", () => {
     if (details.childElementCount > 1) return;
-    const rows = curves.flatMap((one) => one.steps.map((step, i) => [one.label, step.toLocaleString("en"), short(one.values[i]),
-      one.low ? `${short(one.low[i])} to ${short(one.high[i])}` : "", ...Object.values(one.by_seed).map((values) => short(values[i]))]));
-    const seeds = Object.keys(curves.find((one) => Object.keys(one.by_seed).length)?.by_seed || {}).map((seed) => `seed ${seed}`);
+    const rows = curves.flatMap((one) =>
+      one.steps.map((step, i) => [
+        one.label,
+        step.toLocaleString("en"),
+        short(one.values[i]),
+        one.low ? `${short(one.low[i])} to ${short(one.high[i])}` : "",
+        ...Object.values(one.by_seed).map((values) => short(values[i])),
+      ]),
+    );
+    const seeds = Object.keys(curves.find((one) => Object.keys(one.by_seed).length)?.by_seed || {}).map(
+      (seed) => `seed ${seed}`,
+    );
     details.append(tableOf(["curve", xTitle, "value", "interval", ...seeds], rows));
   });
   return details;
@@ -111,9 +179,34 @@ function numbersTable(xTitle, curves) {
 
 /** A plain table; its first column are the headings of the rows. */
 export function tableOf(head, rows, props = {}) {
-  return el("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "table" }, el("table", props,
-    el("thead", null, el("tr", null, head.map((one) => el("th", { scope: "col" }, one)))),
-    el("tbody", null, rows.map((row) => el("tr", null, row.map((one, i) => (i ? el("td", null, one) : el("th", { scope: "row" }, one))))))));
+  return el(
+    "div",
+    { class: "wide", tabindex: 0, role: "group", "aria-label": "table" },
+    el(
+      "table",
+      props,
+      el(
+        "thead",
+        null,
+        el(
+          "tr",
+          null,
+          head.map((one) => el("th", { scope: "col" }, one)),
+        ),
+      ),
+      el(
+        "tbody",
+        null,
+        rows.map((row) =>
+          el(
+            "tr",
+            null,
+            row.map((one, i) => (i ? el("td", null, one) : el("th", { scope: "row" }, one))),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** Means with intervals, one line for each agent. */
@@ -123,7 +216,13 @@ export function intervalChart(title, rows) {
   const [left, right, line] = [150, 20, 22];
   const height = rows.length * line + 26;
   const x = scale(low, high, left, WIDTH - right);
-  const svg = el("svg", { viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "img", "aria-label": `${title}: ${rows.map((one) => `${one.label} ${one.text}`).join("; ")}` });
+  const svg = el("svg", {
+    viewBox: `0 0 ${WIDTH} ${height}`,
+    width: WIDTH,
+    height,
+    role: "img",
+    "aria-label": `${title}: ${rows.map((one) => `${one.label} ${one.text}`).join("; ")}`,
+  });
   for (const one of ticks(low, high)) {
     svg.append(el("line", { class: "axis", x1: x(one), x2: x(one), y1: 0, y2: height - 20 }));
     svg.append(el("text", { class: "tick", x: x(one), y: height - 5, "text-anchor": "middle" }, short(one)));
@@ -131,8 +230,15 @@ export function intervalChart(title, rows) {
   rows.forEach((row, place) => {
     const { colour } = lineStyle(place);
     const y = place * line + line / 2;
-    svg.append(el("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, row.label.length > 22 ? `${row.label.slice(0, 21)}\u2026` : row.label));
-    if (row.low !== null) svg.append(el("line", { x1: x(row.low), x2: x(row.high), y1: y, y2: y, stroke: colour, "stroke-width": 3 }));
+    svg.append(
+      el(
+        "text",
+        { x: left - 8, y: y + 4, "text-anchor": "end" },
+        row.label.length > 22 ? `${row.label.slice(0, 21)}\u2026` : row.label,
+      ),
+    );
+    if (row.low !== null)
+      svg.append(el("line", { x1: x(row.low), x2: x(row.high), y1: y, y2: y, stroke: colour, "stroke-width": 3 }));
     svg.append(el("circle", { cx: x(row.value), cy: y, r: 5, fill: colour }));
   });
   return el("figure", null, svg, el("figcaption", { class: "dim" }, title));

@@ -1,8 +1,9 @@
 /** Programs: colours of Python, and lines that changed since the attempt before. */
 
-import {el} from "./dom.js";
+import { el } from "./dom.js";
 
-const PYTHON = /(#[^\n]*)|("""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|\b(False|None|True|and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield)\b|\b(\d[\w.]*)/g;
+const PYTHON =
+  /(#[^\n]*)|("""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|\b(False|None|True|and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield)\b|\b(\d[\w.]*)/g;
 const KINDS = ["code-note", "code-text", "code-key", "code-number"];
 const MOST_LINES = 600;
 
@@ -31,9 +32,17 @@ export function lineDiff(before, after) {
   const found = [];
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && a[i] === b[j]) { found.push(["same", a[i]]); i += 1; j += 1; }
-    else if (i < a.length && (j === b.length || lengths[i + 1][j] >= lengths[i][j + 1])) { found.push(["removed", a[i]]); i += 1; }
-    else { found.push(["added", b[j]]); j += 1; }
+    if (i < a.length && j < b.length && a[i] === b[j]) {
+      found.push(["same", a[i]]);
+      i += 1;
+      j += 1;
+    } else if (i < a.length && (j === b.length || lengths[i + 1][j] >= lengths[i][j + 1])) {
+      found.push(["removed", a[i]]);
+      i += 1;
+    } else {
+      found.push(["added", b[j]]);
+      j += 1;
+    }
   }
   return found;
 }
@@ -42,6 +51,14 @@ export function lineDiff(before, after) {
 export function programOf(text, before) {
   const lines = before === null ? text.split("\n").map((line) => ["same", line]) : lineDiff(before, text);
   const signs = { same: "  ", added: "+ ", removed: "\u2212 " };
-  return el("pre", { class: "code", tabindex: 0, role: "group", "aria-label": before === null ? "program" : "program, with the changes since the attempt before" },
-    lines.map(([kind, line]) => el("div", { class: kind }, before === null ? "" : signs[kind], pieces(line))));
+  return el(
+    "pre",
+    {
+      class: "code",
+      tabindex: 0,
+      role: "group",
+      "aria-label": before === null ? "program" : "program, with the changes since the attempt before",
+    },
+    lines.map(([kind, line]) => el("div", { class: kind }, before === null ? "" : signs[kind], pieces(line))),
+  );
 }

@@ -26,7 +26,13 @@ export function tokenGae({ rewards, values, finalValue, gamma, lambda, gammaToke
     row.forEach((value, j) => {
       const isLast = j === row.length - 1;
       const next = isLast ? (isEnd ? finalValue : values[t + 1][0]) : row[j + 1];
-      const entry = [isLast ? rewards[t] : 0, value, next, isLast ? gamma : gammaToken, isLast ? (isEnd ? 0 : lambda) : lambdaToken];
+      const entry = [
+        isLast ? rewards[t] : 0,
+        value,
+        next,
+        isLast ? gamma : gammaToken,
+        isLast ? (isEnd ? 0 : lambda) : lambdaToken,
+      ];
       entry.forEach((one, i) => flat[i].push(one));
     });
   });
@@ -42,8 +48,10 @@ export function actionGae(episode) {
 /** Bi-level GAE: over actions first, then inside each action towards the return of that action. */
 export function bilevelGae(episode) {
   const whole = actionGae(episode);
-  return episode.values.map((row, t) =>
-    tokenGae({ ...episode, rewards: [whole[t][0] + row[0]], values: [row], finalValue: 0, gamma: 1, lambda: 0 })[0]);
+  return episode.values.map(
+    (row, t) =>
+      tokenGae({ ...episode, rewards: [whole[t][0] + row[0]], values: [row], finalValue: 0, gamma: 1, lambda: 0 })[0],
+  );
 }
 
 function unflattened(flat, values) {
@@ -56,6 +64,10 @@ export const RULES = [
   { name: "POAD", about: "BAD: no discount inside an action", compute: (e) => tokenGae({ ...e, gammaToken: 1 }) },
   { name: "NTPO", about: "gamma at every token", compute: (e) => tokenGae({ ...e, gammaToken: e.gamma }) },
   { name: "action-level", about: "one advantage for an action: TWOSOME, turn-level PPO", compute: actionGae },
-  { name: "bi-level", about: "over actions, then inside each action", compute: (e) => bilevelGae({ ...e, gammaToken: 1 }) },
+  {
+    name: "bi-level",
+    about: "over actions, then inside each action",
+    compute: (e) => bilevelGae({ ...e, gammaToken: 1 }),
+  },
   { name: "own gamma_token", about: "token GAE with the gamma_token of the slider", compute: (e) => tokenGae(e) },
 ];

@@ -26,16 +26,36 @@ export async function readIndex() {
   report.index = index;
   const columns = index.episodes;
   report.rows = columns.place.map((place, i) => ({
-    number: i, place, agent: index.agents[columns.agent[i]], task: index.tasks[columns.task[i]], seed: columns.seed[i],
-    episode: columns.episode[i], at: columns.at[i], group: columns.group[i], resetSeed: columns.resetSeed[i],
-    return: columns.return[i], discounted: columns.discounted[i], success: columns.success[i], steps: columns.steps[i],
-    invalid: columns.invalid[i], terminated: columns.terminated[i], truncated: columns.truncated[i], replay: columns.replay[i],
+    number: i,
+    place,
+    agent: index.agents[columns.agent[i]],
+    task: index.tasks[columns.task[i]],
+    seed: columns.seed[i],
+    episode: columns.episode[i],
+    at: columns.at[i],
+    group: columns.group[i],
+    resetSeed: columns.resetSeed[i],
+    return: columns.return[i],
+    discounted: columns.discounted[i],
+    success: columns.success[i],
+    steps: columns.steps[i],
+    invalid: columns.invalid[i],
+    terminated: columns.terminated[i],
+    truncated: columns.truncated[i],
+    replay: columns.replay[i],
   }));
-  for (const row of report.rows) report.places.set(keyOf(row.agent, row.task, row.seed, row.episode, row.at), row.number);
+  for (const row of report.rows)
+    report.places.set(keyOf(row.agent, row.task, row.seed, row.episode, row.at), row.number);
 }
 
 function keyOf(agent, task, seed, episode, at) {
-  return JSON.stringify([agent, task, String(seed), String(episode), at === null || at === undefined ? "" : String(at)]);
+  return JSON.stringify([
+    agent,
+    task,
+    String(seed),
+    String(episode),
+    at === null || at === undefined ? "" : String(at),
+  ]);
 }
 
 /** The row of an episode by names; undefined if there is none. */
@@ -83,17 +103,33 @@ export async function readEpisode(row) {
   const list = (place) => (place === null || place === undefined ? null : lists[place].map(text));
   const thousandth = (rows) => rows && rows.map((one) => one && one.map((x) => (x === null ? null : x / 1000)));
   return {
-    row, settings: packed.g ? { gamma: packed.g[0], lambda: packed.g[1], lambdaToken: packed.g[2], gammaToken: packed.g[0] } : null,
-    observations: packed.o.map(text), admissible: packed.l.map(list), actions: packed.a.map(text), rewards: packed.r,
-    finalObservation: text(packed.f), invalid: packed.i || packed.r.map(() => 0), notes: (packed.n || packed.r.map(() => null)).map(text),
-    tokens: packed.t ? packed.t.map(list) : null, logProbs: thousandth(packed.k),
+    row,
+    settings: packed.g
+      ? { gamma: packed.g[0], lambda: packed.g[1], lambdaToken: packed.g[2], gammaToken: packed.g[0] }
+      : null,
+    observations: packed.o.map(text),
+    admissible: packed.l.map(list),
+    actions: packed.a.map(text),
+    rewards: packed.r,
+    finalObservation: text(packed.f),
+    invalid: packed.i || packed.r.map(() => 0),
+    notes: (packed.n || packed.r.map(() => null)).map(text),
+    tokens: packed.t ? packed.t.map(list) : null,
+    logProbs: thousandth(packed.k),
     values: packed.v ? packed.v.map((one) => one.map((x) => x * packed.q)) : null,
     finalValue: packed.z === undefined ? null : packed.z * packed.q,
-    options: packed.w || null, entropies: thousandth(packed.e), credits: packed.c || {}, prompts: packed.x ? packed.x.map(list) : null,
+    options: packed.w || null,
+    entropies: thousandth(packed.e),
+    credits: packed.c || {},
+    prompts: packed.x ? packed.x.map(list) : null,
     alternatives: packed.alternatives
-      ? packed.alternatives.map((step) => step.map((one) => one && one.map(([place, x]) => [text(place), x / 1000]))) : null,
-    shares: thousandth(packed.u), code: packed.d ? packed.d.map((one) => codeOf(one, text)) : null,
-    pictures: packed.p || null, size: packed.size || null, noPictures: text(packed.noPictures),
+      ? packed.alternatives.map((step) => step.map((one) => one && one.map(([place, x]) => [text(place), x / 1000])))
+      : null,
+    shares: thousandth(packed.u),
+    code: packed.d ? packed.d.map((one) => codeOf(one, text)) : null,
+    pictures: packed.p || null,
+    size: packed.size || null,
+    noPictures: text(packed.noPictures),
   };
 }
 

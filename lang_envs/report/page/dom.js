@@ -1,11 +1,15 @@
 /** Elements. Texts of the data reach the page as text nodes only, with invisible characters shown. */
 
-const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+const UNSAFE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 const FIRST = 4000;
 
 /** Show control, direction and zero-width characters as their code points. */
 export function visible(text) {
-  return text.replace(UNSAFE, (sign) => `\u27e8${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
+  return text.replace(
+    UNSAFE,
+    (sign) => `\u27e8${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`,
+  );
 }
 
 /** Show a token: spaces, line ends and tabs as signs as well. */
@@ -28,7 +32,11 @@ export function el(tag, props, ...children) {
     if (value === null || value === undefined || (value === false && !name.startsWith("aria-"))) continue;
     if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
     else if (name === "style") for (const [key, one] of Object.entries(value)) node.style.setProperty(key, one);
-    else node.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : typeof value === "string" ? visible(value) : String(value));
+    else
+      node.setAttribute(
+        name,
+        value === true && !name.startsWith("aria-") ? "" : typeof value === "string" ? visible(value) : String(value),
+      );
   }
   fill(node, children);
   return node;
@@ -53,7 +61,11 @@ export function put(node, ...children) {
 export function longText(text, draw = (part) => [part]) {
   const node = el("span", { class: "text" }, draw(text.slice(0, FIRST)));
   if (text.length > FIRST) {
-    const more = el("button", { type: "button", class: "no-print" }, `show all ${text.length.toLocaleString("en")} characters`);
+    const more = el(
+      "button",
+      { type: "button", class: "no-print" },
+      `show all ${text.length.toLocaleString("en")} characters`,
+    );
     more.addEventListener("click", () => put(node, draw(text)));
     node.append(" ", more);
   }
@@ -81,7 +93,9 @@ export function copyButton(label, text) {
       area.remove();
     }
     node.textContent = "copied";
-    setTimeout(() => { node.textContent = label; }, 1200);
+    setTimeout(() => {
+      node.textContent = label;
+    }, 1200);
   });
   return node;
 }

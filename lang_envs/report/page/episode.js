@@ -1,16 +1,16 @@
 /** One episode: the player, the credit of each token, and the same situation elsewhere. */
 
-import {report, findRow, readEpisode, linkOf, nameOf} from "./data.js";
-import {el, put, announce, button, copyButton, longText, short, signed, visible} from "./dom.js";
-import {diverging} from "./colours.js";
-import {go, hashOf} from "./route.js";
-import {COLOURS, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf} from "./tokens.js";
-import {RULES} from "./credit.js";
-import {programOf} from "./code.js";
-import {drawFrame} from "./pictures.js";
-import {marked} from "./find.js";
-import {comparison, siblings} from "./compare.js";
-import {linesOf, textOf} from "./records.js";
+import { report, findRow, readEpisode, linkOf, nameOf } from "./data.js";
+import { el, put, announce, button, copyButton, longText, short, signed, visible } from "./dom.js";
+import { diverging } from "./colours.js";
+import { go, hashOf } from "./route.js";
+import { COLOURS, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf } from "./tokens.js";
+import { RULES } from "./credit.js";
+import { programOf } from "./code.js";
+import { drawFrame } from "./pictures.js";
+import { marked } from "./find.js";
+import { comparison, siblings } from "./compare.js";
+import { linesOf, textOf } from "./records.js";
 
 const SPEEDS = [0.5, 1, 2, 5, 10];
 const MOST_ACTIONS = 60;
@@ -37,7 +37,17 @@ export async function drawEpisode(view, state) {
   const row = findRow(state.a, state.t, state.s, state.n, state.at);
   if (!row) {
     closeEpisode();
-    put(view, el("h2", null, "Episode"), el("p", null, state.a ? "This episode is not in this report. " : "No episode is chosen. ", el("a", { href: "#v=episodes" }, "See the episodes"), "."));
+    put(
+      view,
+      el("h2", null, "Episode"),
+      el(
+        "p",
+        null,
+        state.a ? "This episode is not in this report. " : "No episode is chosen. ",
+        el("a", { href: "#v=episodes" }, "See the episodes"),
+        ".",
+      ),
+    );
     return;
   }
   if (!open || open.row !== row) {
@@ -55,52 +65,149 @@ export async function drawEpisode(view, state) {
 function build(view, row, episode) {
   open = { row, episode, view, drawn: "" };
   const others = siblings(row);
-  const links = el("p", { class: "row no-print" },
-    button("\u2039 episode", "p", () => neighbour(-1)), button("episode \u203a", "n", () => neighbour(1)),
+  const links = el(
+    "p",
+    { class: "row no-print" },
+    button("\u2039 episode", "p", () => neighbour(-1)),
+    button("episode \u203a", "n", () => neighbour(1)),
     others.length ? el("a", { href: hashOf(comparison(row, others[0])) }, "compare") : null,
-    row.replay ? copyButton("copy the command that replays it", () => row.replay) : null);
+    row.replay ? copyButton("copy the command that replays it", () => row.replay) : null,
+  );
   if (!episode) {
-    put(view, el("h2", null, nameOf(row)), links, el("p", null, `Return ${short(row.return)} in ${row.steps} steps. The steps of this episode are not in this report; write it with more episodes shown, or record them with --steps.`));
+    put(
+      view,
+      el("h2", null, nameOf(row)),
+      links,
+      el(
+        "p",
+        null,
+        `Return ${short(row.return)} in ${row.steps} steps. The steps of this episode are not in this report; write it with more episodes shown, or record them with --steps.`,
+      ),
+    );
     return;
   }
   const frames = episode.actions.length + (episode.finalObservation === null ? 0 : 1);
-  Object.assign(open, { frames, sums: episode.rewards.reduce((sums, one) => [...sums, sums[sums.length - 1] + one], [0]) });
+  Object.assign(open, {
+    frames,
+    sums: episode.rewards.reduce((sums, one) => [...sums, sums[sums.length - 1] + one], [0]),
+  });
   const part = (name, tag = "div", props = {}) => (open[name] = el(tag, props));
   const isCode = Boolean(episode.code) || episode.actions.some((one) => one.includes("\n"));
   open.isCode = isCode;
-  put(view, el("h2", null, nameOf(row)), links, part("where", "div", { class: "where row" }),
+  put(
+    view,
+    el("h2", null, nameOf(row)),
+    links,
+    part("where", "div", { class: "where row" }),
     player(frames),
-    el("div", { class: `stage${episode.pictures ? " pictured" : ""}${isCode ? " coded" : ""}` },
-      episode.pictures ? el("div", null, el("h3", null, "Picture"), (open.canvas = el("canvas", { role: "img", width: episode.size[0], height: episode.size[1] }))) : null,
-      el("div", null, el("h3", null, "Observation"), part("observation", "div", { class: "box", tabindex: 0, role: "group", "aria-label": "observation" })),
-      el("div", null, el("h3", null, isCode ? "Program" : "Admissible actions"), part("actions"))),
+    el(
+      "div",
+      { class: `stage${episode.pictures ? " pictured" : ""}${isCode ? " coded" : ""}` },
+      episode.pictures
+        ? el(
+            "div",
+            null,
+            el("h3", null, "Picture"),
+            (open.canvas = el("canvas", { role: "img", width: episode.size[0], height: episode.size[1] })),
+          )
+        : null,
+      el(
+        "div",
+        null,
+        el("h3", null, "Observation"),
+        part("observation", "div", { class: "box", tabindex: 0, role: "group", "aria-label": "observation" }),
+      ),
+      el("div", null, el("h3", null, isCode ? "Program" : "Admissible actions"), part("actions")),
+    ),
     part("notes"),
-    el("h3", null, "Token credit"), part("credit"),
-    el("h3", null, "All actions"), part("legend", "p", { class: "row" }), part("steps", "ol", { class: "steps" }),
-    part("elsewhere"), exports());
+    el("h3", null, "Token credit"),
+    part("credit"),
+    el("h3", null, "All actions"),
+    part("legend", "p", { class: "row" }),
+    part("steps", "ol", { class: "steps" }),
+    part("elsewhere"),
+    exports(),
+  );
   if (episode.noPictures) open.observation.before(el("p", { class: "dim" }, `No pictures: ${episode.noPictures}`));
   others.length ? elsewhere(others) : null;
 }
 
 function player(frames) {
-  const range = el("input", { type: "range", min: 1, max: frames, step: 1, value: 1, "aria-label": "step", on: { input: (event) => show({ step: event.target.value, token: 1 }) } });
-  const pace = el("select", { "aria-label": "speed", on: { change: (event) => { speed = Number(event.target.value); if (timer) { stop(); play(); } } } },
-    SPEEDS.map((one) => el("option", { value: one, selected: one === speed }, `${one} steps/s`)));
+  const range = el("input", {
+    type: "range",
+    min: 1,
+    max: frames,
+    step: 1,
+    value: 1,
+    "aria-label": "step",
+    on: { input: (event) => show({ step: event.target.value, token: 1 }) },
+  });
+  const pace = el(
+    "select",
+    {
+      "aria-label": "speed",
+      on: {
+        change: (event) => {
+          speed = Number(event.target.value);
+          if (timer) {
+            stop();
+            play();
+          }
+        },
+      },
+    },
+    SPEEDS.map((one) => el("option", { value: one, selected: one === speed }, `${one} steps/s`)),
+  );
   const rewards = open.episode.rewards;
   const largest = Math.max(...rewards.map(Math.abs)) || 1;
-  const marks = el("div", { class: "marks", "aria-hidden": "true" }, rewards.map((one, t) => (one === 0 ? null : el("i", { title: `step ${t + 1}: ${signed(one)}`, style: { left: `${(100 * t) / Math.max(1, frames - 1)}%`, background: diverging(one / largest).background } }))));
+  const marks = el(
+    "div",
+    { class: "marks", "aria-hidden": "true" },
+    rewards.map((one, t) =>
+      one === 0
+        ? null
+        : el("i", {
+            title: `step ${t + 1}: ${signed(one)}`,
+            style: { left: `${(100 * t) / Math.max(1, frames - 1)}%`, background: diverging(one / largest).background },
+          }),
+    ),
+  );
   Object.assign(open, { range, toggle: button("play", "Space", () => (timer ? stop() : play())) });
-  return el("div", { class: "player", role: "group", "aria-label": "player" },
-    button("|\u25c2", "Home", () => show({ step: 1, token: 1 }), { "aria-label": "first step" }), button("\u25c2", "ArrowLeft", () => move(-1), { "aria-label": "step before" }), open.toggle,
-    button("\u25b8", "ArrowRight", () => move(1), { "aria-label": "next step" }), button("\u25b8|", "End", () => show({ step: frames, token: 1 }), { "aria-label": "last step" }),
-    range, pace, button("next reward", "r", () => jump((t) => rewards[t] !== 0), { class: "jump" }), button("next invalid", "i", () => jump((t) => open.episode.invalid[t] === 1), { class: "jump" }), marks);
+  return el(
+    "div",
+    { class: "player", role: "group", "aria-label": "player" },
+    button("|\u25c2", "Home", () => show({ step: 1, token: 1 }), { "aria-label": "first step" }),
+    button("\u25c2", "ArrowLeft", () => move(-1), { "aria-label": "step before" }),
+    open.toggle,
+    button("\u25b8", "ArrowRight", () => move(1), { "aria-label": "next step" }),
+    button("\u25b8|", "End", () => show({ step: frames, token: 1 }), { "aria-label": "last step" }),
+    range,
+    pace,
+    button("next reward", "r", () => jump((t) => rewards[t] !== 0), { class: "jump" }),
+    button("next invalid", "i", () => jump((t) => open.episode.invalid[t] === 1), { class: "jump" }),
+    marks,
+  );
 }
 
 function exports() {
   const { row, episode } = open;
   const name = `${row.agent}-${row.task}-${row.seed}-${row.episode}`.replace(/[^A-Za-z0-9.-]+/g, "-").slice(0, 100);
-  return el("p", { class: "row no-print" }, copyButton("copy as text", () => textOf(row, episode)), copyButton("copy the step as JSON", () => JSON.stringify(linesOf(row, episode)[Math.min(current().step, episode.actions.length) - 1], null, 1)),
-    button("download as JSONL", null, () => download(`${name}.steps.jsonl`, linesOf(row, episode).map((one) => `${JSON.stringify(one)}\n`).join(""))));
+  return el(
+    "p",
+    { class: "row no-print" },
+    copyButton("copy as text", () => textOf(row, episode)),
+    copyButton("copy the step as JSON", () =>
+      JSON.stringify(linesOf(row, episode)[Math.min(current().step, episode.actions.length) - 1], null, 1),
+    ),
+    button("download as JSONL", null, () =>
+      download(
+        `${name}.steps.jsonl`,
+        linesOf(row, episode)
+          .map((one) => `${JSON.stringify(one)}\n`)
+          .join(""),
+      ),
+    ),
+  );
 }
 
 function download(name, text) {
@@ -126,8 +233,27 @@ function current(state = Object.fromEntries(new URLSearchParams(location.hash.sl
   const known = [...(episode.values ? RULES.map((one) => one.name) : []), ...Object.keys(episode.credits)];
   const wanted = state.by === undefined ? null : state.by.split(",");
   const names = known.filter((name) => (wanted ? wanted.includes(name) : name !== "own gamma_token"));
-  const colours = COLOURS.filter((one) => (one === "advantage" ? known.length : one === "probability" ? episode.logProbs : one === "entropy" ? episode.entropies : episode.values));
-  return { state, step, t, token: whole(state.token, count), settings, known, names, colours, colour: colours.includes(state.colour) ? state.colour : colours[0], words: state.q };
+  const colours = COLOURS.filter((one) =>
+    one === "advantage"
+      ? known.length
+      : one === "probability"
+        ? episode.logProbs
+        : one === "entropy"
+          ? episode.entropies
+          : episode.values,
+  );
+  return {
+    state,
+    step,
+    t,
+    token: whole(state.token, count),
+    settings,
+    known,
+    names,
+    colours,
+    colour: colours.includes(state.colour) ? state.colour : colours[0],
+    words: state.q,
+  };
 }
 
 /** Change parts of the link, and draw. */
@@ -156,7 +282,10 @@ function play() {
   if (!open?.episode) return;
   if (current().step === open.frames) show({ step: 1, token: 1 });
   open.toggle.textContent = "pause";
-  timer = setInterval(() => { if (open && current().step < open.frames) move(1); else stop(); }, 1000 / speed);
+  timer = setInterval(() => {
+    if (open && current().step < open.frames) move(1);
+    else stop();
+  }, 1000 / speed);
 }
 
 function stop() {
@@ -198,12 +327,22 @@ const observationAt = (now) => (now.t === null ? open.episode.finalObservation :
 
 function drawWhere(now) {
   const { row, episode } = open;
-  const place = now.t === null ? `after step ${episode.actions.length}` : `step ${now.step} of ${episode.actions.length}`;
+  const place =
+    now.t === null ? `after step ${episode.actions.length}` : `step ${now.step} of ${episode.actions.length}`;
   const paid = now.t === null ? "" : `, reward ${signed(episode.rewards[now.t])}`;
   const ended = row.terminated ? "terminated" : row.truncated ? "truncated" : "not over";
   const text = `${place}${paid}, return so far ${short(open.sums[now.t === null ? episode.actions.length : now.t + 1], 3)}`;
-  put(open.where, el("strong", null, text), el("span", { class: `outcome ${row.success ? "good" : "bad"}` }, row.success === null ? ended : row.success ? `success, ${ended}` : `no success, ${ended}`),
-    now.t !== null && episode.invalid[now.t] ? el("span", { class: "outcome bad" }, "invalid action") : null, el("span", { class: "dim" }, `return ${short(row.return)}`));
+  put(
+    open.where,
+    el("strong", null, text),
+    el(
+      "span",
+      { class: `outcome ${row.success ? "good" : "bad"}` },
+      row.success === null ? ended : row.success ? `success, ${ended}` : `no success, ${ended}`,
+    ),
+    now.t !== null && episode.invalid[now.t] ? el("span", { class: "outcome bad" }, "invalid action") : null,
+    el("span", { class: "dim" }, `return ${short(row.return)}`),
+  );
   if (!timer) announce(text);
 }
 
@@ -212,7 +351,12 @@ function drawObservation(now) {
   const text = observationAt(now) || "";
   const before = now.step > 1 ? open.episode.observations[now.step - 2] : null;
   const old = before === null ? null : new Set(sentences(before));
-  const draw = (part) => (now.words ? marked(part, now.words) : old === null ? [part] : sentences(part).map((one) => (old.has(one) || !one.trim() ? one : el("mark", null, one))));
+  const draw = (part) =>
+    now.words
+      ? marked(part, now.words)
+      : old === null
+        ? [part]
+        : sentences(part).map((one) => (old.has(one) || !one.trim() ? one : el("mark", null, one)));
   put(open.observation, longText(text, draw));
 }
 
@@ -228,17 +372,48 @@ function drawActions(now) {
   const order = listed.map((text, i) => i);
   if (shares) order.sort((a, b) => shares[b] - shares[a] || a - b);
   const place = order.findIndex((i) => listed[i] === chosen);
-  const item = (i) => el("li", { class: listed[i] === chosen ? "chosen" : null, "aria-current": listed[i] === chosen ? "true" : null },
-    shares ? [el("span", { class: "share" }, `${(100 * shares[i]).toFixed(1)} %`), el("span", { class: "bar", "aria-hidden": "true", style: { width: `${Math.round(70 * shares[i])}px` } })] : null,
-    now.words ? marked(listed[i], now.words) : listed[i]);
+  const item = (i) =>
+    el(
+      "li",
+      { class: listed[i] === chosen ? "chosen" : null, "aria-current": listed[i] === chosen ? "true" : null },
+      shares
+        ? [
+            el("span", { class: "share" }, `${(100 * shares[i]).toFixed(1)} %`),
+            el("span", { class: "bar", "aria-hidden": "true", style: { width: `${Math.round(70 * shares[i])}px` } }),
+          ]
+        : null,
+      now.words ? marked(listed[i], now.words) : listed[i],
+    );
   const first = order.slice(0, MOST_ACTIONS);
   if (place >= MOST_ACTIONS) first.push(order[place]);
-  const list = el("ul", { class: "actions", tabindex: 0, role: "list", "aria-label": "admissible actions" }, first.map(item));
+  const list = el(
+    "ul",
+    { class: "actions", tabindex: 0, role: "list", "aria-label": "admissible actions" },
+    first.map(item),
+  );
   if (order.length > first.length) {
-    list.append(el("li", null, el("button", { type: "button", on: { click: () => put(list, order.map(item)) } }, `show all ${order.length.toLocaleString("en")}`)));
+    list.append(
+      el(
+        "li",
+        null,
+        el(
+          "button",
+          { type: "button", on: { click: () => put(list, order.map(item)) } },
+          `show all ${order.length.toLocaleString("en")}`,
+        ),
+      ),
+    );
   }
-  const probability = !shares && episode.logProbs ? `probability of the chosen action ${short(Math.exp(episode.logProbs[now.t].reduce((a, b) => a + b, 0)), 3)}` : null;
-  put(open.actions, list, place < 0 ? el("p", null, "Chosen, not in the list: ", el("code", { class: "text" }, chosen)) : null, probability ? el("p", { class: "dim" }, probability) : null);
+  const probability =
+    !shares && episode.logProbs
+      ? `probability of the chosen action ${short(Math.exp(episode.logProbs[now.t].reduce((a, b) => a + b, 0)), 3)}`
+      : null;
+  put(
+    open.actions,
+    list,
+    place < 0 ? el("p", null, "Chosen, not in the list: ", el("code", { class: "text" }, chosen)) : null,
+    probability ? el("p", { class: "dim" }, probability) : null,
+  );
 }
 
 /** A program, its changes since the attempt before, and its result. */
@@ -247,36 +422,126 @@ function attempt(now) {
   const [text, before] = [episode.actions[now.t], now.t > 0 ? episode.actions[now.t - 1] : null];
   const about = episode.code?.[now.t] || {};
   const scores = Object.entries(about.scores || {}).map(([split, score]) => `${split} AUC ${short(score)}`);
-  const facts = [about.status ? `status ${about.status}` : null, about.score === undefined ? null : `score ${short(about.score)}`, ...scores].filter(Boolean);
+  const facts = [
+    about.status ? `status ${about.status}` : null,
+    about.score === undefined ? null : `score ${short(about.score)}`,
+    ...scores,
+  ].filter(Boolean);
   const diff = showsDiff && before !== null;
-  return [facts.length ? el("p", null, facts.join(", ")) : null, about.error ? el("pre", { class: "code", tabindex: 0, role: "group", "aria-label": "error" }, el("div", null, about.error)) : null,
-    el("p", { class: "row no-print" }, before === null ? null : el("button", { type: "button", "aria-pressed": showsDiff, on: { click: () => { showsDiff = !showsDiff; update(); } } }, "changes since the attempt before"), copyButton("copy the program", () => text)),
-    programOf(text, diff ? before : null)];
+  return [
+    facts.length ? el("p", null, facts.join(", ")) : null,
+    about.error
+      ? el("pre", { class: "code", tabindex: 0, role: "group", "aria-label": "error" }, el("div", null, about.error))
+      : null,
+    el(
+      "p",
+      { class: "row no-print" },
+      before === null
+        ? null
+        : el(
+            "button",
+            {
+              type: "button",
+              "aria-pressed": showsDiff,
+              on: {
+                click: () => {
+                  showsDiff = !showsDiff;
+                  update();
+                },
+              },
+            },
+            "changes since the attempt before",
+          ),
+      copyButton("copy the program", () => text),
+    ),
+    programOf(text, diff ? before : null),
+  ];
 }
 
 function drawNotes(now) {
   const { episode } = open;
   const note = now.t === null ? null : episode.notes[now.t];
   const prompt = now.t === null || !episode.prompts ? null : episode.prompts[now.t];
-  put(open.notes, note ? [el("h3", null, "Note of the agent"), el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "note" }, longText(note))] : null,
-    prompt ? el("details", { open: open.promptShown, on: { toggle: (event) => { open.promptShown = event.target.open; } } }, el("summary", null, `prompt: ${prompt.length.toLocaleString("en")} tokens`),
-      el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "tokens of the prompt" }, prompt.map((one) => [el("span", { class: "mono text" }, el("span", { class: "token" }, one.replace(/ /g, "\u2423").replace(/\n/g, "\u23ce"))), one.includes("\n") ? el("br") : " "]))) : null);
+  put(
+    open.notes,
+    note
+      ? [
+          el("h3", null, "Note of the agent"),
+          el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "note" }, longText(note)),
+        ]
+      : null,
+    prompt
+      ? el(
+          "details",
+          {
+            open: open.promptShown,
+            on: {
+              toggle: (event) => {
+                open.promptShown = event.target.open;
+              },
+            },
+          },
+          el("summary", null, `prompt: ${prompt.length.toLocaleString("en")} tokens`),
+          el(
+            "div",
+            { class: "box", tabindex: 0, role: "group", "aria-label": "tokens of the prompt" },
+            prompt.map((one) => [
+              el(
+                "span",
+                { class: "mono text" },
+                el("span", { class: "token" }, one.replace(/ /g, "\u2423").replace(/\n/g, "\u23ce")),
+              ),
+              one.includes("\n") ? el("br") : " ",
+            ]),
+          ),
+        )
+      : null,
+  );
 }
 
 // ---------------------------------------------------------------------- credit
 
 function drawCredit(now) {
   const { episode, row } = open;
-  if (!episode.tokens) return void put(open.credit, el("p", { class: "dim" }, "No tokens were recorded: this agent answers with whole texts."));
+  if (!episode.tokens)
+    return void put(
+      open.credit,
+      el("p", { class: "dim" }, "No tokens were recorded: this agent answers with whole texts."),
+    );
   const critic = episode.values
     ? "One critic's values: this shows how the estimators share out the same rewards, not the result of training with each."
-    : Object.keys(episode.credits).length ? "Recorded credit; without values of a critic no other estimator can be computed." : "No values were recorded, so that no advantages can be computed.";
-  const cut = episode.values && row.truncated && !row.terminated && episode.finalValue === null ? " The episode was truncated and the value after its end was not recorded: it is credited as if it had ended there." : "";
-  const table = now.t === null ? el("p", { class: "dim" }, "The episode is over: no action here.") : creditTable({
-    episode, t: now.t, credits: open.credits, names: now.names, scale: open.scale, token: now.token - 1, width: open.view.clientWidth, choose: (j) => { show({ token: j + 1 }); focusToken(); }, peek: (j) => drawDetails(now, j) });
+    : Object.keys(episode.credits).length
+      ? "Recorded credit; without values of a critic no other estimator can be computed."
+      : "No values were recorded, so that no advantages can be computed.";
+  const cut =
+    episode.values && row.truncated && !row.terminated && episode.finalValue === null
+      ? " The episode was truncated and the value after its end was not recorded: it is credited as if it had ended there."
+      : "";
+  const table =
+    now.t === null
+      ? el("p", { class: "dim" }, "The episode is over: no action here.")
+      : creditTable({
+          episode,
+          t: now.t,
+          credits: open.credits,
+          names: now.names,
+          scale: open.scale,
+          token: now.token - 1,
+          width: open.view.clientWidth,
+          choose: (j) => {
+            show({ token: j + 1 });
+            focusToken();
+          },
+          peek: (j) => drawDetails(now, j),
+        });
   const hadFocus = document.activeElement?.closest?.(".sliders, .rules")?.querySelector(":focus")?.dataset?.name;
-  put(open.credit, el("p", { class: "dim" }, critic, cut), now.known.length > 1 ? rules(now) : null, episode.values ? sliders(now) : null,
-    el("div", { class: "spread" }, table, now.t === null ? null : (open.details = el("div"))));
+  put(
+    open.credit,
+    el("p", { class: "dim" }, critic, cut),
+    now.known.length > 1 ? rules(now) : null,
+    episode.values ? sliders(now) : null,
+    el("div", { class: "spread" }, table, now.t === null ? null : (open.details = el("div"))),
+  );
   if (now.t !== null) drawDetails(now, now.token - 1);
   if (hadFocus) open.credit.querySelector(`[data-name="${CSS.escape(hadFocus)}"]`)?.focus();
 }
@@ -292,10 +557,24 @@ function focusToken() {
 
 function rules(now) {
   const chosen = (name) => now.names.includes(name);
-  return el("p", { class: "row rules no-print", role: "group", "aria-label": "estimators" }, now.known.map((name, i) => el("button", {
-    type: "button", "data-name": name, "aria-pressed": chosen(name), title: `${RULES.find((one) => one.name === name)?.about || "recorded"} (${i + 1})`, "aria-keyshortcuts": i < 9 ? String(i + 1) : null,
-    on: { click: () => toggleRule(i) },
-  }, name)));
+  return el(
+    "p",
+    { class: "row rules no-print", role: "group", "aria-label": "estimators" },
+    now.known.map((name, i) =>
+      el(
+        "button",
+        {
+          type: "button",
+          "data-name": name,
+          "aria-pressed": chosen(name),
+          title: `${RULES.find((one) => one.name === name)?.about || "recorded"} (${i + 1})`,
+          "aria-keyshortcuts": i < 9 ? String(i + 1) : null,
+          on: { click: () => toggleRule(i) },
+        },
+        name,
+      ),
+    ),
+  );
 }
 
 function toggleRule(i) {
@@ -305,24 +584,130 @@ function toggleRule(i) {
 }
 
 function sliders(now) {
-  return el("div", { class: "sliders no-print", role: "group", "aria-label": "settings of the estimators" }, SETTINGS.map((name) => el("label", null, LABELS[name], el("input", {
-    type: "range", min: 0, max: 1, step: 0.01, value: now.settings[name], "data-name": name, on: { input: (event) => show({ [LETTERS[name]]: event.target.value }) },
-  }), el("output", null, now.settings[name].toFixed(2)))), SETTINGS.some((name) => now.state[LETTERS[name]]) ? [el("button", { type: "button", on: { click: () => show(Object.fromEntries(Object.values(LETTERS).map((one) => [one, ""]))) } }, "reset"), el("span", { class: "dim" }, "recomputed in this page")] : null);
+  return el(
+    "div",
+    { class: "sliders no-print", role: "group", "aria-label": "settings of the estimators" },
+    SETTINGS.map((name) =>
+      el(
+        "label",
+        null,
+        LABELS[name],
+        el("input", {
+          type: "range",
+          min: 0,
+          max: 1,
+          step: 0.01,
+          value: now.settings[name],
+          "data-name": name,
+          on: { input: (event) => show({ [LETTERS[name]]: event.target.value }) },
+        }),
+        el("output", null, now.settings[name].toFixed(2)),
+      ),
+    ),
+    SETTINGS.some((name) => now.state[LETTERS[name]])
+      ? [
+          el(
+            "button",
+            {
+              type: "button",
+              on: { click: () => show(Object.fromEntries(Object.values(LETTERS).map((one) => [one, ""]))) },
+            },
+            "reset",
+          ),
+          el("span", { class: "dim" }, "recomputed in this page"),
+        ]
+      : null,
+  );
 }
 
 /** The strips of all actions, coloured by one kind of number. */
 function drawSteps(now) {
   const { episode } = open;
-  const rows = episode.actions.map((_, t) => (now.colour ? numbersOf(episode, t, now.colour, open.credits.get(now.names[0]), now.settings) : null));
+  const rows = episode.actions.map((_, t) =>
+    now.colour ? numbersOf(episode, t, now.colour, open.credits.get(now.names[0]), now.settings) : null,
+  );
   const isSigned = ["advantage", "value", "delta"].includes(now.colour);
-  const scale = now.colour === "advantage" ? open.scale : Math.max(...rows.flatMap((row) => (row || []).map((one) => Math.abs(one ?? 0))), 1e-9);
-  const choice = now.colours.length > 1 ? el("label", { class: "row no-print" }, "colour by", el("select", { id: "colour", on: { change: (event) => { show({ colour: event.target.value }); document.getElementById("colour").focus(); } } }, now.colours.map((one) => el("option", { value: one, selected: one === now.colour }, one === "advantage" && now.names[0] ? `advantage (${now.names[0]})` : one)))) : null;
+  const scale =
+    now.colour === "advantage"
+      ? open.scale
+      : Math.max(...rows.flatMap((row) => (row || []).map((one) => Math.abs(one ?? 0))), 1e-9);
+  const choice =
+    now.colours.length > 1
+      ? el(
+          "label",
+          { class: "row no-print" },
+          "colour by",
+          el(
+            "select",
+            {
+              id: "colour",
+              on: {
+                change: (event) => {
+                  show({ colour: event.target.value });
+                  document.getElementById("colour").focus();
+                },
+              },
+            },
+            now.colours.map((one) =>
+              el(
+                "option",
+                { value: one, selected: one === now.colour },
+                one === "advantage" && now.names[0] ? `advantage (${now.names[0]})` : one,
+              ),
+            ),
+          ),
+        )
+      : null;
   const patch = (position) => el("i", { style: { background: diverging(position).background } });
-  const legend = now.colour && rows.some(Boolean) ? el("span", { class: "legend" }, isSigned ? [`-${short(scale, 3)}`, [-1, -0.5, 0, 0.5, 1].map(patch), `+${short(scale, 3)}; underlined: positive, dashed: negative`] : ["0", [0, 0.33, 0.67, 1].map(patch), short(scale, 3)]) : null;
+  const legend =
+    now.colour && rows.some(Boolean)
+      ? el(
+          "span",
+          { class: "legend" },
+          isSigned
+            ? [
+                `-${short(scale, 3)}`,
+                [-1, -0.5, 0, 0.5, 1].map(patch),
+                `+${short(scale, 3)}; underlined: positive, dashed: negative`,
+              ]
+            : ["0", [0, 0.33, 0.67, 1].map(patch), short(scale, 3)],
+        )
+      : null;
   put(open.legend, choice, legend);
-  put(open.steps, episode.actions.map((text, t) => el("li", null, el("a", { href: hashOf(linkOf(open.row, { step: t + 1 })), on: { click: (event) => { event.preventDefault(); show({ step: t + 1, token: 1 }); } } }, `step ${t + 1}`),
-    el("div", { class: "strip", on: { click: (event) => chooseIn(event, t) } }, episode.tokens ? stripOf(episode, t, rows[t], scale, isSigned) : text.slice(0, 300)),
-    el("div", { class: "paid" }, signed(episode.rewards[t]), episode.invalid[t] ? " invalid" : "", el("span", { class: "dim" }, ` \u03a3 ${short(open.sums[t + 1], 3)}`)))));
+  put(
+    open.steps,
+    episode.actions.map((text, t) =>
+      el(
+        "li",
+        null,
+        el(
+          "a",
+          {
+            href: hashOf(linkOf(open.row, { step: t + 1 })),
+            on: {
+              click: (event) => {
+                event.preventDefault();
+                show({ step: t + 1, token: 1 });
+              },
+            },
+          },
+          `step ${t + 1}`,
+        ),
+        el(
+          "div",
+          { class: "strip", on: { click: (event) => chooseIn(event, t) } },
+          episode.tokens ? stripOf(episode, t, rows[t], scale, isSigned) : text.slice(0, 300),
+        ),
+        el(
+          "div",
+          { class: "paid" },
+          signed(episode.rewards[t]),
+          episode.invalid[t] ? " invalid" : "",
+          el("span", { class: "dim" }, ` \u03a3 ${short(open.sums[t + 1], 3)}`),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A click on a token of a strip goes to it. */
@@ -338,13 +723,56 @@ async function elsewhere(others) {
   const own = open;
   const shown = others.slice(0, MOST_OTHERS);
   const table = el("tbody");
-  put(open.elsewhere, el("h3", null, "The same situation elsewhere"), el("p", { class: "dim" }, "Episodes of this task with the same reset seed: other agents, and other checkpoints of a training. The first action shows how the choice changed."),
-    el("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "episodes of the same situation" }, el("table", null, el("thead", null, el("tr", null, ["agent", "trained steps", "return", "success", "steps", "first action", "its probability", ""].map((one) => el("th", { scope: "col" }, one)))), table)));
-  const rows = [open.row, ...shown].sort((a, b) => (a.agent < b.agent ? -1 : a.agent > b.agent ? 1 : (a.at ?? 0) - (b.at ?? 0)));
+  put(
+    open.elsewhere,
+    el("h3", null, "The same situation elsewhere"),
+    el(
+      "p",
+      { class: "dim" },
+      "Episodes of this task with the same reset seed: other agents, and other checkpoints of a training. The first action shows how the choice changed.",
+    ),
+    el(
+      "div",
+      { class: "wide", tabindex: 0, role: "group", "aria-label": "episodes of the same situation" },
+      el(
+        "table",
+        null,
+        el(
+          "thead",
+          null,
+          el(
+            "tr",
+            null,
+            ["agent", "trained steps", "return", "success", "steps", "first action", "its probability", ""].map((one) =>
+              el("th", { scope: "col" }, one),
+            ),
+          ),
+        ),
+        table,
+      ),
+    ),
+  );
+  const rows = [open.row, ...shown].sort((a, b) =>
+    a.agent < b.agent ? -1 : a.agent > b.agent ? 1 : (a.at ?? 0) - (b.at ?? 0),
+  );
   const cells = rows.map((one) => {
     const [action, probability] = [el("td"), el("td")];
-    table.append(el("tr", { class: one === own.row ? "differs" : null }, el("th", { scope: "row" }, el("a", { href: hashOf(linkOf(one)) }, one.agent)), [one.at === null ? "" : one.at.toLocaleString("en"), short(one.return), one.success === null ? "" : one.success ? "yes" : "no", one.steps].map((text) => el("td", null, text)), action, probability,
-      el("td", null, one === own.row ? "this one" : el("a", { href: hashOf(comparison(own.row, one)) }, "compare"))));
+    table.append(
+      el(
+        "tr",
+        { class: one === own.row ? "differs" : null },
+        el("th", { scope: "row" }, el("a", { href: hashOf(linkOf(one)) }, one.agent)),
+        [
+          one.at === null ? "" : one.at.toLocaleString("en"),
+          short(one.return),
+          one.success === null ? "" : one.success ? "yes" : "no",
+          one.steps,
+        ].map((text) => el("td", null, text)),
+        action,
+        probability,
+        el("td", null, one === own.row ? "this one" : el("a", { href: hashOf(comparison(own.row, one)) }, "compare")),
+      ),
+    );
     return [one, action, probability];
   });
   for (const [one, action, probability] of cells) {
@@ -359,12 +787,31 @@ async function elsewhere(others) {
 
 /** Commands of the keyboard in this view, by key. */
 export const EPISODE_KEYS = {
-  ArrowLeft: () => move(-1), ArrowRight: () => move(1), Home: () => show({ step: 1, token: 1 }), End: () => show({ step: open.frames, token: 1 }),
-  n: () => neighbour(1), p: () => neighbour(-1), " ": () => (timer ? stop() : play()),
-  j: () => { show({ token: current().token + 1 }); focusToken(); }, k: () => { show({ token: Math.max(1, current().token - 1) }); focusToken(); },
-  v: () => { const { colours, colour } = current(); show({ colour: colours[(colours.indexOf(colour) + 1) % colours.length] }); },
-  r: () => jump((t) => open.episode.rewards[t] !== 0), i: () => jump((t) => open.episode.invalid[t] === 1),
-  c: () => { const others = siblings(open.row); if (others.length) go(comparison(open.row, others[0])); },
+  ArrowLeft: () => move(-1),
+  ArrowRight: () => move(1),
+  Home: () => show({ step: 1, token: 1 }),
+  End: () => show({ step: open.frames, token: 1 }),
+  n: () => neighbour(1),
+  p: () => neighbour(-1),
+  " ": () => (timer ? stop() : play()),
+  j: () => {
+    show({ token: current().token + 1 });
+    focusToken();
+  },
+  k: () => {
+    show({ token: Math.max(1, current().token - 1) });
+    focusToken();
+  },
+  v: () => {
+    const { colours, colour } = current();
+    show({ colour: colours[(colours.indexOf(colour) + 1) % colours.length] });
+  },
+  r: () => jump((t) => open.episode.rewards[t] !== 0),
+  i: () => jump((t) => open.episode.invalid[t] === 1),
+  c: () => {
+    const others = siblings(open.row);
+    if (others.length) go(comparison(open.row, others[0]));
+  },
   g: () => open.range.focus(),
   ...Object.fromEntries([...Array(9).keys()].map((i) => [String(i + 1), () => toggleRule(i)])),
 };

@@ -1,8 +1,8 @@
 /** The list of episodes, with filters and sorting; all of its state is in the link. */
 
-import {report, linkOf} from "./data.js";
-import {el, put, announce} from "./dom.js";
-import {go, hashOf} from "./route.js";
+import { report, linkOf } from "./data.js";
+import { el, put, announce } from "./dom.js";
+import { go, hashOf } from "./route.js";
 
 const PAGE = 2000;
 const COLUMNS = [
@@ -10,12 +10,29 @@ const COLUMNS = [
   { name: "task", title: "task", width: "minmax(9rem, 1.7fr)", text: (row) => row.task },
   { name: "seed", title: "seed", width: "3.5rem", number: true },
   { name: "episode", title: "episode", width: "4.2rem", number: true },
-  { name: "at", title: "trained steps", width: "6.5rem", number: true, text: (row) => (row.at === null ? "" : row.at.toLocaleString("en")) },
-  { name: "success", title: "success", width: "5rem", number: true, text: (row) => (row.success === null ? "" : row.success ? "yes" : "no") },
+  {
+    name: "at",
+    title: "trained steps",
+    width: "6.5rem",
+    number: true,
+    text: (row) => (row.at === null ? "" : row.at.toLocaleString("en")),
+  },
+  {
+    name: "success",
+    title: "success",
+    width: "5rem",
+    number: true,
+    text: (row) => (row.success === null ? "" : row.success ? "yes" : "no"),
+  },
   { name: "return", title: "return", width: "5.5rem", number: true, text: (row) => fixed(row.return, 3) },
   { name: "steps", title: "steps", width: "4.5rem", number: true },
   { name: "invalid", title: "invalid", width: "5rem", number: true },
-  { name: "ended", title: "ended", width: "6rem", text: (row) => (row.terminated ? "terminated" : row.truncated ? "truncated" : "not over") },
+  {
+    name: "ended",
+    title: "ended",
+    width: "6rem",
+    text: (row) => (row.terminated ? "terminated" : row.truncated ? "truncated" : "not over"),
+  },
 ];
 
 function fixed(value, digits) {
@@ -29,20 +46,30 @@ function valueOf(row, name) {
 /** Rows that pass the filters of a link, in its order. */
 export function chosenRows(state) {
   const words = (state.q || "").toLowerCase();
-  const kept = report.rows.filter((row) =>
-    (!state.a || row.agent === state.a) && (!state.t || row.task === state.t) && (!state.s || String(row.seed) === state.s)
-    && (!state.at || String(row.at) === state.at)
-    && (!state.success || String(Number(row.success)) === state.success) && (!state.ended || valueOf(row, "ended") === state.ended)
-    && (!state.invalid || row.invalid > 0) && (!state.from || row.return >= Number(state.from)) && (!state.to || row.return <= Number(state.to))
-    && (!words || `${row.agent} ${row.task}`.toLowerCase().includes(words)));
+  const kept = report.rows.filter(
+    (row) =>
+      (!state.a || row.agent === state.a) &&
+      (!state.t || row.task === state.t) &&
+      (!state.s || String(row.seed) === state.s) &&
+      (!state.at || String(row.at) === state.at) &&
+      (!state.success || String(Number(row.success)) === state.success) &&
+      (!state.ended || valueOf(row, "ended") === state.ended) &&
+      (!state.invalid || row.invalid > 0) &&
+      (!state.from || row.return >= Number(state.from)) &&
+      (!state.to || row.return <= Number(state.to)) &&
+      (!words || `${row.agent} ${row.task}`.toLowerCase().includes(words)),
+  );
   const [name, sign] = state.sort ? [state.sort.replace(/^-/, ""), state.sort.startsWith("-") ? -1 : 1] : [null, 1];
   if (!name || !COLUMNS.some((one) => one.name === name)) return kept;
-  return kept.map((row, place) => [valueOf(row, name), place, row]).sort(([a, i], [b, j]) => {
-    const [none, other] = [a === null || a === undefined, b === null || b === undefined];
-    if (none || other) return none - other || i - j; // missing last in either direction
-    const order = typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : a - b;
-    return sign * order || i - j;
-  }).map(([, , row]) => row);
+  return kept
+    .map((row, place) => [valueOf(row, name), place, row])
+    .sort(([a, i], [b, j]) => {
+      const [none, other] = [a === null || a === undefined, b === null || b === undefined];
+      if (none || other) return none - other || i - j; // missing last in either direction
+      const order = typeof a === "string" ? (a < b ? -1 : a > b ? 1 : 0) : a - b;
+      return sign * order || i - j;
+    })
+    .map(([, , row]) => row);
 }
 
 /** Draw the list. */
@@ -51,52 +78,162 @@ export function drawEpisodes(view, state) {
   const change = (more) => go({ ...state, ...more }, { replace: true });
   const shown = Number(state.shown) || PAGE;
   const columns = COLUMNS.filter((one) => one.name === "ended" || report.rows.some((row) => row[one.name] !== null));
-  put(view, el("h2", null, "Episodes"), filters(state, change),
-    el("p", { id: "count", role: "status" }, `${rows.length.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} episodes`),
-    el("div", { class: "list", role: "table", "aria-label": "Episodes", "aria-rowcount": rows.length + 1, style: { "--columns": columns.map((one) => one.width).join(" ") } },
+  put(
+    view,
+    el("h2", null, "Episodes"),
+    filters(state, change),
+    el(
+      "p",
+      { id: "count", role: "status" },
+      `${rows.length.toLocaleString("en")} of ${report.rows.length.toLocaleString("en")} episodes`,
+    ),
+    el(
+      "div",
+      {
+        class: "list",
+        role: "table",
+        "aria-label": "Episodes",
+        "aria-rowcount": rows.length + 1,
+        style: { "--columns": columns.map((one) => one.width).join(" ") },
+      },
       el("div", { role: "rowgroup" }, header(columns, state, change)),
-      el("div", { role: "rowgroup" }, rows.slice(0, shown).map((row) => rowOf(columns, row)))),
-    rows.length > shown ? el("button", { type: "button", on: { click: () => change({ shown: shown + PAGE }) } }, `show the next ${Math.min(PAGE, rows.length - shown)}`) : null);
+      el(
+        "div",
+        { role: "rowgroup" },
+        rows.slice(0, shown).map((row) => rowOf(columns, row)),
+      ),
+    ),
+    rows.length > shown
+      ? el(
+          "button",
+          { type: "button", on: { click: () => change({ shown: shown + PAGE }) } },
+          `show the next ${Math.min(PAGE, rows.length - shown)}`,
+        )
+      : null,
+  );
 }
 
 function header(columns, state, change) {
-  return el("div", { role: "row", class: "head" }, columns.map((column) => {
-    const own = state.sort === column.name ? "ascending" : state.sort === `-${column.name}` ? "descending" : "none";
-    const next = own === "ascending" ? `-${column.name}` : own === "descending" ? "" : column.name;
-    const arrow = own === "ascending" ? " \u25b2" : own === "descending" ? " \u25bc" : "";
-    return el("div", { role: "columnheader", "aria-sort": own, class: column.number ? "number" : "" },
-      el("button", { type: "button", "data-sort": column.name, on: { click: () => {
-        change({ sort: next });
-        document.querySelector(`[data-sort="${column.name}"]`)?.focus();
-        announce(`sorted by ${column.title}: ${next ? (next[0] === "-" ? "descending" : "ascending") : "order of the files"}`);
-      } } }, column.title + arrow));
-  }));
+  return el(
+    "div",
+    { role: "row", class: "head" },
+    columns.map((column) => {
+      const own = state.sort === column.name ? "ascending" : state.sort === `-${column.name}` ? "descending" : "none";
+      const next = own === "ascending" ? `-${column.name}` : own === "descending" ? "" : column.name;
+      const arrow = own === "ascending" ? " \u25b2" : own === "descending" ? " \u25bc" : "";
+      return el(
+        "div",
+        { role: "columnheader", "aria-sort": own, class: column.number ? "number" : "" },
+        el(
+          "button",
+          {
+            type: "button",
+            "data-sort": column.name,
+            on: {
+              click: () => {
+                change({ sort: next });
+                document.querySelector(`[data-sort="${column.name}"]`)?.focus();
+                announce(
+                  `sorted by ${column.title}: ${next ? (next[0] === "-" ? "descending" : "ascending") : "order of the files"}`,
+                );
+              },
+            },
+          },
+          column.title + arrow,
+        ),
+      );
+    }),
+  );
 }
 
 function rowOf(columns, row) {
-  return el("div", { role: "row" }, columns.map((column, place) => {
-    const text = column.text ? column.text(row) : row[column.name] ?? "";
-    const content = place === 0 ? el("a", { href: hashOf(linkOf(row)) }, text) : text;
-    return el("div", { role: "cell", class: column.number ? "number" : "", "data-name": place > 1 ? column.title : null, title: place < 2 ? String(text) : null }, content);
-  }));
+  return el(
+    "div",
+    { role: "row" },
+    columns.map((column, place) => {
+      const text = column.text ? column.text(row) : (row[column.name] ?? "");
+      const content = place === 0 ? el("a", { href: hashOf(linkOf(row)) }, text) : text;
+      return el(
+        "div",
+        {
+          role: "cell",
+          class: column.number ? "number" : "",
+          "data-name": place > 1 ? column.title : null,
+          title: place < 2 ? String(text) : null,
+        },
+        content,
+      );
+    }),
+  );
 }
 
 function filters(state, change) {
-  const select = (label, name, options) => el("label", null, label, el("select", { name, on: { change: (event) => {
-    change({ [name]: event.target.value, shown: "" });
-    document.querySelector(`select[name="${name}"]`)?.focus();
-  } } }, el("option", { value: "" }, "all"), options.map(([value, text]) => el("option", { value, selected: state[name] === value }, text))));
+  const select = (label, name, options) =>
+    el(
+      "label",
+      null,
+      label,
+      el(
+        "select",
+        {
+          name,
+          on: {
+            change: (event) => {
+              change({ [name]: event.target.value, shown: "" });
+              document.querySelector(`select[name="${name}"]`)?.focus();
+            },
+          },
+        },
+        el("option", { value: "" }, "all"),
+        options.map(([value, text]) => el("option", { value, selected: state[name] === value }, text)),
+      ),
+    );
   const same = (values) => [...new Set(values)].map((one) => [String(one), String(one)]);
   const seeds = same(report.rows.map((one) => one.seed));
   const trained = same(report.rows.filter((one) => one.at !== null).map((one) => one.at));
-  const number = (label, name) => el("label", null, label, el("input", { type: "number", step: "any", name, value: state[name] || "", style: { width: "6.5rem" }, on: { change: (event) => change({ [name]: event.target.value, shown: "" }) } }));
-  return el("form", { class: "filters", "aria-label": "Filters", on: { submit: (event) => event.preventDefault() } },
-    select("agent", "a", same(report.index.agents)), select("task", "t", same(report.index.tasks)),
-    seeds.length > 1 ? select("seed", "s", seeds) : null, trained.length > 1 ? select("trained steps", "at", trained) : null,
-    select("success", "success", [["1", "yes"], ["0", "no"]]),
-    select("ended", "ended", [["terminated", "terminated"], ["truncated", "truncated"]]),
+  const number = (label, name) =>
+    el(
+      "label",
+      null,
+      label,
+      el("input", {
+        type: "number",
+        step: "any",
+        name,
+        value: state[name] || "",
+        style: { width: "6.5rem" },
+        on: { change: (event) => change({ [name]: event.target.value, shown: "" }) },
+      }),
+    );
+  return el(
+    "form",
+    { class: "filters", "aria-label": "Filters", on: { submit: (event) => event.preventDefault() } },
+    select("agent", "a", same(report.index.agents)),
+    select("task", "t", same(report.index.tasks)),
+    seeds.length > 1 ? select("seed", "s", seeds) : null,
+    trained.length > 1 ? select("trained steps", "at", trained) : null,
+    select("success", "success", [
+      ["1", "yes"],
+      ["0", "no"],
+    ]),
+    select("ended", "ended", [
+      ["terminated", "terminated"],
+      ["truncated", "truncated"],
+    ]),
     select("invalid actions", "invalid", [["1", "at least one"]]),
-    number("return from", "from"), number("return to", "to"),
-    el("label", null, "name contains", el("input", { type: "search", name: "q", value: state.q || "", on: { change: (event) => change({ q: event.target.value, shown: "" }) } })),
-    el("button", { type: "button", on: { click: () => go({ v: "episodes" }) } }, "reset"));
+    number("return from", "from"),
+    number("return to", "to"),
+    el(
+      "label",
+      null,
+      "name contains",
+      el("input", {
+        type: "search",
+        name: "q",
+        value: state.q || "",
+        on: { change: (event) => change({ q: event.target.value, shown: "" }) },
+      }),
+    ),
+    el("button", { type: "button", on: { click: () => go({ v: "episodes" }) } }, "reset"),
+  );
 }

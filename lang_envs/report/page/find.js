@@ -1,11 +1,15 @@
 /** Find a text in all episodes: every block is read, and each distinct text is matched once. */
 
-import {report, readTexts, readPacked, linkOf, nameOf} from "./data.js";
-import {el, put, announce} from "./dom.js";
-import {hashOf} from "./route.js";
+import { report, readTexts, readPacked, linkOf, nameOf } from "./data.js";
+import { el, put, announce } from "./dom.js";
+import { hashOf } from "./route.js";
 
 const [MOST, AROUND] = [300, 60];
-const FIELDS = [["o", "observation"], ["a", "action"], ["n", "note"]];
+const FIELDS = [
+  ["o", "observation"],
+  ["a", "action"],
+  ["n", "note"],
+];
 
 /** A text with the places marked where it holds some words. */
 export function marked(text, words) {
@@ -24,7 +28,9 @@ export async function search(words) {
   const { strings, lists } = await readTexts();
   const wanted = words.toLowerCase();
   const matching = new Set();
-  strings.forEach((one, place) => { if (one.toLowerCase().includes(wanted)) matching.add(place); });
+  strings.forEach((one, place) => {
+    if (one.toLowerCase().includes(wanted)) matching.add(place);
+  });
   const inLists = new Set(lists.flatMap((one, place) => (one.some((text) => matching.has(text)) ? [place] : [])));
   const hits = [];
   for (const row of report.rows) {
@@ -33,10 +39,26 @@ export async function search(words) {
     packed.a.forEach((_, step) => {
       const found = FIELDS.filter(([name]) => packed[name] && matching.has(packed[name][step]));
       if (packed.d && matching.has(packed.d[step].error)) found.push(["error", "error"]);
-      for (const [name, field] of found) hits.push({ row, step: step + 1, field, text: strings[name === "error" ? packed.d[step].error : packed[name][step]] });
-      if (inLists.has(packed.l[step])) hits.push({ row, step: step + 1, field: "admissible actions", text: lists[packed.l[step]].filter((text) => matching.has(text)).map((text) => strings[text]).join(", ") });
+      for (const [name, field] of found)
+        hits.push({
+          row,
+          step: step + 1,
+          field,
+          text: strings[name === "error" ? packed.d[step].error : packed[name][step]],
+        });
+      if (inLists.has(packed.l[step]))
+        hits.push({
+          row,
+          step: step + 1,
+          field: "admissible actions",
+          text: lists[packed.l[step]]
+            .filter((text) => matching.has(text))
+            .map((text) => strings[text])
+            .join(", "),
+        });
     });
-    if (packed.f !== undefined && matching.has(packed.f)) hits.push({ row, step: packed.a.length + 1, field: "final observation", text: strings[packed.f] });
+    if (packed.f !== undefined && matching.has(packed.f))
+      hits.push({ row, step: packed.a.length + 1, field: "final observation", text: strings[packed.f] });
   }
   return hits;
 }
@@ -44,17 +66,50 @@ export async function search(words) {
 /** Draw the places of some words. */
 export async function drawFind(view, state) {
   const words = state.q || "";
-  put(view, el("h2", null, "Find"), el("p", null, words ? "Searching." : "Type words into the field at the top: observations, actions, lists, notes and errors of all episodes are searched."));
+  put(
+    view,
+    el("h2", null, "Find"),
+    el(
+      "p",
+      null,
+      words
+        ? "Searching."
+        : "Type words into the field at the top: observations, actions, lists, notes and errors of all episodes are searched.",
+    ),
+  );
   if (!words) return;
   const hits = await search(words);
   const count = `${hits.length.toLocaleString("en")} ${hits.length === 1 ? "place" : "places"}`;
   const title = hits.length > MOST ? `${count}; the first ${MOST} are shown` : count;
-  put(view, el("h2", null, `Find: ${words}`), el("p", { id: "count" }, title),
-    el("ol", { class: "hits" }, hits.slice(0, MOST).map((hit) => {
-      const at = Math.max(0, hit.text.toLowerCase().indexOf(words.toLowerCase()) - AROUND);
-      const part = hit.text.slice(at, at + words.length + 2 * AROUND);
-      return el("li", null, el("a", { href: hashOf(linkOf(hit.row, { step: hit.step, q: words })) }, `${nameOf(hit.row)}, step ${hit.step}`), ` ${hit.field}`,
-        el("div", { class: "dim" }, at ? "\u2026" : "", marked(part, words), at + part.length < hit.text.length ? "\u2026" : ""));
-    })));
+  put(
+    view,
+    el("h2", null, `Find: ${words}`),
+    el("p", { id: "count" }, title),
+    el(
+      "ol",
+      { class: "hits" },
+      hits.slice(0, MOST).map((hit) => {
+        const at = Math.max(0, hit.text.toLowerCase().indexOf(words.toLowerCase()) - AROUND);
+        const part = hit.text.slice(at, at + words.length + 2 * AROUND);
+        return el(
+          "li",
+          null,
+          el(
+            "a",
+            { href: hashOf(linkOf(hit.row, { step: hit.step, q: words })) },
+            `${nameOf(hit.row)}, step ${hit.step}`,
+          ),
+          ` ${hit.field}`,
+          el(
+            "div",
+            { class: "dim" },
+            at ? "\u2026" : "",
+            marked(part, words),
+            at + part.length < hit.text.length ? "\u2026" : "",
+          ),
+        );
+      }),
+    ),
+  );
   announce(title);
 }

@@ -1,13 +1,26 @@
 /** Keys; each has a button or a link too. Single keys can be switched off. */
 
-import {el, put} from "./dom.js";
-import {EPISODE_KEYS, isOpen} from "./episode.js";
-import {report} from "./data.js";
+import { el, put } from "./dom.js";
+import { EPISODE_KEYS, isOpen } from "./episode.js";
+import { report } from "./data.js";
 
 const KEYS = [
-  ["\u2190 \u2192", "step before, next step"], ["Home End", "first, last step"], ["Space", "play or pause"], ["n p", "next episode, episode before"],
-  ["j k", "next token, token before"], ["1 to 9", "estimators on or off"], ["v", "colour by"], ["r", "next reward"], ["i", "next invalid action"],
-  ["c", "compare"], ["g", "the slider of steps"], ["/", "find in all texts"], ["o l u", "overview, list of episodes, runs"], ["t", "theme"], ["?", "these keys"], ["Esc", "close"],
+  ["\u2190 \u2192", "step before, next step"],
+  ["Home End", "first, last step"],
+  ["Space", "play or pause"],
+  ["n p", "next episode, episode before"],
+  ["j k", "next token, token before"],
+  ["1 to 9", "estimators on or off"],
+  ["v", "colour by"],
+  ["r", "next reward"],
+  ["i", "next invalid action"],
+  ["c", "compare"],
+  ["g", "the slider of steps"],
+  ["/", "find in all texts"],
+  ["o l u", "overview, list of episodes, runs"],
+  ["t", "theme"],
+  ["?", "these keys"],
+  ["Esc", "close"],
 ];
 const VIEW_KEYS = { o: "#v=overview", l: "#v=episodes", u: "#v=runs" };
 const STORED = "lang-envs-report-keys";
@@ -15,10 +28,47 @@ let single = true;
 
 function helpDialog() {
   const dialog = document.getElementById("keys");
-  const box = el("input", { type: "checkbox", id: "single-keys", checked: single, on: { change: (event) => { single = event.target.checked; try { localStorage.setItem(STORED, single ? "on" : "off"); } catch { /* lasts for this page */ } } } });
-  put(dialog, el("h2", { id: "keys-title" }, "Keys"), el("table", { class: "left" }, el("tbody", null, KEYS.map(([key, about]) => el("tr", null, el("th", { scope: "row" }, key.split(" ").map((one) => [one === "to" ? "to" : el("kbd", null, one), " "])), el("td", null, about))))),
+  const box = el("input", {
+    type: "checkbox",
+    id: "single-keys",
+    checked: single,
+    on: {
+      change: (event) => {
+        single = event.target.checked;
+        try {
+          localStorage.setItem(STORED, single ? "on" : "off");
+        } catch {
+          /* lasts for this page */
+        }
+      },
+    },
+  });
+  put(
+    dialog,
+    el("h2", { id: "keys-title" }, "Keys"),
+    el(
+      "table",
+      { class: "left" },
+      el(
+        "tbody",
+        null,
+        KEYS.map(([key, about]) =>
+          el(
+            "tr",
+            null,
+            el(
+              "th",
+              { scope: "row" },
+              key.split(" ").map((one) => [one === "to" ? "to" : el("kbd", null, one), " "]),
+            ),
+            el("td", null, about),
+          ),
+        ),
+      ),
+    ),
     el("p", null, el("label", null, box, " keys of a single letter are on")),
-    el("p", null, el("button", { type: "button", on: { click: () => dialog.close() } }, "close")));
+    el("p", null, el("button", { type: "button", on: { click: () => dialog.close() } }, "close")),
+  );
   dialog.showModal();
 }
 
@@ -36,9 +86,20 @@ export function watchKeys() {
   document.getElementById("help").addEventListener("click", helpDialog);
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && isTyping(event.target)) return event.target.blur();
-    if (event.ctrlKey || event.altKey || event.metaKey || isTyping(event.target) || document.getElementById("keys").open) return undefined;
+    if (
+      event.ctrlKey ||
+      event.altKey ||
+      event.metaKey ||
+      isTyping(event.target) ||
+      document.getElementById("keys").open
+    )
+      return undefined;
     if (event.key === " " && event.target.closest?.("button, a, summary, input")) return undefined;
-    if (["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key) && event.target.matches?.("input[type=range], .wide, .box, .actions, pre")) return undefined;
+    if (
+      ["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key) &&
+      event.target.matches?.("input[type=range], .wide, .box, .actions, pre")
+    )
+      return undefined;
     const isSingle = event.key.length === 1 && event.key !== " ";
     if (isSingle && !single) return undefined;
     const command = commandOf(event.key);
@@ -52,6 +113,9 @@ function commandOf(key) {
   if (key === "/") return () => document.getElementById("find").focus();
   if (key === "?") return helpDialog;
   if (key === "t") return () => document.getElementById("theme").click();
-  if (VIEW_KEYS[key] && report.index) return () => { location.hash = VIEW_KEYS[key]; };
+  if (VIEW_KEYS[key] && report.index)
+    return () => {
+      location.hash = VIEW_KEYS[key];
+    };
   return isOpen() && Object.hasOwn(EPISODE_KEYS, key) ? EPISODE_KEYS[key] : null;
 }

@@ -1,20 +1,25 @@
 /** The page: reads the index, and draws the view that the link names. */
 
-import {report, readIndex} from "./data.js";
-import {el, put} from "./dom.js";
-import {onRoute, stateOf, hashOf} from "./route.js";
-import {drawCurves, drawOverview, drawRuns} from "./summary.js";
-import {drawEpisodes} from "./episodes.js";
-import {closeEpisode, drawEpisode} from "./episode.js";
-import {drawCompare} from "./compare.js";
-import {drawFind} from "./find.js";
-import {watchKeys} from "./keys.js";
-import {watchTheme} from "./theme.js";
-import {watchServer} from "./live.js";
+import { report, readIndex } from "./data.js";
+import { el, put } from "./dom.js";
+import { onRoute, stateOf, hashOf } from "./route.js";
+import { drawCurves, drawOverview, drawRuns } from "./summary.js";
+import { drawEpisodes } from "./episodes.js";
+import { closeEpisode, drawEpisode } from "./episode.js";
+import { drawCompare } from "./compare.js";
+import { drawFind } from "./find.js";
+import { watchKeys } from "./keys.js";
+import { watchTheme } from "./theme.js";
+import { watchServer } from "./live.js";
 
 const VIEWS = {
-  overview: ["Overview", null], curves: ["Curves", drawCurves], episodes: ["Episodes", drawEpisodes], episode: ["Episode", drawEpisode],
-  compare: ["Compare", drawCompare], runs: ["Runs", drawRuns], find: ["Find", drawFind],
+  overview: ["Overview", null],
+  curves: ["Curves", drawCurves],
+  episodes: ["Episodes", drawEpisodes],
+  episode: ["Episode", drawEpisode],
+  compare: ["Compare", drawCompare],
+  runs: ["Runs", drawRuns],
+  find: ["Find", drawFind],
 };
 const LAST = new Map(); // the last link of each view: going back to the list keeps its filters
 
@@ -38,15 +43,35 @@ async function draw(state) {
     if (name === "overview") drawOverview();
     else await VIEWS[name][1](view, state);
   } catch (error) {
-    put(view, el("h2", null, VIEWS[name][0]), el("p", { class: "warning" }, `This view cannot be drawn: ${error.message}`));
+    put(
+      view,
+      el("h2", null, VIEWS[name][0]),
+      el("p", { class: "warning" }, `This view cannot be drawn: ${error.message}`),
+    );
     throw error;
   }
 }
 
 function drawTabs(name, state) {
-  const hidden = (view) => (view === "curves" && !report.index.curves.length) || (["episode", "compare", "find"].includes(view) && view !== name && !LAST.has(view)) || (["episodes", "episode", "compare", "find"].includes(view) && !report.rows.length);
-  put(document.getElementById("views"), Object.entries(VIEWS).filter(([view]) => !hidden(view)).map(([view, [title]]) =>
-    el("a", { href: view === name ? hashOf({ ...state, v: view }) : LAST.get(view) || `#v=${view}`, "aria-current": view === name ? "page" : null }, title)));
+  const hidden = (view) =>
+    (view === "curves" && !report.index.curves.length) ||
+    (["episode", "compare", "find"].includes(view) && view !== name && !LAST.has(view)) ||
+    (["episodes", "episode", "compare", "find"].includes(view) && !report.rows.length);
+  put(
+    document.getElementById("views"),
+    Object.entries(VIEWS)
+      .filter(([view]) => !hidden(view))
+      .map(([view, [title]]) =>
+        el(
+          "a",
+          {
+            href: view === name ? hashOf({ ...state, v: view }) : LAST.get(view) || `#v=${view}`,
+            "aria-current": view === name ? "page" : null,
+          },
+          title,
+        ),
+      ),
+  );
 }
 
 function fail(text) {
@@ -56,16 +81,28 @@ function fail(text) {
 }
 
 async function start() {
-  if (typeof DecompressionStream === "undefined") return fail("This browser is too old for the episodes of this report (it lacks DecompressionStream): the tables below are complete. Browsers since May 2023 have it.");
-  watchTheme(() => { closeEpisode(); draw(stateOf(location.hash)); });
+  if (typeof DecompressionStream === "undefined")
+    return fail(
+      "This browser is too old for the episodes of this report (it lacks DecompressionStream): the tables below are complete. Browsers since May 2023 have it.",
+    );
+  watchTheme(() => {
+    closeEpisode();
+    draw(stateOf(location.hash));
+  });
   try {
     await readIndex();
   } catch (error) {
     return fail(`The data of this report cannot be read (${error.message}). The file may be cut.`);
   }
-  document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main").focus(); });
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  });
   const find = document.getElementById("find");
-  document.getElementById("find-form").addEventListener("submit", (event) => { event.preventDefault(); location.hash = hashOf({ v: "find", q: find.value }); });
+  document.getElementById("find-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = hashOf({ v: "find", q: find.value });
+  });
   onRoute(draw);
   watchKeys();
   watchServer();

@@ -1,6 +1,6 @@
 /** Frames from tiles: each frame lists the tiles that changed since the one before. */
 
-import {report, readTiles} from "./data.js";
+import { report, readTiles } from "./data.js";
 
 const TILE = 16;
 
@@ -30,8 +30,17 @@ export async function drawFrame(canvas, episode, frame) {
   const context = canvas.getContext("2d");
   const [columns, across] = [report.index.tileColumns, Math.ceil(width / TILE)];
   for (const [place, tile] of tilesAt(episode.pictures, frame)) {
-    context.drawImage(atlas, (tile % columns) * TILE, Math.floor(tile / columns) * TILE, TILE, TILE,
-      (place % across) * TILE, Math.floor(place / across) * TILE, TILE, TILE);
+    context.drawImage(
+      atlas,
+      (tile % columns) * TILE,
+      Math.floor(tile / columns) * TILE,
+      TILE,
+      TILE,
+      (place % across) * TILE,
+      Math.floor(place / across) * TILE,
+      TILE,
+      TILE,
+    );
   }
   canvas.dataset.drawn = wanted;
 }

@@ -1,6 +1,6 @@
 /** An episode as text, and as the lines of a results file. */
 
-import {short, signed} from "./dom.js";
+import { short, signed } from "./dom.js";
 
 /** The lines of the steps, with the names of a results file; numbers are rounded as in this page. */
 export function linesOf(row, episode) {
@@ -8,14 +8,40 @@ export function linesOf(row, episode) {
   return episode.actions.map((action, t) => {
     const isLast = t === episode.actions.length - 1;
     const line = {
-      env: row.task, seed: row.seed, episode: row.episode, ...at, step: t, observation: episode.observations[t], admissible_actions: episode.admissible[t],
-      action, invalid: Boolean(episode.invalid[t]), reward: episode.rewards[t], note: episode.notes[t] || "",
-      terminated: isLast && Boolean(row.terminated), truncated: isLast && Boolean(row.truncated),
+      env: row.task,
+      seed: row.seed,
+      episode: row.episode,
+      ...at,
+      step: t,
+      observation: episode.observations[t],
+      admissible_actions: episode.admissible[t],
+      action,
+      invalid: Boolean(episode.invalid[t]),
+      reward: episode.rewards[t],
+      note: episode.notes[t] || "",
+      terminated: isLast && Boolean(row.terminated),
+      truncated: isLast && Boolean(row.truncated),
     };
-    const more = { tokens: episode.tokens, log_probs: episode.logProbs, values: episode.values, token_options: episode.options, entropies: episode.entropies, alternatives: episode.alternatives, prompt_tokens: episode.prompts, action_probs: episode.shares };
+    const more = {
+      tokens: episode.tokens,
+      log_probs: episode.logProbs,
+      values: episode.values,
+      token_options: episode.options,
+      entropies: episode.entropies,
+      alternatives: episode.alternatives,
+      prompt_tokens: episode.prompts,
+      action_probs: episode.shares,
+    };
     for (const [name, rows] of Object.entries(more)) if (rows) line[name] = rows[t];
-    if (Object.keys(episode.credits).length) line.credits = Object.fromEntries(Object.entries(episode.credits).map(([name, rows]) => [name, rows[t]]));
-    if (episode.code) Object.assign(line, Object.fromEntries(Object.entries(episode.code[t]).filter(([, value]) => value !== null && value !== undefined)));
+    if (Object.keys(episode.credits).length)
+      line.credits = Object.fromEntries(Object.entries(episode.credits).map(([name, rows]) => [name, rows[t]]));
+    if (episode.code)
+      Object.assign(
+        line,
+        Object.fromEntries(
+          Object.entries(episode.code[t]).filter(([, value]) => value !== null && value !== undefined),
+        ),
+      );
     if (isLast && episode.finalObservation !== null) line.final_observation = episode.finalObservation;
     if (isLast && episode.finalValue !== null) line.final_value = episode.finalValue;
     return line;
@@ -24,7 +50,9 @@ export function linesOf(row, episode) {
 
 /** The episode as plain text. */
 export function textOf(row, episode) {
-  const steps = episode.actions.map((action, t) => `Step ${t + 1}, reward ${signed(episode.rewards[t])}\n${episode.observations[t]}\n> ${action}\n`);
+  const steps = episode.actions.map(
+    (action, t) => `Step ${t + 1}, reward ${signed(episode.rewards[t])}\n${episode.observations[t]}\n> ${action}\n`,
+  );
   const end = episode.finalObservation === null ? "" : `${episode.finalObservation}\n`;
   return `${row.agent} on ${row.task}, seed ${row.seed}, episode ${row.episode}: return ${short(row.return)}\n\n${steps.join("\n")}\n${end}`;
 }

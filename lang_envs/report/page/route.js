@@ -2,7 +2,9 @@
 
 /** The state of a link: texts by name. */
 export function stateOf(hash) {
-  return Object.fromEntries([...new URLSearchParams(hash.replace(/^#/, ""))].filter(([name]) => /^[a-z][a-z0-9]*$/.test(name)));
+  return Object.fromEntries(
+    [...new URLSearchParams(hash.replace(/^#/, ""))].filter(([name]) => /^[a-z][a-z0-9]*$/.test(name)),
+  );
 }
 
 /** The link of a state. */

@@ -1,8 +1,8 @@
 /** Overview, learning curves, and the runs with their settings. */
 
-import {report} from "./data.js";
-import {el, put, copyButton} from "./dom.js";
-import {intervalChart, lineChart, tableOf} from "./chart.js";
+import { report } from "./data.js";
+import { el, put, copyButton } from "./dom.js";
+import { intervalChart, lineChart, tableOf } from "./chart.js";
 
 /** Draw a chart of the first metric for each task above the tables. */
 export function drawOverview() {
@@ -12,13 +12,27 @@ export function drawOverview() {
   const known = [...new Set(scores.map((one) => one.task))];
   const counts = `${report.rows.length.toLocaleString("en")} episodes of ${agents.length} ${agents.length === 1 ? "agent" : "agents"} on ${tasks.length} ${tasks.length === 1 ? "task" : "tasks"}.`;
   const link = el("a", { href: "#v=episodes" }, "See the episodes");
-  put(place, report.rows.length ? el("p", null, counts, " ", link, ".") : null,
+  put(
+    place,
+    report.rows.length ? el("p", null, counts, " ", link, ".") : null,
     report.index.curves.length ? el("p", null, el("a", { href: "#v=curves" }, "See the learning curves"), ".") : null,
-    metric ? el("div", { class: "charts" }, known.map((task) => {
-      const rows = scores.filter((one) => one.task === task && one.metric === metric.name);
-      const title = `${task}: ${metric.title}${rows.some((one) => one.low !== null) ? ", mean and 95 % interval over seeds" : ""}`;
-      return rows.length ? intervalChart(title, rows.map((one) => ({ ...one, label: one.agent, text: String(one.value) }))) : null;
-    })) : null);
+    metric
+      ? el(
+          "div",
+          { class: "charts" },
+          known.map((task) => {
+            const rows = scores.filter((one) => one.task === task && one.metric === metric.name);
+            const title = `${task}: ${metric.title}${rows.some((one) => one.low !== null) ? ", mean and 95 % interval over seeds" : ""}`;
+            return rows.length
+              ? intervalChart(
+                  title,
+                  rows.map((one) => ({ ...one, label: one.agent, text: String(one.value) })),
+                )
+              : null;
+          }),
+        )
+      : null,
+  );
 }
 
 /** All learning curves, by task and quantity. */
@@ -30,8 +44,16 @@ export function drawCurves(view) {
   }
   const seeded = report.index.curves.some((one) => Object.keys(one.by_seed).length > 1);
   const about = seeded ? "Thick: the statistic over seeds, with its 95 % interval; thin: single seeds." : "";
-  put(view, el("h2", null, "Learning curves"), groups.size ? el("p", { class: "dim" }, about) : el("p", null, "This report has no learning curves."),
-    el("div", { class: "charts" }, [...groups].map(([title, curves]) => lineChart(title, "environment steps", curves))));
+  put(
+    view,
+    el("h2", null, "Learning curves"),
+    groups.size ? el("p", { class: "dim" }, about) : el("p", null, "This report has no learning curves."),
+    el(
+      "div",
+      { class: "charts" },
+      [...groups].map(([title, curves]) => lineChart(title, "environment steps", curves)),
+    ),
+  );
 }
 
 /** Runs side by side: facts that differ come first. */
@@ -40,13 +62,35 @@ export function drawRuns(view) {
   const names = [...new Set(runs.flatMap((one) => Object.keys(one.facts)))];
   const differ = (name) => new Set(runs.map((one) => one.facts[name])).size > 1;
   const sorted = [...names.filter(differ), ...names.filter((name) => !differ(name))];
-  const rows = sorted.map((name) => [name, ...runs.map((one) => (differ(name) ? el("span", { class: "differs" }, one.facts[name] ?? "-") : one.facts[name] ?? "-"))]);
+  const rows = sorted.map((name) => [
+    name,
+    ...runs.map((one) =>
+      differ(name) ? el("span", { class: "differs" }, one.facts[name] ?? "-") : (one.facts[name] ?? "-"),
+    ),
+  ]);
   const files = runs.flatMap((one) => Object.entries(one.files).map(([file, digest]) => [file, digest, one.name]));
-  put(view, el("h2", null, "Runs"),
+  put(
+    view,
+    el("h2", null, "Runs"),
     runs.filter((one) => one.remark).map((one) => el("p", { class: "warning" }, `${one.name}: ${one.remark}`)),
     runs.length > 1 ? el("p", { class: "dim" }, "Settings that differ between runs come first and are marked.") : null,
-    runs.length ? tableOf(["", ...runs.map((one) => one.name)], rows, { class: "left" }) : el("p", null, "This report names no runs."),
-    runs.some((one) => one.facts.command) ? el("p", { class: "row no-print" }, runs.filter((one) => one.facts.command).map((one) => copyButton(`copy the command of ${one.name}`, () => one.facts.command))) : null,
+    runs.length
+      ? tableOf(["", ...runs.map((one) => one.name)], rows, { class: "left" })
+      : el("p", null, "This report names no runs."),
+    runs.some((one) => one.facts.command)
+      ? el(
+          "p",
+          { class: "row no-print" },
+          runs
+            .filter((one) => one.facts.command)
+            .map((one) => copyButton(`copy the command of ${one.name}`, () => one.facts.command)),
+        )
+      : null,
     files.length ? [el("h3", null, "Files"), tableOf(["file", "SHA-256", "run"], files, { class: "left" })] : null,
-    el("p", { class: "dim" }, "Secrets are cut from commands and arguments when they are recorded. Observations and notes are shown as they were recorded."));
+    el(
+      "p",
+      { class: "dim" },
+      "Secrets are cut from commands and arguments when they are recorded. Observations and notes are shown as they were recorded.",
+    ),
+  );
 }

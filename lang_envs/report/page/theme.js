@@ -30,5 +30,7 @@ export function watchTheme(changed) {
     apply(name);
     changed();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (name === "system") changed(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    if (name === "system") changed();
+  });
 }

@@ -1,8 +1,8 @@
 /** Tokens with their numbers: the table of one action, the strips of all, and the details of one token. */
 
-import {el, signed, short, visibleToken} from "./dom.js";
-import {diverging} from "./colours.js";
-import {RULES} from "./credit.js";
+import { el, signed, short, visibleToken } from "./dom.js";
+import { diverging } from "./colours.js";
+import { RULES } from "./credit.js";
 
 /** Ways to colour a token. */
 export const COLOURS = ["advantage", "value", "delta", "probability", "entropy"];
@@ -14,24 +14,29 @@ export function creditsOf(episode, settings) {
   const found = new Map();
   if (episode.values) {
     const { rewards, values } = episode;
-    for (const rule of RULES) found.set(rule.name, rule.compute({ ...settings, rewards, values, finalValue: episode.finalValue ?? 0 }));
+    for (const rule of RULES)
+      found.set(rule.name, rule.compute({ ...settings, rewards, values, finalValue: episode.finalValue ?? 0 }));
   }
-  for (const [name, rows] of Object.entries(episode.credits)) found.set(found.has(name) ? `${name}, recorded` : name, rows);
+  for (const [name, rows] of Object.entries(episode.credits))
+    found.set(found.has(name) ? `${name}, recorded` : name, rows);
   return found;
 }
 
 /** Largest amount in the rows of some estimators; 1 if all are 0. */
 export function scaleOf(credits, names) {
   let largest = 0;
-  for (const name of names) for (const row of credits.get(name) || []) for (const one of row || []) largest = Math.max(largest, Math.abs(one));
+  for (const name of names)
+    for (const row of credits.get(name) || []) for (const one of row || []) largest = Math.max(largest, Math.abs(one));
   return largest || 1;
 }
 
 /** Temporal differences of BAD inside and between actions. */
 function deltas(episode, settings, t) {
   const row = episode.values[t];
-  const next = t + 1 < episode.values.length ? episode.values[t + 1][0] : episode.finalValue ?? 0;
-  return row.map((value, j) => (j + 1 < row.length ? row[j + 1] - value : episode.rewards[t] + settings.gamma * next - value));
+  const next = t + 1 < episode.values.length ? episode.values[t + 1][0] : (episode.finalValue ?? 0);
+  return row.map((value, j) =>
+    j + 1 < row.length ? row[j + 1] - value : episode.rewards[t] + settings.gamma * next - value,
+  );
 }
 
 /** Numbers of the tokens of an action by the name of a colour; null where they are not known. */
@@ -43,7 +48,8 @@ export function numbersOf(episode, t, colour, advantages, settings) {
   return episode.entropies && episode.entropies[t];
 }
 
-const isForced = (episode, t, j) => (episode.options ? episode.options[t][j] === 1 : Boolean(episode.logProbs) && episode.logProbs[t][j] === 0);
+const isForced = (episode, t, j) =>
+  episode.options ? episode.options[t][j] === 1 : Boolean(episode.logProbs) && episode.logProbs[t][j] === 0;
 
 function painted(node, value, scale, isSigned) {
   const { background, ink } = diverging(value / scale);
@@ -68,30 +74,105 @@ export function stripOf(episode, t, numbers, scale, isSigned) {
 export function creditTable({ episode, t, credits, names, scale, token, width, choose, peek }) {
   const texts = episode.tokens[t];
   const rows = [];
-  if (episode.logProbs) rows.push(["probability", (j) => (isForced(episode, t, j) ? "forced" : short(Math.exp(episode.logProbs[t][j]), 3))]);
+  if (episode.logProbs)
+    rows.push([
+      "probability",
+      (j) => (isForced(episode, t, j) ? "forced" : short(Math.exp(episode.logProbs[t][j]), 3)),
+    ]);
   if (episode.values) rows.push(["value", (j) => episode.values[t][j].toFixed(3)]);
-  if (episode.entropies) rows.push(["entropy", (j) => (episode.entropies[t][j] === null ? "" : episode.entropies[t][j].toFixed(3))]);
+  if (episode.entropies)
+    rows.push(["entropy", (j) => (episode.entropies[t][j] === null ? "" : episode.entropies[t][j].toFixed(3))]);
   const tableOfTokens = (places) => {
-    const head = el("tr", null, el("th", { scope: "row" }, "token"), places.map((j) => el("th", { scope: "col" }, el("button", {
-      type: "button", class: `token${isForced(episode, t, j) ? " forced" : ""}`, "data-token": j, tabindex: j === token ? 0 : -1,
-      "aria-current": j === token ? "true" : null, "aria-label": describe(episode, t, j, credits, names), on: { click: () => choose(j), pointerenter: () => peek(j), pointerleave: () => peek(token) },
-    }, visibleToken(texts[j])))));
-    const plain = rows.map(([name, text]) => el("tr", null, el("th", { scope: "row" }, name), places.map((j) => el("td", null, text(j)))));
-    const coloured = names.filter((name) => credits.get(name)?.[t]).map((name) => el("tr", { "data-rule": name }, el("th", { scope: "row" }, name),
-      places.map((j) => el("td", null, painted(el("span", { class: "token" }, signed(credits.get(name)[t][j])), credits.get(name)[t][j], scale, true)))));
+    const head = el(
+      "tr",
+      null,
+      el("th", { scope: "row" }, "token"),
+      places.map((j) =>
+        el(
+          "th",
+          { scope: "col" },
+          el(
+            "button",
+            {
+              type: "button",
+              class: `token${isForced(episode, t, j) ? " forced" : ""}`,
+              "data-token": j,
+              tabindex: j === token ? 0 : -1,
+              "aria-current": j === token ? "true" : null,
+              "aria-label": describe(episode, t, j, credits, names),
+              on: { click: () => choose(j), pointerenter: () => peek(j), pointerleave: () => peek(token) },
+            },
+            visibleToken(texts[j]),
+          ),
+        ),
+      ),
+    );
+    const plain = rows.map(([name, text]) =>
+      el(
+        "tr",
+        null,
+        el("th", { scope: "row" }, name),
+        places.map((j) => el("td", null, text(j))),
+      ),
+    );
+    const coloured = names
+      .filter((name) => credits.get(name)?.[t])
+      .map((name) =>
+        el(
+          "tr",
+          { "data-rule": name },
+          el("th", { scope: "row" }, name),
+          places.map((j) =>
+            el(
+              "td",
+              null,
+              painted(
+                el("span", { class: "token" }, signed(credits.get(name)[t][j])),
+                credits.get(name)[t][j],
+                scale,
+                true,
+              ),
+            ),
+          ),
+        ),
+      );
     return el("table", null, el("thead", null, head), el("tbody", null, plain, coloured));
   };
-  const tables = () => el("div", { class: "credit wide", role: "group", "aria-label": "credit of each token", tabindex: 0 }, linesOfTokens(texts, width).map(tableOfTokens));
+  const tables = () =>
+    el(
+      "div",
+      { class: "credit wide", role: "group", "aria-label": "credit of each token", tabindex: 0 },
+      linesOfTokens(texts, width).map(tableOfTokens),
+    );
   if (texts.length <= LONG) return tables();
   const details = el("details", null, el("summary", null, "all numbers as tables"));
-  details.addEventListener("toggle", () => { if (details.childElementCount === 1) details.append(tables()); });
+  details.addEventListener("toggle", () => {
+    if (details.childElementCount === 1) details.append(tables());
+  });
   const strip = texts.map((text, j) => {
-    const node = el("button", { type: "button", class: "token", "data-token": j, tabindex: j === token ? 0 : -1, "aria-current": j === token ? "true" : null,
-      "aria-label": describe(episode, t, j, credits, names), on: { click: () => choose(j), pointerenter: () => peek(j), pointerleave: () => peek(token) } }, visibleToken(text));
+    const node = el(
+      "button",
+      {
+        type: "button",
+        class: "token",
+        "data-token": j,
+        tabindex: j === token ? 0 : -1,
+        "aria-current": j === token ? "true" : null,
+        "aria-label": describe(episode, t, j, credits, names),
+        on: { click: () => choose(j), pointerenter: () => peek(j), pointerleave: () => peek(token) },
+      },
+      visibleToken(text),
+    );
     const row = credits.get(names[0])?.[t];
     return [row ? painted(node, row[j], scale, true) : node, text.includes("\n") ? el("br") : null];
   });
-  return el("div", null, el("p", { class: "dim" }, names[0] ? `coloured by the advantage of ${names[0]}` : ""), el("div", { class: "strip long", role: "group", "aria-label": "tokens of the action" }, strip), details);
+  return el(
+    "div",
+    null,
+    el("p", { class: "dim" }, names[0] ? `coloured by the advantage of ${names[0]}` : ""),
+    el("div", { class: "strip long", role: "group", "aria-label": "tokens of the action" }, strip),
+    details,
+  );
 }
 
 /** Places of tokens by line, as many as fit into the width. */
@@ -124,14 +205,24 @@ export function detailsOf(episode, t, j, credits, names, settings) {
     const logProb = episode.logProbs[t][j];
     facts.push(["probability", `${short(Math.exp(logProb))} (log ${short(logProb)})`]);
   }
-  if (episode.options) facts.push(["choices", episode.options[t][j] === 1 ? "1: forced" : episode.options[t][j].toLocaleString("en")]);
+  if (episode.options)
+    facts.push(["choices", episode.options[t][j] === 1 ? "1: forced" : episode.options[t][j].toLocaleString("en")]);
   if (episode.entropies && episode.entropies[t][j] !== null) facts.push(["entropy", short(episode.entropies[t][j])]);
   if (episode.values) {
     facts.push(["value before it", short(episode.values[t][j], 5)]);
     facts.push(["delta (BAD)", signed(deltas(episode, settings, t)[j], 5)]);
   }
-  for (const name of names) if (credits.get(name)?.[t]) facts.push([`advantage, ${name}`, signed(credits.get(name)[t][j], 5)]);
+  for (const name of names)
+    if (credits.get(name)?.[t]) facts.push([`advantage, ${name}`, signed(credits.get(name)[t][j], 5)]);
   const others = episode.alternatives?.[t]?.[j];
-  if (others) facts.push(["alternatives", others.map(([text, logProb]) => `${visibleToken(text)} ${short(Math.exp(logProb), 3)}`).join("   ")]);
-  return el("dl", { class: "details", id: "details" }, facts.map(([name, value]) => [el("dt", null, name), el("dd", null, value)]));
+  if (others)
+    facts.push([
+      "alternatives",
+      others.map(([text, logProb]) => `${visibleToken(text)} ${short(Math.exp(logProb), 3)}`).join("   "),
+    ]);
+  return el(
+    "dl",
+    { class: "details", id: "details" },
+    facts.map(([name, value]) => [el("dt", null, name), el("dd", null, value)]),
+  );
 }
