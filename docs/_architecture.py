@@ -37,7 +37,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "lang_envs": (
         ("cli",),
-        ("env_checker", "recording"),
+        ("env_checker", "recording", "report"),
         ("envs",),
         ("sandbox", "datasets", "rendering", "agents"),
         ("wrappers", "cache"),

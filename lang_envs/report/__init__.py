@@ -1,0 +1,1 @@
+"""Reports: recorded episodes, scores and learning curves as one HTML file."""
