@@ -84,7 +84,8 @@ def to_minari(results: RecordedEpisodes, dataset_id: str, **arguments: Any) -> A
                 },
             )
         )
-    given = {"algorithm_name": results.header["agent"]["name"], **arguments}
+    name = results.header["agent"]["name"]
+    given = {"algorithm_name": name, "description": f"Episodes of {name} on {ids[0]}.", **arguments}
     spaces = {"observation_space": _space_of(observed), "action_space": _space_of(acted)}
     return minari.create_dataset_from_buffers(
         dataset_id, buffers, env=_spec_of(ids[0], results.header["env_settings"]), **spaces, **given

@@ -48,6 +48,7 @@ def recorded() -> Recorded:
     return Recorded(header, episodes)
 
 
+@pytest.mark.filterwarnings("ignore:`\\w+` is set to None:UserWarning")
 def test_minari_reads_the_episodes(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     minari = pytest.importorskip("minari")
     pytest.importorskip("h5py")
@@ -112,3 +113,34 @@ def test_what_cannot_be_exported_is_refused(recorded: Recorded, tmp_path: Path) 
     without = {**recorded.episodes[0], "steps_list": None}
     with pytest.raises(LangEnvsError, match="run with --steps"):
         to_minari(recorded._replace(episodes=[without]), "a-v0")
+
+
+def test_a_recorded_training_is_exported_by_the_command(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log")
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from benchmarks.app import app
+
+    steps = [
+        {"observation": "A", "admissible_actions": ["b"], "action": "b", "reward": 1.0, "training_steps": n}
+        for n in (0, 8)
+    ]
+    key = {"env": SALAD, "seed": 0, "episode": 0}
+    header = {"format": 1, "training": True, "agent": {"name": "POAD"}, "env_settings": {}}
+    outcome = {"agent": "POAD", "reset_seed": 3, "return": 1.0, "success": True, "steps": 1, "invalid_actions": 0}
+    files = {
+        "episodes.jsonl": [header, *(key | outcome | {"training_steps": n} for n in (0, 8))],
+        "episodes.steps.jsonl": [header | {"content": "steps"}, *(key | {"step": 0} | step for step in steps)],
+    }
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "episodes.jsonl"), "--to", "inspect"])
+    assert result.exit_code == 0, result.output
+    found = log.read_eval_log(str(tmp_path / "episodes.eval"))
+    assert [(sample.epoch, sample.metadata["training_steps"], len(sample.messages)) for sample in found.samples] == [
+        (1, 0, 2),
+        (2, 8, 2),
+    ]
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "episodes.steps.jsonl"), "--to", "inspect"])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
