@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -181,6 +183,34 @@ def report(
     console().print(overview_table(load(files), console().width))
     for line in (*(f"  {path}" for path in written), *lines):
         _say(line)
+
+
+class Format(StrEnum):
+    """Formats of exports."""
+
+    INSPECT = "inspect"
+    MINARI = "minari"
+
+
+@app.command()
+@_one_line_errors()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Results file of `run --steps`, or RUN/episodes.jsonl.")],
+    to: Annotated[Format, typer.Option(help="inspect: a log of Inspect. minari: a data set of Minari.")],
+    out: Annotated[
+        str | None, typer.Option(metavar="NAME", help="NAME.eval or NAME.json; for minari an id such as salad/poad-v0.")
+    ] = None,
+) -> None:
+    """Write recorded episodes for other tools."""
+    from benchmarks.runner.results import recorded
+    from lang_envs.report.exports import to_inspect, to_minari
+
+    if to is Format.INSPECT:
+        _say(to_inspect(recorded(file), Path(out or file.with_suffix(".eval"))))
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # for want of an author, whom no option names
+            _say(to_minari(recorded(file), out or f"{file.stem}-v0").spec.data_path)
 
 
 @app.command()
