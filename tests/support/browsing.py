@@ -133,7 +133,7 @@ class Visit:
             return False
 
     def until(self, condition: str | Callable[[], Any], what: str = "") -> Any:
-        """Wait until an expression of JavaScript, or a function, is true; return its value.
+        """Wait until an expression of JavaScript, or a function, is true; return its value. An error of the page fails.
 
         `page.wait_for_function` compiles its text inside the page, which a strict policy forbids.
         """
@@ -142,7 +142,7 @@ class Visit:
             found = self.page.evaluate(condition) if isinstance(condition, str) else condition()
             if found:
                 return found
-            if time.monotonic() > end:
+            if self.errors or time.monotonic() > end:
                 pytest.fail(f"the page did not come to {what or condition}; {self.said()}")
             self.page.wait_for_timeout(20)
 
