@@ -104,7 +104,7 @@ def settled(seen: Visit) -> None:
     """Wait until the document has stayed the same for a moment."""
     before, size = -1, seen.n_elements()
     while size != before:
-        seen.page.wait_for_timeout(60)
+        seen.page.wait_for_timeout(25)
         before, size = size, seen.n_elements()
 
 
@@ -154,23 +154,27 @@ def test_the_size_is_within_its_bar(tmp_path: Path, n_episodes: int, megabytes: 
     assert page.stat().st_size <= 1e6 * megabytes
 
 
-def test_a_thousand_episodes_are_within_their_bars(visit: Open, large: Report, large_page: Path) -> None:
+def test_a_thousand_episodes_take_at_most_8_megabytes(large_page: Path) -> None:
     assert large_page.stat().st_size <= 8e6
-    best = min(_milliseconds_to_load(visit, large_page) for _ in range(3))
+
+
+def test_a_thousand_episodes_are_opened_and_searched_quickly(
+    visit: Open, large: Report, large_page: Path
+) -> None:
+    assert min(_milliseconds_to_load(visit, large_page) for _ in range(3)) <= 250
     seen = visit(large_page)
     seen.until(READY)
-    assert seen.heap_mb() <= 50
     go(seen, link("episodes"))
     before = seen.cpu_ms()
     go(seen, episode_link(large.episodes[500]))
-    opened = seen.cpu_ms() - before
+    assert seen.cpu_ms() - before <= 200
+    assert seen.n_elements() <= 10_000
     before = seen.cpu_ms()
-    go(seen, link("find", q=large.episodes[900]["steps_list"][3]["action"][:12]))
-    seen.page.wait_for_timeout(500)
-    found = seen.cpu_ms() - before
-    assert best <= 250
-    assert opened <= 200
-    assert found <= 1000
+    words = large.episodes[900]["steps_list"][3]["action"].strip()
+    go(seen, link("find", q=words))
+    seen.until(lambda: words in seen.page.inner_text("#view"), "the hit")
+    assert seen.cpu_ms() - before <= 1000
+    assert seen.heap_mb() <= 50
     assert seen.is_quiet, seen.said()
 
 
@@ -291,7 +295,7 @@ def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], smal
     report, page = hostile
     assert len({episode["agent"] for episode in report.episodes}) >= 60
     code = report_of([report_data.code(page.with_name("code.jsonl"), n_episodes=2)])
-    ours: set[str] = set()
+    ours = {name for path in SOURCES.glob("*.js") for name in re.findall(r'\bel\("(\w+)"', path.read_text())}
     for calm_report, calm_page in (
         (small, small_page),
         (code, write_report(code, page.with_name("code.html"))),
