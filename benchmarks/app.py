@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -181,6 +181,28 @@ def report(
     console().print(overview_table(load(files), console().width))
     for line in (*(f"  {path}" for path in written), *lines):
         _say(line)
+
+
+@app.command()
+@_one_line_errors()
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with results files and trainings, at any depth.")],
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for one that is free.")] = 0,
+    pictures: Annotated[int, typer.Option(min=0, help="Episodes that are played again for their pictures.")] = 20,
+) -> None:
+    """Show the report of a folder in a browser of this machine; it follows the files while they grow."""
+    from benchmarks.reports.folders import report_of_folder
+    from benchmarks.reports.serving import LiveReport, ReportServer
+    from lang_envs.report import build_page
+
+    def build(folder: Path) -> bytes:
+        return build_page(report_of_folder(folder), pictures=pictures, live=True)
+
+    if not folder.is_dir():
+        fail(f"Expected a folder with results files; got {folder}.")
+    with ReportServer(LiveReport(folder, build), port) as server, suppress(KeyboardInterrupt):
+        _say(f"{server.address} shows {folder}; Ctrl+C ends.")
+        server.serve_forever()
 
 
 @app.command()

@@ -158,9 +158,7 @@ def test_a_thousand_episodes_take_at_most_8_megabytes(large_page: Path) -> None:
     assert large_page.stat().st_size <= 8e6
 
 
-def test_a_thousand_episodes_are_opened_and_searched_quickly(
-    visit: Open, large: Report, large_page: Path
-) -> None:
+def test_a_thousand_episodes_are_opened_and_searched_quickly(visit: Open, large: Report, large_page: Path) -> None:
     assert min(_milliseconds_to_load(visit, large_page) for _ in range(3)) <= 250
     seen = visit(large_page)
     seen.until(READY)
