@@ -186,7 +186,9 @@ def report(
 @app.command()
 @_one_line_errors()
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with results files and trainings, at any depth.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with results files and trainings, at any depth.")
+    ],
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for one that is free.")] = 0,
     pictures: Annotated[int, typer.Option(min=0, help="Episodes that are played again for their pictures.")] = 20,
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
