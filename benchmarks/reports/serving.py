@@ -24,7 +24,7 @@ Build = Callable[[Path], bytes]
 
 
 class LiveReport:
-    """The page of a folder: built when it is asked for, and again when a file has changed.
+    """The page of a folder: built at the first request, and again when a file has changed.
 
     Args:
         folder: Folder with results files and trainings.
