@@ -61,10 +61,16 @@ def _curves(content: Mapping[str, Any]) -> Iterator[LearningCurve]:
             curve = method["curve"]
             several = len(method["seeds"]) > 1
             by_seed = {str(seed): row for seed, row in zip(method["seeds"], curve["by_seed"], strict=True)}
-            ends = (curve["low"], curve["high"]) if several else (None, None)
-            title = f"return, {comparison['title']}"
-            values = (curve["steps"], curve["values"])
-            yield LearningCurve(comparison["env"], name, title, *values, *ends, by_seed if several else {})
+            yield LearningCurve(
+                comparison["env"],
+                name,
+                f"return, {comparison['title']}",
+                curve["steps"],
+                curve["values"],
+                curve["low"] if several else None,
+                curve["high"] if several else None,
+                by_seed if several else {},
+            )
 
 
 def _areas(content: Mapping[str, Any]) -> Iterator[Table]:

@@ -186,8 +186,8 @@ def replay(
         header, episode = find_episode(path, place)
         name, kwargs = resolve(episode["env"]), dict(header.get("env_settings") or {})
         require_parts(name, kwargs)
-        mode = {"render_mode": "ansi"} if render else {}
-        with gym.make(name, disable_env_checker=True, **kwargs, **mode) as env:
+        kwargs |= {"render_mode": "ansi"} if render else {}
+        with gym.make(name, disable_env_checker=True, **kwargs) as env:
             same = replay_episode(console(), env, episode)
     except (LangEnvsError, OSError) as error:
         fail(str(error))

@@ -44,8 +44,11 @@ def frames_of(header: Mapping[str, Any], episode: Mapping[str, Any]) -> list[Fra
             return f"{env_id} runs code, and is not played again for pictures."
         if "rgb_array" not in metadata.get("render_modes", ()):
             return f"{env_id} draws no images."
-        with TextAction(gym.make(env_id, **_arguments(header))) as env:
+        env = TextAction(gym.make(env_id, **_arguments(header)))
+        try:
             return _replay(env, int(episode["reset_seed"]), steps)
+        finally:
+            env.close()
     except Exception as error:  # an environment and its arguments in a file may raise anything
         return f"{env_id} failed when it was played again: {type(error).__name__}: {printable(str(error))[:200]}"
 

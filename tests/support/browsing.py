@@ -54,7 +54,7 @@ def start_browser() -> Browser:
 
 
 class Browser:
-    """A browser without a network, and its driver."""
+    """A browser, and its driver."""
 
     def __init__(self, driver: Any, browser: Any) -> None:
         self._driver, self._browser = driver, browser
@@ -64,8 +64,8 @@ class Browser:
         self._driver.stop()
 
     def context(self, **options: Any) -> BrowserContext:
-        """Return a new context of Playwright: its pages share nothing with those of other contexts."""
-        context = self._browser.new_context(offline=True, **options)
+        """Return a new context of Playwright, without a network: its pages share nothing with other contexts."""
+        context = self._browser.new_context(**{"offline": True, **options})
         context.set_default_timeout(1000 * _SECONDS)
         return context
 
@@ -104,11 +104,11 @@ class Visit:
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 
-    def open(self, path: Path, fragment: str = "", *, before: str = "") -> Visit:
-        """Open a file from the disk; `before` is JavaScript that runs first."""
+    def open(self, path: Path | str, fragment: str = "", *, before: str = "") -> Visit:
+        """Open a file from the disk, or an address; `before` is JavaScript that runs first."""
         if before:
             self.page.add_init_script(before)
-        self.page.goto(path.resolve().as_uri() + fragment)
+        self.page.goto((path if isinstance(path, str) else path.resolve().as_uri()) + fragment)
         return self
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Visit:
             return False
 
     def until(self, condition: str | Callable[[], Any], what: str = "") -> Any:
-        """Wait until an expression of JavaScript, or a function, is true; return its value.
+        """Wait until an expression of JavaScript, or a function, is true; return its value. An error of the page fails.
 
         `page.wait_for_function` compiles its text inside the page, which a strict policy forbids.
         """
@@ -142,7 +142,7 @@ class Visit:
             found = self.page.evaluate(condition) if isinstance(condition, str) else condition()
             if found:
                 return found
-            if time.monotonic() > end:
+            if self.errors or time.monotonic() > end:
                 pytest.fail(f"the page did not come to {what or condition}; {self.said()}")
             self.page.wait_for_timeout(20)
 

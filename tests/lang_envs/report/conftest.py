@@ -32,7 +32,7 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
     """Open files: `visit(path, fragment, before="", **options)`, in a context of its own each."""
     visits: list[Visit] = []
 
-    def open_file(path: Path, fragment: str = "", *, before: str = "", **options: Any) -> Visit:
+    def open_file(path: Path | str, fragment: str = "", *, before: str = "", **options: Any) -> Visit:
         visits.append(Visit(browser, **options))
         return visits[-1].open(path, fragment, before=before)
 

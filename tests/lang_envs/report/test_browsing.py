@@ -72,10 +72,12 @@ def test_axe_finds_a_picture_without_text(visit: Open, tmp_path: Path) -> None:
 
 
 def test_payloads_run_where_nothing_is_escaped(visit: Open, tmp_path: Path) -> None:
-    """Of the first 34, about 20 run and 7 ask for an address by themselves; others need a click or another context."""
+    """Of the first 34, about 20 run and 6 ask for an address by themselves; others need a click or another context."""
     seen = visit(page(tmp_path, CALM))
     n_fired = 0
     for number, payload in enumerate(report_data.PAYLOADS[:34]):
+        if "refresh" in payload:  # leaves the page while the next one is opened
+            continue
         html = f'{CALM}<div title="{payload}">{payload}</div><script>const text = "{payload}";</script>'
         seen.open(page(tmp_path, html, f"{number}.html"))
         n_fired += seen.has_run("window.pwned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import itertools
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import report_data
 from browsing import Visit
+from PIL import Image
 
 pytest.importorskip("lang_envs.report.page", reason="the page of a report is not here yet")
 
@@ -81,13 +82,13 @@ def episode_link(episode: Mapping[str, Any], **state: object) -> str:
 
 
 def links_of(report: Report) -> Iterator[str]:
-    """Yield a link to each view, and to the first episodes."""
+    """Yield a link to each view: of the first episode, and of the first two agents on its task."""
     yield from map(link, STATIC_VIEWS)
-    yield link("find", q="the")
-    for episode in report.episodes[:2]:
-        yield episode_link(episode, step=1, token=1)
-    for one, other in itertools.pairwise(report.episodes[:2]):
-        yield link("compare", a=one["agent"], b=other["agent"], t=one["task"], s=one["seed"], n=one["episode"])
+    yield link("find", q="song")
+    for episode in report.episodes[:1]:
+        yield episode_link(episode, step=2, token=1)
+        other = next((one["agent"] for one in report.episodes if one["agent"] != episode["agent"]), episode["agent"])
+        yield link("compare", a=episode["agent"], b=other, t=episode["task"], s=episode["seed"], n=episode["episode"])
 
 
 def go(seen: Visit, fragment: str) -> None:
@@ -103,7 +104,7 @@ def settled(seen: Visit) -> None:
     """Wait until the document has stayed the same for a moment."""
     before, size = -1, seen.n_elements()
     while size != before:
-        seen.page.wait_for_timeout(60)
+        seen.page.wait_for_timeout(25)
         before, size = size, seen.n_elements()
 
 
@@ -153,23 +154,25 @@ def test_the_size_is_within_its_bar(tmp_path: Path, n_episodes: int, megabytes: 
     assert page.stat().st_size <= 1e6 * megabytes
 
 
-def test_a_thousand_episodes_are_within_their_bars(visit: Open, large: Report, large_page: Path) -> None:
+def test_a_thousand_episodes_take_at_most_8_megabytes(large_page: Path) -> None:
     assert large_page.stat().st_size <= 8e6
-    best = min(_milliseconds_to_load(visit, large_page) for _ in range(3))
+
+
+def test_a_thousand_episodes_are_opened_and_searched_quickly(visit: Open, large: Report, large_page: Path) -> None:
+    assert min(_milliseconds_to_load(visit, large_page) for _ in range(3)) <= 250
     seen = visit(large_page)
     seen.until(READY)
-    assert seen.heap_mb() <= 50
     go(seen, link("episodes"))
     before = seen.cpu_ms()
     go(seen, episode_link(large.episodes[500]))
-    opened = seen.cpu_ms() - before
+    assert seen.cpu_ms() - before <= 200
+    assert seen.n_elements() <= 10_000
     before = seen.cpu_ms()
-    go(seen, link("find", q=large.episodes[900]["steps_list"][3]["action"][:12]))
-    seen.page.wait_for_timeout(500)
-    found = seen.cpu_ms() - before
-    assert best <= 250
-    assert opened <= 200
-    assert found <= 1000
+    words = large.episodes[900]["steps_list"][3]["action"].strip()
+    go(seen, link("find", q=words))
+    seen.until(lambda: words in seen.page.inner_text("#view"), "the hit")
+    assert seen.cpu_ms() - before <= 1000
+    assert seen.heap_mb() <= 50
     assert seen.is_quiet, seen.said()
 
 
@@ -275,6 +278,10 @@ def test_a_link_to_something_else_is_no_error(visit: Open, small_page: Path, fra
 
 # ---------------------------------------------------------------------- hostile texts
 
+HANDLERS = (
+    "Array.from(document.querySelectorAll('*')).some((one) => one.getAttributeNames().some((name) => /^on/.test(name)))"
+)
+
 
 @pytest.fixture(scope="module")
 def hostile(folder: Path) -> tuple[Report, Path]:
@@ -285,37 +292,33 @@ def hostile(folder: Path) -> tuple[Report, Path]:
 def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], small: Report, small_page: Path) -> None:
     report, page = hostile
     assert len({episode["agent"] for episode in report.episodes}) >= 60
-    ours: set[str] = set()
-    calm = visit(small_page)
-    calm.until(READY)
-    for fragment in links_of(small):
-        go(calm, fragment)
-        ours |= calm.element_names()
-    seen = visit(page)
-    seen.until(READY)
-    fragments = [*map(link, STATIC_VIEWS), *(episode_link(episode) for episode in report.episodes[::2])]
-    for fragment in fragments:
-        go(seen, fragment)
-        assert seen.element_names() <= ours, fragment
-        assert seen.page.evaluate("window.pwned === undefined"), fragment
-        assert seen.is_quiet, f"{fragment}: {seen.said()}"
-        assert "cannot be drawn" not in seen.page.inner_text("body"), fragment
-    handlers = (
-        "Array.from(document.querySelectorAll('*')).some((one) => one.getAttributeNames().some((a) => /^on/.test(a)))"
-    )
-    assert not seen.page.evaluate(handlers)
-
-
-def test_payloads_are_shown_as_they_are(visit: Open, hostile: tuple[Report, Path]) -> None:
-    report, page = hostile
+    code = report_of([report_data.code(page.with_name("code.jsonl"), n_episodes=2)])
+    ours = {name for path in SOURCES.glob("*.js") for name in re.findall(r'\bel\("(\w+)"', path.read_text())}
+    for calm_report, calm_page in (
+        (small, small_page),
+        (code, write_report(code, page.with_name("code.html"))),
+    ):
+        calm = visit(calm_page)
+        calm.until(READY)
+        for fragment in links_of(calm_report):
+            go(calm, fragment)
+            ours |= calm.element_names()
     seen = visit(page)
     seen.until(READY)
     n_shown = 0
-    for episode in report.episodes[::2]:
-        payload = episode["agent"]
-        if payload.isprintable() and payload.strip() and len(payload) < 1000:
-            go(seen, episode_link(episode))
-            assert payload in seen.page.evaluate("document.body.textContent"), payload
+    for fragment, payload in [
+        *((link(view), "") for view in STATIC_VIEWS),
+        *((episode_link(episode), episode["agent"]) for episode in report.episodes[::2]),
+    ]:
+        go(seen, fragment)
+        assert seen.element_names() <= ours, fragment
+        assert not seen.page.evaluate(HANDLERS), fragment
+        assert not seen.has_run("window.pwned"), fragment
+        assert seen.is_quiet, f"{fragment}: {seen.said()}"
+        text = seen.page.evaluate("document.getElementById('view').textContent")
+        assert "cannot be drawn" not in text, fragment
+        if payload.isprintable() and payload.strip() and len(payload) < 1000:  # others are shown in part, or as signs
+            assert payload in text, fragment
             n_shown += 1
     assert n_shown >= 50
 
@@ -391,16 +394,14 @@ def test_the_picture_is_the_drawing_of_the_environment(visit: Open, small: Repor
     assert not isinstance(frames, str)
     seen = visit(small_page)
     seen.until(READY)
-    for step in (0, 1, 17, 29):
-        go(seen, episode_link(episode, step=step))
-        drawn = f"[...document.querySelectorAll('canvas')].find((one) => one.dataset.drawn === '{step}')"
-        seen.until(f"Boolean({drawn})", f"a picture of step {step}")
-        data = "Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
-        script = f"(() => {{ const c = {drawn}; return [c.width, c.height, {data}]; }})()"
-        width, height, pixels = seen.page.evaluate(script)
-        shown = np.array(pixels, dtype=np.uint8).reshape(height, width, 4)
-        assert (shown[..., 3] == 255).all()
-        assert shown[..., :3].tobytes() == frames[step].tobytes()
+    for place in (0, 1, 17, 30):
+        go(seen, episode_link(episode, step=place + 1))
+        drawn = f"[...document.querySelectorAll('canvas')].find((one) => one.dataset.drawn === '{place}')"
+        seen.until(f"Boolean({drawn})", f"picture {place}")
+        address = seen.page.evaluate(f"{drawn}.toDataURL('image/png')")
+        shown = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
+        assert np.asarray(shown.convert("RGB")).tobytes() == frames[place].tobytes()
+        assert shown.mode == "RGB" or shown.getextrema()[3] == (255, 255)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,0 +1,64 @@
+"""The report of a folder: every results file and every training in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.reports.html_report import report_of
+from benchmarks.runner.errors import BenchmarkError
+from lang_envs.report import Report
+from poad_sb3.runs.reporting import report_of_runs
+
+__all__ = ["report_of_folder", "results_files", "run_folders", "watched_files"]
+
+_HEADER_BYTES = 1 << 20
+_OF_RUN = ("progress.csv", "episodes.jsonl")
+_WATCHED = ("*.jsonl", "progress.csv", "config.json")
+
+
+def report_of_folder(folder: Path) -> Report:
+    """Return the report of all results files and trainings in a folder and its folders.
+
+    Raises:
+        BenchmarkError: If there are none, or the results files cannot be reported together.
+        LangEnvsError: If a file is damaged.
+    """
+    files, runs, title = results_files(folder), run_folders(folder), folder.resolve().name
+    if not files and not runs:
+        raise BenchmarkError(f"Expected results files or trainings in {folder}; got none. Fix: name another folder.")
+    measured, trained = report_of(files, title), report_of_runs(runs, title)
+    return replace(
+        measured,
+        runs=[*measured.runs, *trained.runs],
+        curves=trained.curves,
+        episodes=[*measured.episodes, *trained.episodes],
+        about=[*(measured.about if files else ()), *trained.about],
+    )
+
+
+def results_files(folder: Path) -> list[Path]:
+    """Return the results files of `run`, without those of trainings."""
+    return sorted(path for path in folder.rglob("*.jsonl") if path.is_file() and _is_measurement(path))
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return the folders of `poad train`."""
+    configs = sorted(folder.rglob("config.json"))
+    return [path.parent for path in configs if any((path.parent / name).exists() for name in _OF_RUN)]
+
+
+def watched_files(folder: Path) -> Iterator[Path]:
+    """Yield the files that a report of the folder depends on."""
+    return (path for pattern in _WATCHED for path in sorted(folder.rglob(pattern)) if path.is_file())
+
+
+def _is_measurement(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            header = json.loads(file.readline(_HEADER_BYTES))
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(header, dict) and "format" in header and not header.keys() & {"content", "training"}
