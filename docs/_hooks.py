@@ -13,6 +13,7 @@ from html import unescape
 import _architecture
 import _coding
 import _data
+import _gallery
 import _pages
 import _results
 import _studies
@@ -29,7 +30,7 @@ from lang_envs import ENV_ROWS
 
 _MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? -->")
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
-_MODULES = (_architecture, _coding, _data, _pages, _results, _studies, _tables, _truth)
+_MODULES = (_architecture, _coding, _data, _gallery, _pages, _results, _studies, _tables, _truth)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -51,6 +52,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for made in (*results.glob("*.png"), *results.glob("studies/*.png")):
         place = made.relative_to(results).as_posix()
         files.append(File.generated(config, f"assets/{place}", content=made.read_bytes()))
+    for place, content in _gallery.files().items():
+        files.append(File.generated(config, place, content=content))
     return files
 
 

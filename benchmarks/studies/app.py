@@ -137,8 +137,8 @@ def write_report(
     Returns:
         Lines to show, the files at the end.
     """
-    from benchmarks.reports.study_report import report_of_study
     from benchmarks.runner.files import write_json, write_picture
+    from benchmarks.studies.engine.html_report import report_of_study
     from lang_envs.report import size_lines
     from lang_envs.report import write_report as write_html
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from benchmarks.agents.policy import PolicyAgent
 from benchmarks.reports.plots import plot_curves
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.evaluation import play, summarize
-from benchmarks.runner.files import write_picture
+from benchmarks.runner.files import write_json, write_picture
 from benchmarks.runner.machine import describe_machine
 from benchmarks.studies.engine.training import train
 from lang_envs.recording import record_gif
@@ -86,18 +87,19 @@ def demo(
 
     record_gif(ENV_ID, greedy, out / "episode.gif")
     model.save(out / "poad.zip")
-    written.append(write_report(_report(recording.path, curve), out / "report.html"))
+    written.append(write_json(out / "curve.json", {name: one.tolist() for name, one in curve._asdict().items()}))
+    written.append(write_report(report_of_demo(out), out / "report.html"))
     print(f"Training took {training.train_seconds:.0f} s (without the evaluations along the way).")
     for path in written:
         print(f"  {path}")
 
 
-def _report(episodes: Path, curve: Curve) -> Report:
+def report_of_demo(folder: Path) -> Report:
     """Return the report of the demo: its learning curve, and the episodes recorded along the way."""
-    run, recorded = read_run(episodes)
+    run, recorded = read_run(folder / "episodes.jsonl")
+    curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
     title = "return of 30 episodes, discounted 0.99 per move, with the 95% interval of their mean"
-    points = (one.tolist() for one in (curve.steps, curve.values, curve.low, curve.high))
-    line = LearningCurve(ENV_ID, "POAD", title, *points)
+    line = LearningCurve(ENV_ID, "POAD", title, *(curve[name] for name in ("steps", "values", "low", "high")))
     about = (
         "POAD learns to make a tomato salad with the pocket model, 0.9 million parameters. Open an episode to see each "
         "step with the credit of each token; the same situations were recorded at several times of the training.",

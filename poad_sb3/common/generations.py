@@ -164,10 +164,10 @@ def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
 
 
 def _colour(advantage: float, scale: float) -> str:
-    """From grey at 0 to green or red at the largest advantage of the table."""
+    """From grey at 0 to blue or orange at the largest advantage of the table; these differ for colour-blind readers."""
     share = min(abs(advantage) / scale, 1.0) if math.isfinite(advantage) else 0.0
-    strong, weak = round(150 + 80 * share), round(150 - 110 * share)
-    return f"rgb({weak},{strong},{weak})" if advantage > 0 else f"rgb({strong},{weak},{weak})"
+    end = (60, 150, 255) if advantage > 0 else (255, 140, 40)
+    return f"rgb({','.join(str(round(150 + share * (one - 150))) for one in end)})"
 
 
 def _printable(text: str) -> str:
