@@ -188,8 +188,11 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
         chosen = self._choose(self._writer or self.policy.distribution, self._question(prompt, None, self._info))
         return Reply(chosen.text, self._usage(chosen))
 
+    def final_value(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Return None: it has no critic."""
+
     def _values(self, path: TokenPath) -> tuple[float, ...]:
-        return ()  # it has no critic
+        return ()
 
 
 def checkpoint(

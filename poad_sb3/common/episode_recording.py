@@ -27,6 +27,7 @@ from poad_sb3.common.save_util import capture_rng, restore_rng
 from poad_sb3.common.token_fields import knows_tokens, token_fields
 from poad_sb3.credit.estimators import Rollout
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
+from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.prompts import Question
 from poad_sb3.vec_env.text_observations import parse_observation
 
@@ -55,6 +56,7 @@ class EpisodeRecordingCallback(BaseCallback):
         n_episodes: Episodes of an evaluation, played side by side.
         seed: Of the episodes.
         max_share: Largest share of the time.
+        max_steps: Longest episode; a longer one ends the recording, as an error does.
         provenance: Further fields of the first line, such as the command.
 
     Raises:
@@ -71,16 +73,17 @@ class EpisodeRecordingCallback(BaseCallback):
         n_episodes: int = 4,
         seed: int = 0,
         max_share: float = 0.02,
+        max_steps: int = 1000,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        for name, value in (("every", every), ("n_episodes", n_episodes)):
+        for name, value in (("every", every), ("n_episodes", n_episodes), ("max_steps", max_steps)):
             if value < 1:
                 raise ValueError(f"Expected {name} >= 1; got {value}. Fix: leave the callback out to record nothing.")
         self.path = Path(folder) / "episodes.jsonl"
         self.steps_path = self.path.with_suffix(".steps.jsonl")
         self.env_id, self.env_kwargs, self.seed = env_id, dict(env_kwargs or {}), seed
-        self.every, self.n_episodes, self.max_share = every, n_episodes, max_share
+        self.every, self.n_episodes, self.max_share, self.max_steps = every, n_episodes, max_share, max_steps
         self.provenance = dict(provenance or {})
         self.seconds = 0.0
         """Time that recording took, in this process."""
@@ -171,6 +174,8 @@ class EpisodeRecordingCallback(BaseCallback):
                     listed = one.info["admissible_actions"]
                     one.step(question, action, token_fields(policy.distribution, question, listed, action, cache))
                 playing = [one for one in playing if not one.is_over]
+                if any(len(one.steps) >= self.max_steps for one in playing):
+                    raise UnsupportedEnvError(f"Expected episodes of at most {self.max_steps} steps; got a longer one.")
         return episodes
 
     # ------------------------------------------------------------------ lines

@@ -12,7 +12,7 @@ from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import SampledAction, ScoreCache
 from poad_sb3.prompts import Question
 
-__all__ = ["prompt_texts", "token_fields"]
+__all__ = ["knows_tokens", "prompt_texts", "token_fields"]
 
 _MOST = 8
 """Tokens that are listed for each decision, the chosen one included."""

@@ -75,7 +75,7 @@ def test_a_training_is_the_same_with_and_without_recording(tmp_path: Path, name:
 
 
 class Killer(EpisodeRecordingCallback):
-    """Ends the process, as it were, in an evaluation."""
+    """Raises in an evaluation, as Ctrl-C does."""
 
     def _totals(self, one: Any) -> dict[str, Any]:
         if self.model.num_timesteps == 4 * 16:
@@ -136,6 +136,8 @@ def test_an_error_ends_the_recording_and_not_the_training(tmp_path: Path) -> Non
     assert agent.num_timesteps == 32
     assert everything(agent) == everything(make_agent().learn(32))
     assert recorded(tmp_path) == ([], {})
+    with pytest.warns(RuntimeWarning, match="Expected episodes of at most 2 steps; got a longer one"):
+        make_agent().learn(16, EpisodeRecordingCallback(tmp_path, LAMP, max_steps=2))
     (tmp_path / "file").touch()
     with pytest.warns(RuntimeWarning, match="The training goes on without"):
         make_agent().learn(16, EpisodeRecordingCallback(tmp_path / "file", LAMP))
