@@ -46,6 +46,8 @@ USES = {
     "lm-eval": "import lm_eval, poad_sb3.export.export",
     "wandb": "import wandb; from poad_sb3.common.callbacks import WandbCallback; WandbCallback('x', mode='offline')",
     "quant": _TRAIN.format("policy_kwargs={'quantization': '8bit'}"),
+    "inspect": "import inspect_ai, lang_envs.report.exports",
+    "minari": "import minari, lang_envs.report.exports",
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",
     "docs": "import latex2mathml, material, mkdocs, mkdocstrings",
     "test": "import hypothesis, kaggle, mypy.api, openml, pytest, pytest_cov, ruff, scipy, six, xdist",

@@ -285,7 +285,7 @@ def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence
     ]
     if rollout is not None:
         parts.append(
-            f"Token credit of {markdown_text(rollout.title)}; all episodes with all numbers: [report.html](report.html)."
+            f"Token credit of {markdown_text(rollout.title)}; all episodes: [report.html](report.html)."
         )
     commands = dict.fromkeys(_code(cell.header["command"]) for cell in cells)
     parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]

@@ -164,7 +164,8 @@ def test_a_report_of_a_part_says_what_is_missing(pieces: Pieces, tmp_path: Path)
 def test_a_report_of_nothing_is_all_missing(study: Study, pieces: Pieces, tmp_path: Path) -> None:
     content, lines = _written(study, pieces, tmp_path, Options())
     assert content["missing"]
-    assert lines[-1] == f"  {tmp_path / study.name}.json"
+    assert lines[-2] == f"  {tmp_path / study.name}.json"
+    assert lines[-1].startswith(f"  {tmp_path / study.name}.html (")
     assert not list(tmp_path.glob("*.png"))
 
 

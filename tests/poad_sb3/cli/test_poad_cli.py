@@ -77,6 +77,7 @@ def test_the_folder_of_a_run(straight: Path) -> None:
         "generations.jsonl",
         "latest.zip",
         "progress.csv",
+        "report.html",
         "tensorboard",
     }
     config = json.loads((straight / "config.json").read_text())
