@@ -264,19 +264,20 @@ THEMES = {
         "ink": "#1f2328",
         "dim": "#59636e",
         "grid": "#d1d9e0",
-        "good": "#1a7f37",
-        "scaled": "#9a6700",
-        "bad": "#cf222e",
+        "good": "#2f74b5",
+        "scaled": "#6e7781",
+        "bad": "#c2570c",
     },
     "dark": {
         "ink": "#f0f6fc",
         "dim": "#9198a1",
         "grid": "#3d444d",
-        "good": "#2ea043",
-        "scaled": "#d29922",
-        "bad": "#da3633",
+        "good": "#63b0f0",
+        "scaled": "#9198a1",
+        "bad": "#f59e4c",
     },
 }
+MARKERS = {"good": "o", "scaled": "s", "bad": "^"}
 PICTURE = (
     ("BAD, lambda_token 0.8", " | exact", "BAD, λ_token 0.8"),
     ("BAD, lambda_token 0.95", " | exact", "BAD (POAD), λ_token 0.95"),
@@ -293,7 +294,7 @@ PICTURE = (
 
 
 def draw(path: Path, theme: Mapping[str, str]) -> None:
-    """Draw direction and noise: a small dot for each task, a large one for their median."""
+    """Draw direction and noise: a small mark for each task, a large one for their median."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -302,15 +303,16 @@ def draw(path: Path, theme: Mapping[str, str]) -> None:
     with mpl.rc_context(settings):
         figure = Figure((9.5, 4.4), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
-        for place, (name, kind, _) in enumerate(PICTURE):
-            rows = [one for one in _of_tasks(name + kind) if one is not None]
+        for place, (name, suffix, _) in enumerate(PICTURE):
+            rows = [one for one in _of_tasks(name + suffix) if one is not None]
             verdict = _verdict(rows)
-            color = theme["good" if verdict == "unbiased" else "scaled" if verdict.startswith("scaled") else "bad"]
             unbiased = verdict == "unbiased"
+            kind = "good" if unbiased else "scaled" if verdict.startswith("scaled") else "bad"
+            style = {"marker": MARKERS[kind], "color": theme[kind], "linestyle": "none"}
             errors = [0.0 if unbiased or one.cosine is None else 1 - one.cosine for one in rows]
             for panel, points in zip(panels, (errors, [one.nsr for one in rows if one.nsr]), strict=True):
-                panel.plot(points, [place] * len(points), "o", color=color, markersize=3.5, alpha=0.5)
-                panel.plot([median(points)], [place], "o", color=color, markersize=9)
+                panel.plot(points, [place] * len(points), markersize=3.5, alpha=0.5, **style)
+                panel.plot([median(points)], [place], markersize=9, **style)
         panels[0].set_yticks(range(len(PICTURE)), [label for *_, label in PICTURE])
         panels[0].set_ylim(len(PICTURE) - 0.5, -0.5)
         panels[0].set_xlabel("error of the direction, 1 - cosine")
@@ -319,7 +321,9 @@ def draw(path: Path, theme: Mapping[str, str]) -> None:
         panels[1].set_xscale("log")
         panels[1].set_xlabel("noise to signal, in episodes")
         labels = {"good": "unbiased", "scaled": "right direction, other size", "bad": "wrong direction"}
-        handles = [panels[0].plot([], [], "o", color=theme[key], label=label)[0] for key, label in labels.items()]
+        handles = [
+            panels[0].plot([], [], MARKERS[key], color=theme[key], label=label)[0] for key, label in labels.items()
+        ]
         legend = figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
         for text in legend.get_texts():
             text.set_color(theme["ink"])
