@@ -227,8 +227,8 @@ def serve(
     from benchmarks.reports.serving import LiveReport, ReportServer
     from lang_envs.report import build_page
 
-    def build(folder: Path) -> bytes:
-        return build_page(report_of_folder(folder), pictures=pictures, live=True)
+    def build(folder: Path, version: str) -> bytes:
+        return build_page(report_of_folder(folder), pictures=pictures, live=version)
 
     if not folder.is_dir():
         fail(f"Expected a folder with results files; got {folder}.")

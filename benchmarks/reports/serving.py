@@ -20,7 +20,7 @@ __all__ = ["LiveReport", "ReportServer"]
 ADDRESS = "127.0.0.1"
 _EVERY = 2.0
 
-Build = Callable[[Path], bytes]
+Build = Callable[[Path, str], bytes]
 
 
 class LiveReport:
@@ -28,7 +28,7 @@ class LiveReport:
 
     Args:
         folder: Folder with results files and trainings.
-        build: Return the page of a folder.
+        build: Return the page of a folder, with a version that it compares with the one of `/version`.
         every: Seconds for which the files are not looked at again.
     """
 
@@ -53,7 +53,7 @@ class LiveReport:
         with self._lock:
             version = self._look()
             if version != self._built:
-                self._page = self._build(self._folder)
+                self._page = self._build(self._folder, version)
                 self._built = version
             return self._page
 

@@ -184,7 +184,9 @@ def replay(
 
     try:
         header, episode = find_episode(path, place)
-        name, kwargs = resolve(episode["env"]), dict(header.get("env_settings") or {})
+        name, kwargs = episode["env"], dict(header.get("env_settings") or {})
+        if name not in gym.registry:  # and never import the module of `module:Id-v0`, a name in a file
+            fail(f"Expected a registered environment in {path}; got {name!r}. Fix: replay it where it is registered.")
         require_parts(name, kwargs)
         kwargs |= {"render_mode": "ansi"} if render else {}
         with gym.make(name, disable_env_checker=True, **kwargs) as env:

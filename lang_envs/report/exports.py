@@ -1,6 +1,6 @@
 """Recorded episodes for other tools: `to_minari` makes a data set of Minari, `to_inspect` a log of Inspect.
 
-Both read a results file of format 1; the packages are imported when they are asked for (extras `minari`, `inspect`).
+Both read a results file of format 1; each imports its package when it is called (extras `minari`, `inspect`).
 """
 
 from __future__ import annotations

@@ -20,16 +20,14 @@ from lang_envs.report.packing import pack
 __all__ = ["LARGE", "build_page", "printed", "size_lines", "write_report"]
 
 LARGE = 25_000_000
-"""Bytes from which a page is said to be large."""
+"""Bytes above which the size is reported as large."""
 PICTURES = 20
 _PAGE = Path(__file__).parent / "page"
 _LIVE = "connect-src 'self'; "
 _TRUSTED = "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 
-def write_report(
-    report: Report, path: Path, *, pictures: int = PICTURES, shown: int | None = None, live: bool = False
-) -> Path:
+def write_report(report: Report, path: Path, *, pictures: int = PICTURES, shown: int | None = None) -> Path:
     """Write a report as one HTML file that needs no network and no other file.
 
     Args:
@@ -37,12 +35,11 @@ def write_report(
         path: The file; it is replaced in one step.
         pictures: Number of episodes that are replayed for their pictures.
         shown: Number of episodes whose steps are in the file; None for all. The list has every episode.
-        live: Whether the page asks its server for changes; see `python -m benchmarks serve`.
 
     Returns:
         The path.
     """
-    return write_bytes(path, build_page(report, pictures=pictures, shown=shown, live=live))
+    return write_bytes(path, build_page(report, pictures=pictures, shown=shown))
 
 
 def size_lines(path: Path) -> list[str]:
@@ -57,8 +54,16 @@ def size_lines(path: Path) -> list[str]:
     return lines
 
 
-def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = None, live: bool = False) -> bytes:
-    """Return the bytes of a report; see `write_report`. The same content gives the same bytes."""
+def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = None, live: str = "") -> bytes:
+    """Return the bytes of a report; see `write_report`. The same content gives the same bytes.
+
+    Args:
+        report: The content.
+        pictures: Number of episodes that are played again for their pictures.
+        shown: Number of episodes whose steps are kept; None for all.
+        live: Version of the page, where a server has one: the page reloads when `version` beside it is another. See
+            `python -m benchmarks serve`.
+    """
     script, style = join_modules(_PAGE), (_PAGE / "style.css").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
@@ -77,7 +82,7 @@ def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = 
         "OVERVIEW": _overview(report),
         "DATA": data,
         "SCRIPT": script,
-        "LIVE": "1" if live else "",
+        "LIVE": html.escape(live, quote=True),
     }
     template = (_PAGE / "index.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template).encode("utf-8", "backslashreplace")

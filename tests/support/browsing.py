@@ -123,8 +123,8 @@ class Visit:
         """Return all records as text, for messages of assertions."""
         return f"{self.requests=} {self.console=} {self.dialogs=} {self.errors=}"
 
-    def has_run(self, expression: str) -> bool:
-        """Return whether an expression is true in the page; False where the page has been left for another address."""
+    def is_true(self, expression: str) -> bool:
+        """Return whether an expression is true in the page; False while the page is being left or reloaded."""
         from playwright.sync_api import Error
 
         try:
@@ -132,16 +132,16 @@ class Visit:
         except Error:
             return False
 
-    def until(self, condition: str | Callable[[], Any], what: str = "") -> Any:
-        """Wait until an expression of JavaScript, or a function, is true; return its value. An error of the page fails.
+    def until(self, condition: str | Callable[[], Any], what: str = "") -> None:
+        """Wait until an expression of JavaScript, or a function, is true. An error of the page fails the test.
 
         `page.wait_for_function` compiles its text inside the page, which a strict policy forbids.
         """
         end = time.monotonic() + _SECONDS
         while True:
-            found = self.page.evaluate(condition) if isinstance(condition, str) else condition()
+            found = self.is_true(condition) if isinstance(condition, str) else condition()
             if found:
-                return found
+                return
             if self.errors or time.monotonic() > end:
                 pytest.fail(f"the page did not come to {what or condition}; {self.said()}")
             self.page.wait_for_timeout(20)

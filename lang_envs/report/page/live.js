@@ -2,15 +2,14 @@
 
 const EVERY = 2000;
 
-/** Ask the server for the version of the page, where there is one. */
+/** Ask the server for its version, and reload when it is not that of this page. */
 export function watchServer() {
-  if (document.body.dataset.live !== "1") return;
-  let known = null;
+  const known = document.body.dataset.live;
+  if (!known) return;
   setInterval(async () => {
     try {
       const version = await (await fetch("version", { cache: "no-store" })).text();
-      if (known !== null && version !== known) location.reload();
-      known = version;
+      if (version !== known) location.reload();
     } catch {
       // the server has ended: the page stays as it is
     }

@@ -25,7 +25,7 @@ from poad_sb3.runs.run_folder import RunConfig, RunFolder
 Ask = Callable[..., tuple[int, bytes, http.client.HTTPMessage]]
 
 
-def names(folder: Path) -> bytes:
+def names(folder: Path, version: str) -> bytes:
     return ",".join(path.name for path in results_files(folder)).encode()
 
 
@@ -101,7 +101,7 @@ def test_a_changed_file_changes_the_version_and_the_page(ask: Ask, folder: Path)
 
 def test_a_page_is_built_once_for_each_version_and_files_are_left_alone_for_a_while(folder: Path) -> None:
     n_built = []
-    live = LiveReport(folder, lambda _: b"%d" % len(n_built) + (n_built.append(1) or b""), every=0)
+    live = LiveReport(folder, lambda *_: b"%d" % len(n_built) + (n_built.append(1) or b""), every=0)
     assert [live.page(), live.page()] == [b"0", b"0"]
     os.utime(folder / "agent1.jsonl", ns=(1, 1))
     assert live.page() == b"1"
@@ -167,7 +167,7 @@ def test_no_path_reaches_the_disk(ask: Ask, path: str) -> None:
 
 @pytest.mark.parametrize("error", [ReportError("line 3 of <b>a"), BenchmarkError("twice"), OSError("gone")])
 def test_a_file_that_cannot_be_read_gives_the_sentence_as_text(folder: Path, error: Exception) -> None:
-    def build(folder: Path) -> bytes:
+    def build(folder: Path, version: str) -> bytes:
         raise error
 
     with ReportServer(LiveReport(folder, build)) as server:
@@ -197,7 +197,7 @@ def test_the_report_of_a_folder_has_its_trainings(folder: Path) -> None:
 
 def test_the_page_may_ask_its_own_server_and_a_file_may_not(folder: Path) -> None:
     report = report_of_folder(folder)
-    for live, sources in ((True, "'self'"), (False, None)):
+    for live, sources in (("1", "'self'"), ("", None)):
         page = build_page(report, pictures=0, live=live).decode()
         policy = html.unescape(page.partition('http-equiv="Content-Security-Policy" content="')[2].partition('"')[0])
         rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))

@@ -313,7 +313,7 @@ def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], smal
         go(seen, fragment)
         assert seen.element_names() <= ours, fragment
         assert not seen.page.evaluate(HANDLERS), fragment
-        assert not seen.has_run("window.pwned"), fragment
+        assert not seen.is_true("window.pwned"), fragment
         assert seen.is_quiet, f"{fragment}: {seen.said()}"
         text = seen.page.evaluate("document.getElementById('view').textContent")
         assert "cannot be drawn" not in text, fragment
