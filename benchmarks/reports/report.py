@@ -284,9 +284,7 @@ def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence
         *(f"![{name}]({name})" for name in pictures if name.endswith(".png")),
     ]
     if rollout is not None:
-        parts.append(
-            f"Token credit of {markdown_text(rollout.title)}; all episodes: [report.html](report.html)."
-        )
+        parts.append(f"Token credit of {markdown_text(rollout.title)}; all episodes: [report.html](report.html).")
     commands = dict.fromkeys(_code(cell.header["command"]) for cell in cells)
     parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]
     for header in (cell.header for cell in cells):
