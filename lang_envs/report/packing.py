@@ -130,13 +130,14 @@ def deflated(content: object) -> bytes:
 
 
 def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[int]:
-    """Places of n episodes: the first success and the first failure of each agent on each task, then in order."""
+    """Places of n episodes: of each agent and task the first of each checkpoint, success and failure, then in order."""
     if n is None or n >= len(episodes):
         return set(range(len(episodes)))
     first: dict[tuple[Any, ...], int] = {}
     for number, one in enumerate(episodes):
         if one.get("steps_list"):
-            first.setdefault((one["agent"], one["task"], bool(one.get("success"))), number)
+            for kind in (one.get("training_steps"), bool(one.get("success"))):
+                first.setdefault((one["agent"], one["task"], type(kind), kind), number)
     order = dict.fromkeys([*first.values(), *range(len(episodes))])
     return set(list(order)[: max(n, 0)])
 
