@@ -193,6 +193,22 @@ def credit_truth_pocket() -> str:
     return table(("estimator", *tasks.values()), rows)
 
 
+def protocol_predictions() -> str:
+    """Show the noise of each estimator divided by that of action-level GAE on tasks of the protocol."""
+    from benchmarks.studies.credit_truth.problems import Additive
+
+    rows = []
+    for k, d in ((1, 0), (2, 4), (4, 4)):
+        form = Additive(k, d, 4, 2, 0.5, 0.95 * 0.95)
+        action = form.nsr("action", 1.0)
+        kinds = [("bad", one) for one in (1.0, 0.95, 0.8, 0.0)] + [("bilevel", 0.95)]
+        ratios = [form.nsr(kind, one) for kind, one in kinds]
+        shown = ["-" if not action else f"{one / action:.3g}" for one in ratios if one is not None]
+        rows.append((f"k = {k}, d = {d}", f"{action:.3g}", *shown))
+    head = ("MultiKey", "action-level GAE", "BAD 1", "BAD 0.95", "BAD 0.8", "BAD 0", "bi-level 0.95")
+    return table(head, rows)
+
+
 def credit_truth_cases() -> str:
     """Show the cases with their policies."""
     rows = []

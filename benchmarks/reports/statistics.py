@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,27 @@ def rank_test(first: Floats, second: Floats) -> float:
     apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
     here = abs(float(_wins(first, second).mean()) - 0.5)
     return float((apart >= here - 1e-9).mean())
+
+
+def difference(first: Floats, second: Floats) -> Estimate:
+    """Return the mean of the first less that of the second, with the percentile interval of a bootstrap of both.
+
+    Args:
+        first: Scores, `[a]`.
+        second: Scores, `[b]`.
+    """
+    rng = np.random.default_rng(SEED)
+    drawn = first[draws(len(first), rng)].mean(axis=1) - second[draws(len(second), rng)].mean(axis=1)
+    return with_interval(float(first.mean() - second.mean()), drawn, [first, second])
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number by Holm's method, in their order."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
 
 
 def _wins(x: Floats, y: Floats) -> Floats:

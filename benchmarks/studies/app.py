@@ -48,7 +48,9 @@ def run_study(
         Action, typer.Argument(help="run: what is not there yet, then the report; tune: rates only; report.")
     ] = Action.RUN,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
-    seeds: Annotated[str, typer.Option(metavar="N,N", help="Seeds of the reported runs.")] = "0,1,2",
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Seeds of the reported runs; those of the study by default.")
+    ] = None,
     tasks: Annotated[
         str, typer.Option(metavar="NAME,NAME", help="Tasks that are run, all by default; the report is of all.")
     ] = "",
@@ -58,6 +60,7 @@ def run_study(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version in a minute or two, in runs/studies; not of every study.")
     ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the runs that are left and their cost; run none.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
     """Run a study and report; the same command resumes it, and studies share their jobs."""
@@ -67,18 +70,23 @@ def run_study(
     if study is None:
         raise StudyError(f"Expected a study; got {name!r}. Fix: one of {', '.join(study_names())}.")
     try:
-        numbers = tuple(int(one) for one in seeds.split(",") if one)
+        given = None if seeds is None else tuple(int(one) for one in seeds.split(",") if one)
     except ValueError as error:
         raise StudyError(f"Expected seeds as whole numbers with commas; got {seeds!r}. Fix: --seeds 0,1,2.") from error
     if quick and not getattr(study, "has_quick", False):
         raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
     out = QUICK if quick and out == STUDIES else out
     chosen = [one for one in tasks.split(",") if one]
+    numbers = _seeds_of(study) if given is None else given
     options = Options(numbers, chosen, tuning_only=action is Action.TUNE, quick=quick)
     pieces = Pieces(out / "pieces")
     list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
     if action is Action.REPORT and not any(pieces.folder.glob("*.json")):
         raise StudyError(f"Expected pieces in {pieces.folder}; got none. Fix: copy {STUDIES / 'pieces'} there.")
+    if plan:
+        for line in planned(list(study.jobs(options, pieces)), pieces):
+            console().print(line, markup=False, highlight=False, soft_wrap=True)
+        return
     failed: JobFailedError | None = None
     if action is not Action.REPORT:
         try:
@@ -90,6 +98,35 @@ def run_study(
             console().print(line, markup=False, highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
+
+
+def _seeds_of(study: AnyStudy) -> Sequence[int]:
+    seeds: Sequence[int] = getattr(study, "seeds", FINAL_SEEDS)
+    return seeds
+
+
+def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:
+    """Return the runs that are left by kind, with the processor time that runs of the kind took so far.
+
+    Args:
+        jobs: Jobs of a study as far as they are known.
+        pieces: Existing pieces.
+    """
+    kinds: dict[str, list[Job]] = {}
+    for job in jobs:
+        kinds.setdefault(job.label.rpartition("_")[0], []).append(job)
+    lines, total, unknown = [], 0.0, 0
+    for kind, own in kinds.items():
+        found = [piece for job in own if (piece := pieces.find(job)) is not None]
+        seconds = [float(piece["cpu_seconds"]) for piece in found if "cpu_seconds" in piece]
+        left, mean = len(own) - len(found), sum(seconds) / len(seconds) if seconds else None
+        cost = "cost not known yet" if mean is None else f"{mean:.0f} s each, {left * mean / 3600:.1f} core-hours left"
+        lines.append(f"{kind}: {left} of {len(own)} runs left, {cost}")
+        total += left * (mean or 0.0)
+        unknown += left if mean is None else 0
+    more = f", and {unknown} runs of unknown cost" if unknown else ""
+    further = "; runs that depend on the tuning are listed once it is complete"
+    return [*lines, f"In all: {total / 3600:.1f} core-hours left{more}{further}."]
 
 
 def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budget: float | None) -> None:
@@ -142,7 +179,7 @@ def write_report(
     from lang_envs.report import size_lines
     from lang_envs.report import write_report as write_html
 
-    report = study.report(Options(tuple(sorted({*FINAL_SEEDS, *seeds})), quick=quick), pieces)
+    report = study.report(Options(tuple(sorted({*_seeds_of(study), *seeds})), quick=quick), pieces)
     command = f"python -m benchmarks study {study.name}{' --quick' if quick else ''}"
     about = {"study": study.name, "told": study.about, "command": command}
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}

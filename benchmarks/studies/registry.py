@@ -9,6 +9,7 @@ from benchmarks.studies.datasci import DATASCI
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
+from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.wall_time import WALL_TIME_STUDY
 
 ALL: tuple[Study | Comparing, ...] = (
@@ -19,6 +20,7 @@ ALL: tuple[Study | Comparing, ...] = (
     GENERALISATION_STUDY,
     CREDIT,
     CREDIT_TRUTH,
+    LAMBDA_TOKEN,
     WALL_TIME_STUDY,
 )
 """In the order of the paper."""

@@ -77,7 +77,7 @@ def _summary(cases: Sequence[Case]) -> Figure:
     wrong.set_xscale("log")
     noisy.set_xscale("log")
     wrong.set_xlabel(f"error of the direction, 1 - cosine ({_SMALLEST:g}: that or less)")
-    noisy.set_xlabel("noise to signal: episodes until the noise is as small as the signal")
+    noisy.set_xlabel("noise to signal, in episodes")
     wrong.set_yticks(range(len(SHOWN)), [f"{name}{f', N = {size}' if size else ''}" for name, _, size in SHOWN])
     wrong.set_ylim(len(SHOWN) - 0.5, -0.5)
     figure.legend(*wrong.get_legend_handles_labels(), loc="outside upper center", ncols=len(MAIN))

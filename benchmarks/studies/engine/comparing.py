@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.runner.results import references_of
-from benchmarks.studies.engine.findings import Claim, Findings, find, lines, sentences
+from benchmarks.studies.engine.findings import Claim, Findings, find, lines, primary, sentences
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import Options, Report
+from benchmarks.studies.engine.study import FINAL_SEEDS, SEEDS_FOR_A_VERDICT, Options, Report
 from benchmarks.studies.engine.tuning import Comparison
 from lang_envs.report.statistics import LEVEL, RESAMPLES
 from poad_sb3.common.episode_lines import discount_of
@@ -26,6 +26,8 @@ class Comparing(NamedTuple):
         claims: Of the paper.
         published: The same in a sentence, with model and hardware.
         remarks: Facts that a reader needs to read it.
+        seeds: Seeds of the reported runs where none are named.
+        primary: Pairs of methods whose areas are tested on each task; see docs/benchmarks/protocol.md.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Comparing(NamedTuple):
     claims: Sequence[Claim]
     published: str
     remarks: Sequence[str]
+    seeds: Sequence[int] = FINAL_SEEDS
+    primary: Sequence[Claim] = ()
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         """Yield tuning and final runs, comparison by comparison."""
@@ -63,6 +67,8 @@ class Comparing(NamedTuple):
             "references": references,
             "comparisons": [one.to_json(self.claims) for one in findings],
         }
+        if self.primary:
+            content["primary"] = primary(findings, self.primary, SEEDS_FOR_A_VERDICT)
         if not any(one.methods for one in findings):
             return Report(content, {}, lines(found))
         from benchmarks.studies.engine.pictures import curves_figure, dots_figure

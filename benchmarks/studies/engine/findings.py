@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.reports.statistics import probability_of_improvement, rank_test
+from benchmarks.reports.statistics import difference, holm, probability_of_improvement, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import Comparison, area
@@ -131,6 +131,41 @@ class Findings(NamedTuple):
         return {**probability, "chance": round(rank_test(first, second), 4)}
 
 
+def primary(findings: Sequence[Findings], claims: Sequence[Claim], seeds: int) -> list[dict[str, Any]]:
+    """Compare areas by the rules of docs/benchmarks/protocol.md: exact rank tests, corrected by Holm over all rows.
+
+    Args:
+        findings: Of the tasks.
+        claims: Pairs of methods; each is compared on each task that has runs of both.
+        seeds: Seeds for a verdict; with fewer there is none.
+    """
+    rows = []
+    for one in findings:
+        for claim in claims:
+            if {claim.better, claim.worse} <= one.methods.keys():
+                first, second = (one.methods[name].scores("area") for name in (claim.better, claim.worse))
+                rows.append((one, claim, first, second, rank_test(first, second)))
+    found = []
+    for (one, claim, first, second, p), corrected in zip(rows, holm([row[-1] for row in rows]), strict=True):
+        effect = difference(first, second)
+        enough = min(len(first), len(second)) >= seeds
+        settled = "supported" if effect.value > 0 else "contradicted"
+        found.append(
+            {
+                "task": one.comparison.task.name,
+                "first": claim.better,
+                "second": claim.worse,
+                "seeds": [len(first), len(second)],
+                "difference": rounded(effect, 6),
+                "probability": rounded(probability_of_improvement([first], [second]), 6),
+                "p": float(f"{p:.3g}"),
+                "corrected_p": float(f"{corrected:.3g}"),
+                "verdict": "too few seeds" if not enough else settled if corrected < SETTLED else "not settled",
+            }
+        )
+    return found
+
+
 def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:
     """Round for JSON: unknown values and NaN are None."""
     return {
@@ -152,7 +187,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
         rates = comparison.tuning.chosen(pieces)
     except NotTunedError:
         done = sum(len(areas) for one in tuning.values() for areas in one.values())
-        missing = [f"{len(comparison.tuning.jobs()) - done} tuning runs, and all final runs"]
+        missing = [f"{len(comparison.tuning.jobs(pieces)) - done} tuning runs, and all final runs"]
         return Findings(comparison, {}, missing, tuning)
     methods, missing = {}, []
     for arm in comparison.arms:

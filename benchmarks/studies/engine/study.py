@@ -11,6 +11,7 @@ from benchmarks.studies.engine.pieces import Pieces
 
 TUNING_SEEDS = (101, 102)
 """Seeds for choosing rates; they are not reported."""
+SEEDS_FOR_A_VERDICT = 8
 FINAL_SEEDS = (0, 1, 2)
 
 

@@ -15,6 +15,8 @@ from poad_sb3.common.hyperparameters import preset
 
 RATES = (5e-4, 1e-3, 2e-3)
 """Learning rates that every method is tried with on the embodied tasks."""
+BEYOND = ((1.25e-4, 2.5e-4), (4e-3, 8e-3))
+"""Rates that follow below and above where the best of these lies at an edge; see docs/benchmarks/protocol.md."""
 
 
 class Tuning(NamedTuple):
@@ -27,6 +29,7 @@ class Tuning(NamedTuple):
         seeds: Of the runs; they are not reported.
         job: The run of a method with a rate and a seed.
         score: Score of a run.
+        beyond: Rates for a method whose best rate is the smallest, or the largest; None for no further ones.
     """
 
     where: str
@@ -35,22 +38,39 @@ class Tuning(NamedTuple):
     seeds: Sequence[int]
     job: Callable[[str, float, int], Job]
     score: Callable[[Piece], float]
+    beyond: tuple[Sequence[float], Sequence[float]] | None = None
 
-    def jobs(self) -> list[Job]:
-        """Every rate of every method on every seed."""
-        return [self.job(method, rate, seed) for seed in self.seeds for rate in self.rates for method in self.methods]
+    def jobs(self, pieces: Pieces | None = None) -> list[Job]:
+        """Every rate of every method on every seed; with pieces also those beyond an edge."""
+        found = [self.job(method, rate, seed) for seed in self.seeds for rate in self.rates for method in self.methods]
+        if pieces is None:
+            return found
+        for method in self.methods:
+            found += [self.job(method, rate, seed) for seed in self.seeds for rate in self._further(method, pieces)]
+        return found
+
+    def _further(self, method: str, pieces: Pieces) -> Sequence[float]:
+        """Rates beyond the edge that a method did best at; none before all its others are tried."""
+        scores = self._scores(method, self.rates, pieces)
+        if self.beyond is None or any(len(one) < len(self.seeds) for one in scores.values()):
+            return ()
+        best = _best(scores)
+        return self.beyond[0] if best == self.rates[0] else self.beyond[1] if best == self.rates[-1] else ()
+
+    def _scores(self, method: str, rates: Sequence[float], pieces: Pieces) -> dict[float, list[float]]:
+        return {
+            rate: [
+                self.score(piece)
+                for seed in self.seeds
+                if (piece := pieces.find(self.job(method, rate, seed))) is not None
+            ]
+            for rate in rates
+        }
 
     def scores(self, pieces: Pieces) -> dict[str, dict[float, list[float]]]:
         """Scores by method and rate; only of runs that have been made."""
         return {
-            method: {
-                rate: [
-                    self.score(piece)
-                    for seed in self.seeds
-                    if (piece := pieces.find(self.job(method, rate, seed))) is not None
-                ]
-                for rate in self.rates
-            }
+            method: self._scores(method, sorted({*self.rates, *self._further(method, pieces)}), pieces)
             for method in self.methods
         }
 
@@ -61,15 +81,18 @@ class Tuning(NamedTuple):
             NotTunedError: Unless all methods were tried with all rates on all seeds: an equal budget.
         """
         scores = self.scores(pieces)
-        tried = sum(len(one) for rates in scores.values() for one in rates.values())
-        if tried < len(self.jobs()):
+        tried, n_jobs = sum(len(one) for rates in scores.values() for one in rates.values()), len(self.jobs(pieces))
+        if tried < n_jobs:
             raise NotTunedError(
                 f"Expected every method of {self.where} tried with all rates {list(self.rates)} on seeds "
-                f"{list(self.seeds)}; got {tried} of {len(self.jobs())} runs. "
-                "Fix: python -m benchmarks study NAME tune."
+                f"{list(self.seeds)}; got {tried} of {n_jobs} runs. Fix: python -m benchmarks study NAME tune."
             )
-        means = {name: {rate: float(np.mean(one)) for rate, one in rates.items()} for name, rates in scores.items()}
-        return {name: max(self.rates, key=rates.__getitem__) for name, rates in means.items()}
+        return {name: _best(rates) for name, rates in scores.items()}
+
+
+def _best(scores: Mapping[float, Sequence[float]]) -> float:
+    """Return the rate with the largest mean score; of equal ones the smallest."""
+    return max(sorted(scores), key=lambda rate: float(np.mean(scores[rate])))
 
 
 class Task(NamedTuple):
@@ -81,6 +104,8 @@ class Task(NamedTuple):
         steps: Environment steps of a run.
         evaluation: Of the final runs; tuning runs are evaluated alike, without tests.
         tuned_on: Whose tuning runs its rates are chosen by, for every method; None for its own.
+        env_kwargs: Arguments of `gym.make`.
+        preset: Arguments of the methods; None for those of the family.
     """
 
     name: str
@@ -88,12 +113,14 @@ class Task(NamedTuple):
     steps: int
     evaluation: Evaluation
     tuned_on: Task | None = None
+    env_kwargs: Mapping[str, Any] = {}
+    preset: str | None = None
 
     def job(self, algorithm: str, seed: int, **changes: Any) -> TrainingJob:
         """Return a run with the arguments written down for the pocket model, but for some changes."""
-        name = "pocket/overcooked" if self.env_id.startswith("Overcooked") else "pocket/virtualhome"
-        arguments = {**preset(name, algorithm, n_envs=1), **changes}
-        return TrainingJob(algorithm, self.env_id, self.steps, seed, arguments, self.evaluation)
+        family = "pocket/overcooked" if self.env_id.startswith("Overcooked") else "pocket/virtualhome"
+        arguments = {**preset(self.preset or family, algorithm, n_envs=1), **changes}
+        return TrainingJob(algorithm, self.env_id, self.steps, seed, arguments, self.evaluation, self.env_kwargs)
 
 
 class Arm(NamedTuple):
@@ -111,11 +138,19 @@ class Arm(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Methods (arms) on a task with equal budgets for tuning."""
+    """Methods (arms) on a task with equal budgets for tuning.
+
+    Attributes:
+        title: For sentences.
+        task: The task.
+        arms: The methods.
+        beyond: See `Tuning`.
+    """
 
     title: str
     task: Task
     arms: tuple[Arm, ...]
+    beyond: tuple[Sequence[float], Sequence[float]] | None = None
 
     @property
     def tuning(self) -> Tuning:
@@ -126,7 +161,7 @@ class Comparison(NamedTuple):
         def job(name: str, rate: float, seed: int) -> TrainingJob:
             return task.job(arms[name].algorithm, seed, **arms[name].arguments, learning_rate=rate)
 
-        return Tuning(f"{self.title} on {task.env_id}", list(arms), RATES, study.TUNING_SEEDS, job, area)
+        return Tuning(f"{self.title} on {task.env_id}", list(arms), RATES, study.TUNING_SEEDS, job, area, self.beyond)
 
     def final_job(self, arm: Arm, rate: float, seed: int) -> TrainingJob:
         """Return a reported run."""
@@ -135,7 +170,7 @@ class Comparison(NamedTuple):
     def jobs(self, options: study.Options, pieces: Pieces) -> Iterator[Job]:
         """Jobs as far as they are known: once tuning is complete, the final runs too."""
         seeds = options.checked_seeds()
-        yield from self.tuning.jobs()
+        yield from self.tuning.jobs(pieces)
         try:
             rates = self.tuning.chosen(pieces)
         except NotTunedError:

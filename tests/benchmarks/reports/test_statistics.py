@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.reports.statistics import probability_of_improvement, rank_test
+from benchmarks.reports.statistics import difference, holm, probability_of_improvement, rank_test
 from lang_envs.report.statistics import estimate, interquartile_mean, learning_curve, mean
 
 
@@ -143,3 +143,17 @@ def test_many_divisions_are_sampled() -> None:
     first, second = (np.random.default_rng(n).normal(size=12) for n in (1, 2))
     found = stats.permutation_test((first, second + 0.3), lambda x, y: (x[:, None] > y).mean() - 0.5, rng=0).pvalue
     assert rank_test(first, second + 0.3) == pytest.approx(found, abs=0.02)
+
+
+def test_holm_multiplies_by_the_number_of_hypotheses_left() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_the_difference_of_means_has_an_interval_around_it() -> None:
+    first, second = np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0])
+    found = difference(first, second)
+    assert found.value == pytest.approx(1.5)
+    assert found.low < 1.5 < found.high
+    assert difference(np.array([1.0]), np.array([0.5])) == (0.5, None, None)

@@ -16,8 +16,9 @@ from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN, METHODS, OWN_P
 from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, TUNING_SEEDS, Options, Study
-from benchmarks.studies.engine.tuning import RATES, Comparison, area
+from benchmarks.studies.engine.tuning import BEYOND, RATES, Comparison, area
 from benchmarks.studies.generalisation import GENERALISATION_STUDY
+from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.registry import ALL
 from lang_envs import TRAINING_IDS, UNSEEN_IDS
 
@@ -103,7 +104,8 @@ def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Study, tmp_
     jobs = _all_jobs(study, Options(), Pieces(tmp_path))
     tuned = [job for job in jobs if job.seed in TUNING_SEEDS]
     budgets = Counter((job.env_id, job.algorithm, str({**job.arguments, "learning_rate": 0})) for job in tuned)
-    assert set(budgets.values()) <= {len(RATES) * len(TUNING_SEEDS)}
+    n_rates = {len(RATES), len(RATES) + len(BEYOND[0])}  # the fake results are best at the edge
+    assert set(budgets.values()) <= {n * len(TUNING_SEEDS) for n in n_rates}
     assert not any(job.evaluation.tests for job in tuned)
     assert {job.seed for job in jobs} <= {*TUNING_SEEDS, *FINAL_SEEDS}
     assert not {job.env_id for job in jobs} & set(UNSEEN_IDS)
@@ -173,3 +175,21 @@ def test_credit_first_trains_the_player_and_then_who_judges_its_actions(tmp_path
 
 def test_wall_time_has_no_runs_of_its_own(tmp_path: Path) -> None:
     assert _all_jobs(ALL[-1], Options(), Pieces(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("best", "further"), [(5e-4, BEYOND[0]), (1e-3, ()), (2e-3, BEYOND[1])])
+def test_a_best_rate_at_the_edge_extends_the_grid(best: float, further: Sequence[float], tmp_path: Path) -> None:
+    comparison = LAMBDA_TOKEN.comparisons(Options(tasks=("multikey 2 4",)))[0]
+    tuning, pieces = comparison.tuning, Pieces(tmp_path)
+    fill(pieces, tuning.jobs(), lambda job: result(0.9 if job.arguments["learning_rate"] == best else 0.1))
+    rates = {job.arguments["learning_rate"] for job in tuning.jobs(pieces)}
+    assert rates == {*RATES, *further}
+    if further:
+        with pytest.raises(NotTunedError):
+            tuning.chosen(pieces)
+    fill(pieces, tuning.jobs(pieces), lambda job: result(0.9 if job.arguments["learning_rate"] == best else 0.1))
+    assert set(tuning.chosen(pieces).values()) == {best}
+    assert {job.seed for job in comparison.jobs(Options(seeds=LAMBDA_TOKEN.seeds), pieces)} == {
+        *TUNING_SEEDS,
+        *range(200, 210),
+    }
