@@ -1,0 +1,53 @@
+"""`lang-envs replay`: a recorded episode, compared with its record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import report_data
+from typer.testing import CliRunner
+
+from lang_envs.cli.app import app
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return report_data.small(tmp_path / "small")[0]
+
+
+def _replay(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["replay", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def _place(path: Path) -> str:
+    episode = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
+    return f"{episode['env']}/{episode['seed']}/{episode['episode']}"
+
+
+def test_a_recorded_episode_is_played_as_recorded(path: Path) -> None:
+    output = _replay(path, _place(path))
+    assert output.rstrip().endswith(", as recorded.")
+    assert "The kitchen has one cutting board" in output
+    assert len(_replay(path, _place(path), "--render")) > len(output)
+
+
+def test_a_changed_reward_is_reported(path: Path) -> None:
+    steps = path.with_suffix(".steps.jsonl")
+    lines = steps.read_text(encoding="utf-8").splitlines(keepends=True)
+    record = json.loads(lines[1])
+    lines[1] = json.dumps({**record, "reward": record["reward"] + 1}) + "\n"
+    steps.write_text("".join(lines), encoding="utf-8")
+    assert "not as recorded: step 1: reward" in _replay(path, _place(path), code=1)
+
+
+def test_an_unknown_episode_and_a_foreign_environment_are_refused(path: Path) -> None:
+    assert "Expected ENV/SEED/EPISODE" in _replay(path, "Overcooked-TomatoSalad-v0/9/9", code=1)
+    text = path.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "os:Nothing-v0")
+    path.write_text(text, encoding="utf-8")
+    steps = path.with_suffix(".steps.jsonl")
+    steps.write_text(steps.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "os:Nothing-v0"), "utf-8")
+    assert "Expected a registered environment" in _replay(path, _place(path), code=1)
