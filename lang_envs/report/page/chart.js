@@ -7,9 +7,15 @@ const [WIDTH, HEIGHT] = [560, 300];
 const EDGE = { left: 52, right: 120, top: 12, bottom: 38 };
 const MOST_POINTS = 320;
 
-/** About five round numbers from low to high. */
+/** Lowest and highest of any number of numbers: as arguments of Math.min they would be too many. */
+export function extent(numbers) {
+  return numbers.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
+}
+
+/** About five round numbers from low to high; none where both are equal but for rounding. */
 export function ticks(low, high) {
   const span = high - low || Math.abs(high) || 1;
+  if (span < 1e-12 * Math.abs(high)) return [];
   const rough = span / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
@@ -51,9 +57,8 @@ export function lineChart(title, xTitle, curves, marks = []) {
   const all = curves.flatMap((one) =>
     [one.values, one.low || [], one.high || [], ...Object.values(one.by_seed)].flat(),
   );
-  const [low, high] = [Math.min(...all), Math.max(...all)];
-  const steps = curves.flatMap((one) => one.steps);
-  const [from, to] = [Math.min(...steps), Math.max(...steps)];
+  const [low, high] = extent(all);
+  const [from, to] = extent(curves.flatMap((one) => one.steps));
   const pad = (high - low || Math.abs(high) || 1) * 0.05;
   const x = scale(from, to, EDGE.left, WIDTH - EDGE.right);
   const y = scale(low - pad, high + pad, HEIGHT - EDGE.bottom, EDGE.top);
@@ -212,7 +217,7 @@ export function tableOf(head, rows, props = {}) {
 /** Means with intervals, one line for each agent. */
 export function intervalChart(title, rows) {
   const ends = rows.flatMap((one) => [one.value, one.low ?? one.value, one.high ?? one.value]);
-  const [low, high] = [Math.min(0, ...ends), Math.max(...ends)];
+  const [low, high] = extent([0, ...ends]);
   const [left, right, line] = [150, 20, 22];
   const height = rows.length * line + 26;
   const x = scale(low, high, left, WIDTH - right);

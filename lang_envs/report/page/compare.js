@@ -2,7 +2,7 @@
 
 import { report, findRow, readEpisode, linkOf, nameOf } from "./data.js";
 import { el, put, short, signed } from "./dom.js";
-import { go, hashOf } from "./route.js";
+import { go, hashOf, present } from "./route.js";
 
 /** Episodes of the same task and reset seed; without a recorded seed, of the same seed and number. */
 export function siblings(row) {
@@ -21,7 +21,7 @@ export function comparison(row, other) {
   return { ...linkOf(row), v: "compare", a2: other.agent, t2: other.task, s2: other.seed, n2: other.episode, ...at };
 }
 
-/** The first step at which two episodes differ in observation or action; -1 if they are equal. */
+/** The first step at which two episodes differ in observation, action or reward; -1 if they are equal. */
 export function parting(first, second) {
   const length = Math.max(first.actions.length, second.actions.length);
   for (let t = 0; t < length; t += 1) {
@@ -55,16 +55,28 @@ export async function drawCompare(view, state) {
     return;
   }
   const others = siblings(row);
-  const other = findRow(state.a2, state.t2, state.s2, state.n2, state.at2) || others[0];
+  const isNamed = state.n2 !== undefined;
+  const other = isNamed ? findRow(state.a2, state.t2, state.s2, state.n2, state.at2) : others[0];
   if (!other) {
     put(
       view,
       el("h2", null, "Compare"),
-      el("p", null, `${nameOf(row)}: no other episode has this task and reset seed.`),
+      el(
+        "p",
+        null,
+        isNamed
+          ? "The second episode is not in this report. "
+          : `${nameOf(row)}: no other episode has this task and reset seed. `,
+        el("a", { href: hashOf(linkOf(row)) }, "Open the first one"),
+        ".",
+      ),
     );
     return;
   }
+  const here = hashOf(present());
   const [first, second] = await Promise.all([row, other].map(readEpisode));
+  if (hashOf(present()) !== here) return; // another view by now
+  if (!others.includes(other)) others.unshift(other);
   const choice = el(
     "select",
     {

@@ -48,10 +48,13 @@ export async function readIndex() {
     report.places.set(keyOf(row.agent, row.task, row.seed, row.episode, row.at), row.number);
 }
 
+/** Links have the replacement character in place of a lone surrogate. */
+const linked = (name = "") => name.toWellFormed?.() ?? name;
+
 function keyOf(agent, task, seed, episode, at) {
   return JSON.stringify([
-    agent,
-    task,
+    linked(agent),
+    linked(task),
     String(seed),
     String(episode),
     at === null || at === undefined ? "" : String(at),

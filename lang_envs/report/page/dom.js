@@ -57,10 +57,14 @@ export function put(node, ...children) {
   return fill(node, children);
 }
 
-/** A text of any length: the first 4,000 characters, and a button for the rest. */
-export function longText(text, draw = (part) => [part]) {
-  const node = el("span", { class: "text" }, draw(text.slice(0, FIRST)));
-  if (text.length > FIRST) {
+/** A text as it is compared when words are looked for: in small letters, of the same length. */
+export const folded = (text) => text.replace(/\u0130/g, "i").toLowerCase();
+
+/** A text of any length: the first 4,000 characters, and a button for the rest; all of it if words are in the rest. */
+export function longText(text, draw = (part) => [part], words = "") {
+  const isLong = text.length > FIRST && !(words && folded(text).lastIndexOf(folded(words)) > FIRST - words.length);
+  const node = el("span", { class: "text" }, draw(isLong ? text.slice(0, FIRST) : text));
+  if (isLong) {
     const more = el(
       "button",
       { type: "button", class: "no-print" },

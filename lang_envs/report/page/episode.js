@@ -3,12 +3,13 @@
 import { report, findRow, readEpisode, linkOf, nameOf } from "./data.js";
 import { el, put, announce, button, copyButton, longText, short, signed, visible } from "./dom.js";
 import { diverging } from "./colours.js";
-import { go, hashOf } from "./route.js";
-import { COLOURS, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf } from "./tokens.js";
+import { go, hashOf, present } from "./route.js";
+import { COLOURS, creditNames, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf } from "./tokens.js";
 import { RULES } from "./credit.js";
+import { extent } from "./chart.js";
 import { programOf } from "./code.js";
 import { drawFrame } from "./pictures.js";
-import { marked } from "./find.js";
+import { has, marked } from "./find.js";
 import { comparison, siblings } from "./compare.js";
 import { linesOf, textOf } from "./records.js";
 
@@ -30,6 +31,7 @@ let showsDiff = true;
 export function closeEpisode() {
   stop();
   open = null;
+  ticket += 1;
 }
 
 /** Draw the episode that a link names. */
@@ -92,7 +94,9 @@ function build(view, row, episode) {
     sums: episode.rewards.reduce((sums, one) => [...sums, sums[sums.length - 1] + one], [0]),
   });
   const part = (name, tag = "div", props = {}) => (open[name] = el(tag, props));
-  const isCode = Boolean(episode.code) || episode.actions.some((one) => one.includes("\n"));
+  const isCode =
+    Boolean(episode.code) ||
+    (episode.admissible.every((one) => one === null) && episode.actions.some((one) => one.includes("\n")));
   open.isCode = isCode;
   put(
     view,
@@ -159,7 +163,7 @@ function player(frames) {
     SPEEDS.map((one) => el("option", { value: one, selected: one === speed }, `${one} steps/s`)),
   );
   const rewards = open.episode.rewards;
-  const largest = Math.max(...rewards.map(Math.abs)) || 1;
+  const largest = extent(rewards.map(Math.abs))[1] || 1;
   const marks = el(
     "div",
     { class: "marks", "aria-hidden": "true" },
@@ -219,7 +223,7 @@ function download(name, text) {
 // ---------------------------------------------------------------------- state
 
 /** The state of the link, with defaults; steps and tokens outside the episode become the nearest. */
-function current(state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)))) {
+function current(state = present()) {
   const { episode, frames } = open;
   const whole = (text, most) => Math.min(Math.max(1, Math.trunc(Number(text)) || 1), most);
   const step = whole(state.step, frames);
@@ -230,9 +234,9 @@ function current(state = Object.fromEntries(new URLSearchParams(location.hash.sl
     const given = Number(state[LETTERS[name]]);
     settings[name] = state[LETTERS[name]] && given >= 0 && given <= 1 ? given : (episode.settings || DEFAULTS)[name];
   }
-  const known = [...(episode.values ? RULES.map((one) => one.name) : []), ...Object.keys(episode.credits)];
+  const known = creditNames(episode);
   const wanted = state.by === undefined ? null : state.by.split(",");
-  const names = known.filter((name) => (wanted ? wanted.includes(name) : name !== "own gamma_token"));
+  const names = known.filter((name) => (wanted ? wanted.includes(inLink(name)) : name !== "own gamma_token"));
   const colours = COLOURS.filter((one) =>
     one === "advantage"
       ? known.length
@@ -256,6 +260,9 @@ function current(state = Object.fromEntries(new URLSearchParams(location.hash.sl
   };
 }
 
+/** A name as it stands in a list of names in the link. */
+const inLink = (name) => name.replace(/%/g, "%25").replace(/,/g, "%2C");
+
 /** Change parts of the link, and draw. */
 function show(more) {
   const { state } = current();
@@ -272,6 +279,9 @@ function jump(test) {
   if (!places.length) return announce("none in this episode");
   show({ step: (places.find((t) => t + 1 > step) ?? places[0]) + 1, token: 1 });
 }
+
+/** Whether an episode is drawn; keys that go to another one need no steps. */
+export const isOpen = (key) => Boolean(open?.episode || (open && "np".includes(key)));
 
 function neighbour(by) {
   const next = report.rows[open.row.number + by];
@@ -357,10 +367,10 @@ function drawObservation(now) {
       : old === null
         ? [part]
         : sentences(part).map((one) => (old.has(one) || !one.trim() ? one : el("mark", null, one)));
-  put(open.observation, longText(text, draw));
+  put(open.observation, longText(text, draw, now.words));
 }
 
-const sentences = (text) => text.match(/[^.\n]*(?:\.(?!\d)|\n|$)/g) || [];
+const sentences = (text) => text.split(/(?<=\n)|(?<=\.)(?!\d)/);
 
 function drawActions(now) {
   const { episode } = open;
@@ -386,6 +396,7 @@ function drawActions(now) {
     );
   const first = order.slice(0, MOST_ACTIONS);
   if (place >= MOST_ACTIONS) first.push(order[place]);
+  if (now.words) first.push(...order.slice(MOST_ACTIONS).filter((i) => i !== order[place] && has(listed[i], now.words)));
   const list = el(
     "ul",
     { class: "actions", tabindex: 0, role: "list", "aria-label": "admissible actions" },
@@ -467,7 +478,7 @@ function drawNotes(now) {
     note
       ? [
           el("h3", null, "Note of the agent"),
-          el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "note" }, longText(note)),
+          el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "note" }, longText(note, (part) => marked(part, now.words), now.words)),
         ]
       : null,
     prompt
@@ -580,7 +591,8 @@ function rules(now) {
 function toggleRule(i) {
   const { known, names } = current();
   if (i >= known.length) return;
-  show({ by: known.filter((name, k) => names.includes(name) !== (k === i)).join(",") || "none" });
+  const chosen = known.filter((name, k) => names.includes(name) !== (k === i));
+  show({ by: chosen.map(inLink).join(",") || "none" });
 }
 
 function sliders(now) {
@@ -630,7 +642,7 @@ function drawSteps(now) {
   const scale =
     now.colour === "advantage"
       ? open.scale
-      : Math.max(...rows.flatMap((row) => (row || []).map((one) => Math.abs(one ?? 0))), 1e-9);
+      : extent([1e-9, ...rows.flatMap((row) => (row || []).map((one) => Math.abs(one ?? 0)))])[1];
   const choice =
     now.colours.length > 1
       ? el(
@@ -795,7 +807,8 @@ export const EPISODE_KEYS = {
   p: () => neighbour(-1),
   " ": () => (timer ? stop() : play()),
   j: () => {
-    show({ token: current().token + 1 });
+    const { t, token } = current();
+    show({ token: t === null ? 1 : Math.min(token + 1, open.episode.tokens?.[t].length ?? 1) });
     focusToken();
   },
   k: () => {
@@ -815,6 +828,3 @@ export const EPISODE_KEYS = {
   g: () => open.range.focus(),
   ...Object.fromEntries([...Array(9).keys()].map((i) => [String(i + 1), () => toggleRule(i)])),
 };
-
-/** Whether an episode with steps is drawn. */
-export const isOpen = () => Boolean(open?.episode);

@@ -1,8 +1,8 @@
 /** The list of episodes, with filters and sorting; all of its state is in the link. */
 
 import { report, linkOf } from "./data.js";
-import { el, put, announce } from "./dom.js";
-import { go, hashOf } from "./route.js";
+import { el, put, announce, folded } from "./dom.js";
+import { go, hashOf, present } from "./route.js";
 
 const PAGE = 2000;
 const COLUMNS = [
@@ -45,19 +45,19 @@ function valueOf(row, name) {
 
 /** Rows that pass the filters of a link, in its order. */
 export function chosenRows(state) {
-  const words = (state.q || "").toLowerCase();
+  const words = folded(state.q || "");
   const kept = report.rows.filter(
     (row) =>
       (!state.a || row.agent === state.a) &&
       (!state.t || row.task === state.t) &&
       (!state.s || String(row.seed) === state.s) &&
       (!state.at || String(row.at) === state.at) &&
-      (!state.success || String(Number(row.success)) === state.success) &&
+      (!state.success || String(row.success) === state.success) &&
       (!state.ended || valueOf(row, "ended") === state.ended) &&
       (!state.invalid || row.invalid > 0) &&
       (!state.from || row.return >= Number(state.from)) &&
       (!state.to || row.return <= Number(state.to)) &&
-      (!words || `${row.agent} ${row.task}`.toLowerCase().includes(words)),
+      (!words || folded(`${row.agent} ${row.task}`).includes(words)),
   );
   const [name, sign] = state.sort ? [state.sort.replace(/^-/, ""), state.sort.startsWith("-") ? -1 : 1] : [null, 1];
   if (!name || !COLUMNS.some((one) => one.name === name)) return kept;
@@ -72,16 +72,31 @@ export function chosenRows(state) {
     .map(([, , row]) => row);
 }
 
+/** Change parts of the link, and draw. */
+function change(more) {
+  go({ ...present(), ...more }, { replace: true });
+}
+
+/** The place of the list, below new filters; a field in use stays as it is, with its cursor. */
+function listBelow(view, state) {
+  const known = view.querySelector(".filters");
+  if (known?.contains(document.activeElement) && document.activeElement.matches("input"))
+    return known.nextElementSibling;
+  const focused = known?.contains(document.activeElement) ? document.activeElement.name : null;
+  const list = el("div");
+  put(view, el("h2", null, "Episodes"), filters(state), list);
+  if (focused) view.querySelector(`.filters [name="${focused}"]`)?.focus();
+  return list;
+}
+
 /** Draw the list. */
 export function drawEpisodes(view, state) {
   const rows = chosenRows(state);
-  const change = (more) => go({ ...state, ...more }, { replace: true });
-  const shown = Number(state.shown) || PAGE;
+  const shown = Math.max(PAGE, Number(state.shown) || 0);
   const columns = COLUMNS.filter((one) => one.name === "ended" || report.rows.some((row) => row[one.name] !== null));
+  const list = listBelow(view, state);
   put(
-    view,
-    el("h2", null, "Episodes"),
-    filters(state, change),
+    list,
     el(
       "p",
       { id: "count", role: "status" },
@@ -96,7 +111,7 @@ export function drawEpisodes(view, state) {
         "aria-rowcount": rows.length + 1,
         style: { "--columns": columns.map((one) => one.width).join(" ") },
       },
-      el("div", { role: "rowgroup" }, header(columns, state, change)),
+      el("div", { role: "rowgroup" }, header(columns, state)),
       el(
         "div",
         { role: "rowgroup" },
@@ -113,7 +128,7 @@ export function drawEpisodes(view, state) {
   );
 }
 
-function header(columns, state, change) {
+function header(columns, state) {
   return el(
     "div",
     { role: "row", class: "head" },
@@ -167,7 +182,7 @@ function rowOf(columns, row) {
   );
 }
 
-function filters(state, change) {
+function filters(state) {
   const select = (label, name, options) =>
     el(
       "label",
@@ -178,10 +193,7 @@ function filters(state, change) {
         {
           name,
           on: {
-            change: (event) => {
-              change({ [name]: event.target.value, shown: "" });
-              document.querySelector(`select[name="${name}"]`)?.focus();
-            },
+            change: (event) => change({ [name]: event.target.value, shown: "" }),
           },
         },
         el("option", { value: "" }, "all"),
@@ -202,7 +214,7 @@ function filters(state, change) {
         name,
         value: state[name] || "",
         style: { width: "6.5rem" },
-        on: { change: (event) => change({ [name]: event.target.value, shown: "" }) },
+        on: { input: (event) => change({ [name]: event.target.value, shown: "" }) },
       }),
     );
   return el(
@@ -231,9 +243,9 @@ function filters(state, change) {
         type: "search",
         name: "q",
         value: state.q || "",
-        on: { change: (event) => change({ q: event.target.value, shown: "" }) },
+        on: { input: (event) => change({ q: event.target.value, shown: "" }) },
       }),
     ),
-    el("button", { type: "button", on: { click: () => go({ v: "episodes" }) } }, "reset"),
+    el("button", { type: "button", name: "reset", on: { click: () => go({ v: "episodes" }) } }, "reset"),
   );
 }

@@ -1,8 +1,8 @@
 /** Find a text in all episodes: every block is read, and each distinct text is matched once. */
 
 import { report, readTexts, readPacked, linkOf, nameOf } from "./data.js";
-import { el, put, announce } from "./dom.js";
-import { hashOf } from "./route.js";
+import { el, put, announce, folded } from "./dom.js";
+import { hashOf, present } from "./route.js";
 
 const [MOST, AROUND] = [300, 60];
 const FIELDS = [
@@ -11,10 +11,13 @@ const FIELDS = [
   ["n", "note"],
 ];
 
+/** Whether a text holds some words. */
+export const has = (text, words) => folded(text).includes(folded(words));
+
 /** A text with the places marked where it holds some words. */
 export function marked(text, words) {
   if (!words) return [text];
-  const [found, low, wanted] = [[], text.toLowerCase(), words.toLowerCase()];
+  const [found, low, wanted] = [[], folded(text), folded(words)];
   let end = 0;
   for (let at = low.indexOf(wanted); at >= 0; at = low.indexOf(wanted, end)) {
     found.push(text.slice(end, at), el("mark", null, text.slice(at, at + words.length)));
@@ -26,10 +29,9 @@ export function marked(text, words) {
 /** All places of some words: pairs of an episode, a step and a field. */
 export async function search(words) {
   const { strings, lists } = await readTexts();
-  const wanted = words.toLowerCase();
   const matching = new Set();
   strings.forEach((one, place) => {
-    if (one.toLowerCase().includes(wanted)) matching.add(place);
+    if (has(one, words)) matching.add(place);
   });
   const inLists = new Set(lists.flatMap((one, place) => (one.some((text) => matching.has(text)) ? [place] : [])));
   const hits = [];
@@ -78,7 +80,9 @@ export async function drawFind(view, state) {
     ),
   );
   if (!words) return;
+  const here = hashOf(present());
   const hits = await search(words);
+  if (hashOf(present()) !== here) return; // another view by now
   const count = `${hits.length.toLocaleString("en")} ${hits.length === 1 ? "place" : "places"}`;
   const title = hits.length > MOST ? `${count}; the first ${MOST} are shown` : count;
   put(
@@ -89,7 +93,7 @@ export async function drawFind(view, state) {
       "ol",
       { class: "hits" },
       hits.slice(0, MOST).map((hit) => {
-        const at = Math.max(0, hit.text.toLowerCase().indexOf(words.toLowerCase()) - AROUND);
+        const at = Math.max(0, folded(hit.text).indexOf(folded(words)) - AROUND);
         const part = hit.text.slice(at, at + words.length + 2 * AROUND);
         return el(
           "li",

@@ -117,5 +117,5 @@ function commandOf(key) {
     return () => {
       location.hash = VIEW_KEYS[key];
     };
-  return isOpen() && Object.hasOwn(EPISODE_KEYS, key) ? EPISODE_KEYS[key] : null;
+  return isOpen(key) && Object.hasOwn(EPISODE_KEYS, key) ? EPISODE_KEYS[key] : null;
 }

@@ -2,7 +2,7 @@
 
 import { report, readIndex } from "./data.js";
 import { el, put } from "./dom.js";
-import { onRoute, stateOf, hashOf } from "./route.js";
+import { onRoute, present, stateOf, hashOf } from "./route.js";
 import { drawCurves, drawOverview, drawRuns } from "./summary.js";
 import { drawEpisodes } from "./episodes.js";
 import { closeEpisode, drawEpisode } from "./episode.js";
@@ -28,8 +28,7 @@ async function draw(state) {
   const name = Object.hasOwn(VIEWS, state.v || "") ? state.v : "overview";
   const view = document.getElementById("view");
   const overview = document.getElementById("overview");
-  if (location.hash === "#main") return document.getElementById("main").focus();
-  LAST.set(name, location.hash);
+  LAST.set(name, hashOf({ ...state, v: name }));
   if (name !== "episode") closeEpisode();
   if (view.dataset.name !== name) {
     put(view);
@@ -87,7 +86,7 @@ async function start() {
     );
   watchTheme(() => {
     closeEpisode();
-    draw(stateOf(location.hash));
+    draw(present());
   });
   try {
     await readIndex();

@@ -13,22 +13,52 @@ export function hashOf(state) {
   return `#${new URLSearchParams(kept.map(([name, value]) => [name, String(value)]))}`;
 }
 
+const PAUSE = 200; // milliseconds between entries: browsers refuse more than about 100 in 10 seconds
+
 let redraw = () => {};
+let waiting = null; // the state that the address does not have yet
+let clock = null;
+let written = 0;
+
+/** The state in use: that of the address, or the one that is about to become it. */
+export function present() {
+  return waiting || stateOf(location.hash);
+}
+
+function forget() {
+  clearTimeout(clock);
+  clock = waiting = null;
+}
+
+function write() {
+  if (!waiting) return;
+  history.replaceState(null, "", hashOf(waiting));
+  written = performance.now();
+  forget();
+}
 
 /** Name the function that draws a state. */
 export function onRoute(draw) {
   redraw = draw;
-  addEventListener("hashchange", () => draw(stateOf(location.hash)));
+  addEventListener("hashchange", () => {
+    forget();
+    draw(stateOf(location.hash));
+  });
+  addEventListener("pagehide", write);
+  addEventListener("click", write, true); // before a link is followed
 }
 
 /** Go to a state: as a new entry of the history, or in place of the present one. */
 export function go(state, { replace = false } = {}) {
   const hash = hashOf(state);
   if (!replace) {
+    write();
     if (location.hash === hash) redraw(stateOf(hash));
     else location.hash = hash;
     return;
   }
-  history.replaceState(null, "", hash);
+  waiting = stateOf(hash);
+  if (performance.now() - written > PAUSE) write();
+  else clock = clock || setTimeout(write, PAUSE);
   redraw(stateOf(hash));
 }

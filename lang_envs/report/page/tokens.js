@@ -22,6 +22,12 @@ export function creditsOf(episode, settings) {
   return found;
 }
 
+/** Names of the estimators of an episode, as `creditsOf` has them. */
+export function creditNames(episode) {
+  const rules = episode.values ? RULES.map((one) => one.name) : [];
+  return [...rules, ...Object.keys(episode.credits).map((name) => (rules.includes(name) ? `${name}, recorded` : name))];
+}
+
 /** Largest amount in the rows of some estimators; 1 if all are 0. */
 export function scaleOf(credits, names) {
   let largest = 0;
