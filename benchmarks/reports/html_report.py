@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.reports.report import MAIN, aggregates, improvements, shown
+from benchmarks.reports.report import MAIN, aggregates, shown
+from benchmarks.reports.statistics import probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.report import Metric, Report, Score, Table, read_run, size_lines, write_report
 from lang_envs.report.building import without_home
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
+SETTLED = 0.05
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
 
 
-def report_of(files: Sequence[Path], title: str = "Results") -> Report:
+def report_of(files: Sequence[Path], title: str | None = None) -> Report:
     """Return the report of some results files.
 
     Args:
         files: Results files of `run`.
-        title: Heading.
+        title: Heading; None for one of agents and tasks.
 
     Raises:
         ResultFileError: If two files hold the same agent on the same task.
@@ -37,7 +40,7 @@ def report_of(files: Sequence[Path], title: str = "Results") -> Report:
     )
     metrics = [Metric(name, *METRICS[name]) for name in ("discounted_return", *_COLUMNS)]
     return Report(
-        title,
+        title or _title(cells),
         runs=runs,
         metrics=metrics,
         scores=_scores(cells),
@@ -49,7 +52,7 @@ def report_of(files: Sequence[Path], title: str = "Results") -> Report:
 
 def write_html(files: Sequence[Path], path: Path, *, pictures: int = 20, shown: int | None = None) -> list[str]:
     """Write the report of some results files as one HTML file. Returns the lines to print."""
-    write_report(report_of(files, title=path.stem), path, pictures=pictures, shown=shown)
+    write_report(report_of(files), path, pictures=pictures, shown=shown)
     return size_lines(path)
 
 
@@ -69,7 +72,7 @@ def _scores(cells: Sequence[Cell]) -> list[Score]:
 def _tables(cells: Sequence[Cell]) -> list[Table]:
     """Return the agents over all tasks, and in pairs; empty where there is nothing to compare."""
     returns, found = METRICS["discounted_return"], []
-    over_all, pairs = aggregates(cells), improvements(cells)
+    over_all = aggregates(cells)
     if over_all:
         rows = [
             (one.agent, shown(one.score, returns) if one.score else "", shown(one.success, METRICS["success"]))
@@ -79,19 +82,34 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
             f"Interquartile means; the score is 0 for random and 1 for optimal play ({over_all[0].n_scored} tasks)."
         )
         found.append(Table(f"All {over_all[0].n_envs} tasks", ("agent", "score", "success"), rows, remark))
-    if pairs:
-        rows = [
-            (
-                f"{one.first} better than {one.second}",
-                shown(one.probability, returns),
-                str(one.n_envs),
-                "yes" if one.probability.low is not None and one.probability.low > 0.5 else "no",
-            )
-            for one in pairs
-        ]
+    rows = [row for task in dict.fromkeys(cell.task for cell in cells) for row in _pairs(task, cells)]
+    if rows:
         remark = (
-            "Probability that a seed of the first has a higher discounted return than one of the second, ties counting "
-            "half; settled where its interval lies above one half."
+            "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
+            "(ties count half), and p of the exact test of ranks. A difference is settled where p is below "
+            f"{SETTLED}; two seeds against two never settle one (p is at least 0.33), five against five can (0.008)."
         )
-        found.append(Table("Which agent is better", ("", "probability", "tasks", "settled"), rows, remark))
+        head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "settled")
+        found.append(Table("Which agent is better", head, rows, remark))
     return found
+
+
+def _title(cells: Sequence[Cell]) -> str:
+    agents, tasks = (list(dict.fromkeys(map(str, one))) for one in ([c.agent for c in cells], [c.task for c in cells]))
+    first = ", ".join(map(without_home, agents)) if len(agents) < 4 else f"{len(agents)} agents"
+    return f"{first} on {', '.join(tasks) if len(tasks) < 3 else f'{len(tasks)} tasks'}"
+
+
+def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[str, ...]]:
+    """Compare each two agents on a task, the better one first."""
+    own = {cell.agent: cell.scores("discounted_return") for cell in cells if cell.task == task}
+    rows = []
+    for pair in itertools.combinations(own, 2):
+        first, second = pair if own[pair[0]].mean() >= own[pair[1]].mean() else pair[::-1]
+        scores = own[first], own[second]
+        p = rank_test(*scores)
+        probability = shown(probability_of_improvement([scores[0]], [scores[1]]), METRICS["discounted_return"])
+        seeds = f"{len(scores[0])} and {len(scores[1])}"
+        settled = "yes" if p < SETTLED else "no"
+        rows.append((task, without_home(first), without_home(second), probability, seeds, f"{p:.3g}", settled))
+    return rows

@@ -173,10 +173,13 @@ def watch(
 
 @app.command()
 def replay(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Results file with recorded steps: NAME.jsonl.")],
-    place: Annotated[
-        str, typer.Argument(metavar="ENV/SEED/EPISODE", help="The episode; with @STEPS behind it in a training.")
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Results file with steps, NAME.jsonl, or an episode of a report.")
     ],
+    place: Annotated[
+        str | None,
+        typer.Argument(metavar="ENV/SEED/EPISODE", help="The episode; with @STEPS behind it in a training."),
+    ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the drawing of each step.")] = False,
 ) -> None:
     """Play a recorded episode again and compare it with the record; exit code 1 if they differ."""

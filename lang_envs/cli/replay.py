@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,19 @@ from lang_envs.wrappers import TextAction
 __all__ = ["find_episode", "replay_episode"]
 
 
-def find_episode(path: Path, place: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the header and an episode of a results file.
+def find_episode(path: Path, place: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the header and an episode of a results file, or of a file that a report has written for one episode.
 
     Args:
         path: The file.
-        place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training.
+        place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training; None for the file of a report.
 
     Raises:
         ReportError: If the file is damaged, or has no such episode with steps.
     """
+    alone = _read_alone(path)
+    if alone is not None:
+        return alone, alone
     results = read_results(path)
     for episode in results.episodes:
         name = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
@@ -38,6 +42,31 @@ def find_episode(path: Path, place: str) -> tuple[Mapping[str, Any], Mapping[str
         f"Expected ENV/SEED/EPISODE of an episode with steps in {path}, with @STEPS behind it for one of a training; "
         f"got {place!r}. Fix: take the names from the lines of the file."
     )
+
+
+def _read_alone(path: Path) -> dict[str, Any] | None:
+    """Return the content of a file of one episode; None if it is another file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # lines of a results file
+        return None
+    if not isinstance(content, dict) or content.get("content") != "episode":
+        return None
+    kinds = (("env", str), ("env_settings", dict), ("reset_seed", int), ("steps", list))
+    steps = content.get("steps")
+    fits = all(isinstance(content.get(name), kind) for name, kind in kinds) and all(
+        isinstance(step, dict)
+        and isinstance(step.get("observation"), str)
+        and isinstance(step.get("action"), str)
+        and isinstance(step.get("reward"), int | float)
+        for step in steps or ()
+    )
+    if not fits:
+        raise ReportError(
+            f"Expected env, env_settings, reset_seed and steps with observation, action and reward in {path}; "
+            "got others. Fix: download the episode again."
+        )
+    return {**content, "steps_list": steps}
 
 
 def replay_episode(console: Console, env: gym.Env[Any, Any], episode: Mapping[str, Any]) -> bool:

@@ -121,6 +121,7 @@ class Report:
             known by agent, task, seed, episode and `training_steps`.
         about: Sentences below the heading.
         tables: Further tables of the overview.
+        notes: Further sentences, folded at the end of the overview.
     """
 
     title: str
@@ -131,3 +132,4 @@ class Report:
     episodes: Sequence[Mapping[str, Any]] = ()
     about: Sequence[str] = ()
     tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()

@@ -11,6 +11,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lang_envs.report.data import Report
@@ -103,6 +104,8 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
     columns: dict[str, list[Any]] = {
         name: [numbers_of[name][one[name]] for one in episodes] for name in ("agent", "task")
     }
+    origins = _Table()
+    columns["origin"] = [origins.place(text, partial(json.loads, text)) for text in map(_origin, episodes)]
     columns |= {name: [_plain(one.get(source)) for one in episodes] for name, source in _COLUMNS.items()}
     index = {
         "page": PAGE,
@@ -113,6 +116,7 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
         "runs": [one._asdict() for one in report.runs],
         "agents": agents,
         "tasks": tasks,
+        "origins": origins.rows,
         "episodes": {**columns, "place": places},
         "perBlock": EPISODES_PER_BLOCK,
         "tileColumns": tiles.columns,
@@ -123,9 +127,15 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
     return found | blocks
 
 
+def _origin(episode: Mapping[str, Any]) -> str:
+    """Return the environment of an episode and its arguments as JSON."""
+    settings = (episode.get("header") or {}).get("env_settings") or {}
+    return json.dumps({"env": episode["env"], "env_settings": settings}, default=str)
+
+
 def deflated(content: object) -> bytes:
     """Return JSON as gzip in base64: the same bytes for the same content, without a character that ends an element."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("ascii"), 9, mtime=0))
 
 

@@ -137,6 +137,9 @@ def _overview(report: Report) -> str:
             f'<section class="task"><h3>{_text(table.title)}</h3>{remark}<div class="wide" tabindex="0" role="group" '
             f'aria-label="{_text(table.title)}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
         )
+    if report.notes:
+        notes = "".join(f"<p>{_text(sentence)}</p>" for sentence in report.notes)
+        parts.append(f"<details><summary>Notes ({len(report.notes)})</summary>{notes}</details>")
     return "\n".join(parts)
 
 

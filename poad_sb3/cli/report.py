@@ -30,9 +30,8 @@ def write_run_report(
         shown: Episodes whose steps are kept; None for all.
     """
     path = html or folders[0] / FILE
-    title = ", ".join(dict.fromkeys(folder.resolve().name for folder in folders))
     try:
-        write_report(report_of_runs(folders, title), path, pictures=pictures, shown=shown)
+        write_report(report_of_runs(folders), path, pictures=pictures, shown=shown)
     except (PoadError, LangEnvsError, OSError) as error:
         fail(str(error))
     for line in size_lines(path):

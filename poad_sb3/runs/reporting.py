@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lang_envs.report import LearningCurve, Report, Run, read_run
+from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.building import flat_facts, without_home
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
 from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
@@ -50,12 +51,12 @@ class _Training(NamedTuple):
     episodes: list[dict[str, Any]]
 
 
-def report_of_runs(folders: Sequence[Path], title: str) -> Report:
+def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
     """Return the report of some trainings. Those that differ only in their seed share a curve.
 
     Args:
         folders: Of runs.
-        title: Heading.
+        title: Heading; None for one of methods and tasks.
 
     Raises:
         RunError: If a folder has no run.
@@ -83,7 +84,7 @@ def report_of_runs(folders: Sequence[Path], title: str) -> Report:
     curves = [curve for (task, label), own in groups.items() for curve in _curves(task, label, own)]
     about = f"Curves: mean over seeds with its {LEVEL:.0%} bootstrap interval; thin lines are single seeds."
     return Report(
-        title,
+        title or ", ".join(f"{label} on {task}" for task, label in groups),
         runs=[
             one._replace(name=f"{label}, seed {training.config.seed}")
             for one, label, training in zip(runs, labels, trainings, strict=True)
@@ -94,13 +95,32 @@ def report_of_runs(folders: Sequence[Path], title: str) -> Report:
             for episode in training.episodes
         ],
         curves=curves,
-        about=(about,) if curves else (),
+        about=(about,) if len(trainings) > len(groups) else (),
+        tables=[_summary(labels, trainings)],
     )
+
+
+def _summary(labels: Sequence[str], trainings: Sequence[_Training]) -> Table:
+    """Return a row for each run: its steps, and the last returns."""
+    rows = []
+    for label, one in zip(labels, trainings, strict=True):
+        last = one.progress[-1] if one.progress else {}
+        recorded = list(_recorded(one.episodes))
+        steps = last.get(_STEPS, "")
+        numbers = [last.get(name, "") for name in ("rollout/ep_rew_mean", "rollout/success_rate")]
+        shown = [f"{float(number):.3f}" if number else "" for number in numbers]
+        if recorded:
+            shown.append(f"{recorded[-1][1]:.3f} at step {recorded[-1][0]:,.0f}")
+        rows.append((label, one.config.env_id, str(one.config.seed), steps, *shown, *[""] * (3 - len(shown))))
+    head = ("run", "task", "seed", "steps", "return", "success", "return of recorded episodes")
+    remark = "Return and success: means of the last 100 episodes of training, undiscounted."
+    return Table("Trainings", head, rows, remark)
 
 
 def _facts(config: RunConfig) -> dict[str, str]:
     last = config.sessions[-1] if config.sessions else {}
     parts = {
+        "command": shlex.join(["poad", *last.get("command", ("",))[1:]]),
         "algorithm": config.algorithm,
         "environment": config.env_id,
         "environment arguments": config.env_kwargs,
@@ -111,7 +131,6 @@ def _facts(config: RunConfig) -> dict[str, str]:
         "model": config.model,
         "dataset": config.dataset or "",
         "argument": config.arguments,
-        "command": " ".join(last.get("command", ())),
         "version": last.get("versions", {}),
     }
     return {

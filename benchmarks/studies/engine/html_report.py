@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.studies.engine.findings import MEASURES
+from benchmarks.studies.engine.findings import MEASURES, SETTLED
 from lang_envs.report import LearningCurve, Report, Run, Table
 from lang_envs.report.building import flat_facts, without_home
 
@@ -25,8 +25,11 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
         f"Study {content['study']}: {content['told']}",
         runs=[Run(content["study"], _facts(content), {}, remark)],
         curves=list(_curves(content)),
-        about=tuple(_sentences(content)),
-        tables=[*_areas(content), *_predictions(content)],
+        about=("Areas are mean heights of learning curves: a method with a larger area learned faster or better.",)
+        if _comparisons(content)
+        else (),
+        tables=[*_pairs(content), *_areas(content), *_predictions(content)],
+        notes=tuple(_sentences(content)),
     )
 
 
@@ -86,6 +89,28 @@ def _areas(content: Mapping[str, Any]) -> Iterator[Table]:
         if rows:
             title = f"{comparison['env']}: {comparison['title']}"
             yield Table(title, ("method", "seeds", "learning rate", *MEASURES.values()), rows)
+
+
+def _pairs(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the comparisons of all tasks, pair by pair."""
+    rows = [
+        (
+            f"{comparison['env']}, {comparison['title']}",
+            f"{one['first']} above {one['second']}",
+            _shown({name: one["area"][name] for name in ("value", "low", "high")}),
+            f"{one['area']['chance']:.3g}",
+            f"{len(comparison['methods'][one['first']]['seeds'])} and "
+            f"{len(comparison['methods'][one['second']]['seeds'])}",
+            "yes" if one["area"]["chance"] < SETTLED else "no",
+        )
+        for comparison in _comparisons(content)
+        for one in comparison["improvement"]
+    ]
+    if rows:
+        remark = "Probability that a seed of the first has the larger area; p of the exact test of ranks."
+        yield Table(
+            "Which method learns faster", ("task", "pair", "probability", "p", "seeds", "settled"), rows, remark
+        )
 
 
 def _predictions(content: Mapping[str, Any]) -> Iterator[Table]:

@@ -4,7 +4,7 @@ import { el, short } from "./dom.js";
 import { lineStyle } from "./colours.js";
 
 const [WIDTH, HEIGHT] = [560, 300];
-const EDGE = { left: 52, right: 120, top: 12, bottom: 38 };
+const EDGE = { left: 52, right: 120, top: 26, bottom: 38 };
 const MOST_POINTS = 320;
 
 /** Lowest and highest of any number of numbers: as arguments of Math.min they would be too many. */
@@ -53,7 +53,7 @@ function path(xs, ys, places) {
  * @param {string} title
  * @param {{label: string, steps: number[], values: number[], low: ?number[], high: ?number[], by_seed: Object}[]} curves
  */
-export function lineChart(title, xTitle, curves, marks = []) {
+export function lineChart(title, xTitle, yTitle, curves) {
   const all = curves.flatMap((one) =>
     [one.values, one.low || [], one.high || [], ...Object.values(one.by_seed)].flat(),
   );
@@ -89,17 +89,7 @@ export function lineChart(title, xTitle, curves, marks = []) {
       xTitle,
     ),
   );
-  for (const one of marks)
-    svg.append(
-      el("line", {
-        x1: x(one),
-        x2: x(one),
-        y1: EDGE.top,
-        y2: HEIGHT - EDGE.bottom,
-        stroke: "currentColor",
-        "stroke-dasharray": "2 3",
-      }),
-    );
+  svg.append(el("text", { class: "tick", x: 4, y: 12 }, yTitle.length > 70 ? `${yTitle.slice(0, 69)}\u2026` : yTitle));
   const ends = [];
   curves.forEach((curve, place) => {
     const { colour, dash } = lineStyle(place);

@@ -118,7 +118,7 @@ export async function drawCompare(view, state) {
   ];
   const sums = [0, 0];
   for (let t = 0; t < length; t += 1) {
-    const differs = first.actions[t] !== second.actions[t];
+    const differs = first.actions[t] !== second.actions[t] || first.observations[t] !== second.observations[t];
     cells.push(
       el(
         "div",

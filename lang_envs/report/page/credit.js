@@ -59,6 +59,9 @@ function unflattened(flat, values) {
   return values.map((row) => flat.slice(start, (start += row.length)));
 }
 
+/** The estimator that reads the slider of gamma_token. */
+export const OWN = "own \u03b3_token";
+
 /** The estimators that are computed in the page, by name. */
 export const RULES = [
   { name: "POAD", about: "BAD: no discount inside an action", compute: (e) => tokenGae({ ...e, gammaToken: 1 }) },
@@ -69,5 +72,5 @@ export const RULES = [
     about: "over actions, then inside each action",
     compute: (e) => bilevelGae({ ...e, gammaToken: 1 }),
   },
-  { name: "own gamma_token", about: "token GAE with the gamma_token of the slider", compute: (e) => tokenGae(e) },
+  { name: OWN, about: "token GAE with the gamma_token of the slider", compute: (e) => tokenGae(e) },
 ];

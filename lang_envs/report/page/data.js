@@ -43,6 +43,7 @@ export async function readIndex() {
     terminated: columns.terminated[i],
     truncated: columns.truncated[i],
     replay: columns.replay[i],
+    origin: index.origins[columns.origin[i]],
   }));
   for (const row of report.rows)
     report.places.set(keyOf(row.agent, row.task, row.seed, row.episode, row.at), row.number);

@@ -1,17 +1,18 @@
 /** One episode: the player, the credit of each token, and the same situation elsewhere. */
 
-import { report, findRow, readEpisode, linkOf, nameOf } from "./data.js";
+import { findRow, readEpisode, linkOf, nameOf } from "./data.js";
 import { el, put, announce, button, copyButton, longText, short, signed, visible } from "./dom.js";
 import { diverging } from "./colours.js";
 import { go, hashOf, present } from "./route.js";
 import { COLOURS, creditNames, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf } from "./tokens.js";
-import { RULES } from "./credit.js";
+import { OWN, RULES } from "./credit.js";
 import { extent } from "./chart.js";
 import { programOf } from "./code.js";
 import { drawFrame } from "./pictures.js";
 import { has, marked } from "./find.js";
 import { comparison, siblings } from "./compare.js";
-import { linesOf, textOf } from "./records.js";
+import { neighbourOf } from "./episodes.js";
+import { linesOf, replayable, textOf } from "./records.js";
 
 const SPEEDS = [0.5, 1, 2, 5, 10];
 const MOST_ACTIONS = 60;
@@ -195,7 +196,10 @@ function player(frames) {
 
 function exports() {
   const { row, episode } = open;
-  const name = `${row.agent}-${row.task}-${row.seed}-${row.episode}`.replace(/[^A-Za-z0-9.-]+/g, "-").slice(0, 100);
+  const at = row.at === null ? "" : `-${row.at}`;
+  const name = `${row.agent}-${row.task}-${row.seed}-${row.episode}${at}`
+    .replace(/[^A-Za-z0-9.-]+/g, "-")
+    .slice(0, 100);
   return el(
     "p",
     { class: "row no-print" },
@@ -211,6 +215,14 @@ function exports() {
           .join(""),
       ),
     ),
+    row.resetSeed === null
+      ? null
+      : [
+          button("download for replay", null, () =>
+            download(`${name}.json`, JSON.stringify(replayable(row, episode), null, 1)),
+          ),
+          el("span", null, "then, where lang_envs is installed: ", el("code", null, `lang-envs replay ${name}.json`)),
+        ],
   );
 }
 
@@ -232,11 +244,11 @@ function current(state = present()) {
   const settings = {};
   for (const name of SETTINGS) {
     const given = Number(state[LETTERS[name]]);
-    settings[name] = state[LETTERS[name]] && given >= 0 && given <= 1 ? given : (episode.settings || DEFAULTS)[name];
+    settings[name] = state[LETTERS[name]] && given >= 0 && given <= 1 ? given : recorded(name);
   }
   const known = creditNames(episode);
   const wanted = state.by === undefined ? null : state.by.split(",");
-  const names = known.filter((name) => (wanted ? wanted.includes(inLink(name)) : name !== "own gamma_token"));
+  const names = known.filter((name) => (wanted ? wanted.includes(inLink(name)) : name !== OWN));
   const colours = COLOURS.filter((one) =>
     one === "advantage"
       ? known.length
@@ -284,7 +296,7 @@ function jump(test) {
 export const isOpen = (key) => Boolean(open?.episode || (open && "np".includes(key)));
 
 function neighbour(by) {
-  const next = report.rows[open.row.number + by];
+  const next = neighbourOf(open.row, by);
   if (next) go(linkOf(next));
 }
 
@@ -321,6 +333,7 @@ function update(state) {
   drawActions(now);
   drawNotes(now);
   drawCredit(now);
+  drawElsewhere(now);
   [...open.steps.children].forEach((one, t) => {
     one.classList.toggle("current", t === now.t);
     one.querySelector("a").toggleAttribute("aria-current", t === now.t);
@@ -389,14 +402,19 @@ function drawActions(now) {
       shares
         ? [
             el("span", { class: "share" }, `${(100 * shares[i]).toFixed(1)} %`),
-            el("span", { class: "bar", "aria-hidden": "true", style: { width: `${Math.round(70 * shares[i])}px` } }),
+            el(
+              "span",
+              { class: "track", "aria-hidden": "true" },
+              el("span", { class: "bar", style: { width: `${(100 * shares[i]).toFixed(1)}%` } }),
+            ),
           ]
         : null,
       now.words ? marked(listed[i], now.words) : listed[i],
     );
   const first = order.slice(0, MOST_ACTIONS);
   if (place >= MOST_ACTIONS) first.push(order[place]);
-  if (now.words) first.push(...order.slice(MOST_ACTIONS).filter((i) => i !== order[place] && has(listed[i], now.words)));
+  if (now.words)
+    first.push(...order.slice(MOST_ACTIONS).filter((i) => i !== order[place] && has(listed[i], now.words)));
   const list = el(
     "ul",
     { class: "actions", tabindex: 0, role: "list", "aria-label": "admissible actions" },
@@ -478,7 +496,11 @@ function drawNotes(now) {
     note
       ? [
           el("h3", null, "Note of the agent"),
-          el("div", { class: "box", tabindex: 0, role: "group", "aria-label": "note" }, longText(note, (part) => marked(part, now.words), now.words)),
+          el(
+            "div",
+            { class: "box", tabindex: 0, role: "group", "aria-label": "note" },
+            longText(note, (part) => marked(part, now.words), now.words),
+          ),
         ]
       : null,
     prompt
@@ -595,6 +617,11 @@ function toggleRule(i) {
   show({ by: chosen.map(inLink).join(",") || "none" });
 }
 
+const recorded = (name) => (open.episode.settings || DEFAULTS)[name];
+
+/** The estimators with the one that has a slider of its own. */
+const withOwn = (now) => ({ by: now.known.filter((name) => now.names.includes(name) || name === OWN).join(",") });
+
 function sliders(now) {
   return el(
     "div",
@@ -611,9 +638,13 @@ function sliders(now) {
           step: 0.01,
           value: now.settings[name],
           "data-name": name,
-          on: { input: (event) => show({ [LETTERS[name]]: event.target.value }) },
+          on: {
+            input: (event) =>
+              show({ [LETTERS[name]]: event.target.value, ...(name === "gammaToken" ? withOwn(now) : {}) }),
+          },
         }),
         el("output", null, now.settings[name].toFixed(2)),
+        now.state[LETTERS[name]] ? el("span", { class: "dim" }, `(recorded: ${recorded(name).toFixed(2)})`) : null,
       ),
     ),
     SETTINGS.some((name) => now.state[LETTERS[name]])
@@ -733,15 +764,60 @@ function chooseIn(event, t) {
 /** Episodes with the same task and reset seed: other agents, and other checkpoints of a training. */
 async function elsewhere(others) {
   const own = open;
-  const shown = others.slice(0, MOST_OTHERS);
-  const table = el("tbody");
+  const rows = [open.row, ...others.slice(0, MOST_OTHERS)].sort((a, b) =>
+    a.agent < b.agent ? -1 : a.agent > b.agent ? 1 : (a.at ?? 0) - (b.at ?? 0),
+  );
+  const episodes = await Promise.all(rows.map(readEpisode));
+  if (own !== open) return;
+  open.others = rows.map((row, i) => ({ row, episode: episodes[i] }));
+  drawElsewhere(current());
+}
+
+/** The choice of each of them at the present step, where it stands before the same observation. */
+function drawElsewhere(now) {
+  if (!open.others) return;
+  const here = observationAt(now);
+  const chosen = now.t === null ? null : open.episode.actions[now.t];
+  const line = ({ row, episode }) => {
+    const t = now.t ?? -1;
+    const same = episode && t >= 0 && t < episode.actions.length && episode.observations[t] === here;
+    const place = same ? (episode.admissible[t]?.indexOf(chosen) ?? -1) : -1;
+    const share = place >= 0 ? episode.shares?.[t]?.[place] : null;
+    const own = same && episode.logProbs ? Math.exp(episode.logProbs[t].reduce((a, b) => a + b, 0)) : null;
+    return el(
+      "tr",
+      { class: row === open.row ? "differs" : null },
+      el("th", { scope: "row" }, el("a", { href: hashOf(linkOf(row)) }, row.agent)),
+      [
+        row.at === null ? "" : row.at.toLocaleString("en"),
+        short(row.return),
+        row.success === null ? "" : row.success ? "yes" : "no",
+        row.steps,
+        same ? episode.actions[t].split("\n")[0].slice(0, 60) : "in another situation",
+        own === null ? "" : short(own, 3),
+        share === null || share === undefined ? "" : short(share, 3),
+      ].map((text) => el("td", null, text)),
+      el("td", null, row === open.row ? "this one" : el("a", { href: hashOf(comparison(open.row, row)) }, "compare")),
+    );
+  };
+  const head = [
+    "agent",
+    "trained steps",
+    "return",
+    "success",
+    "steps",
+    "action at this step",
+    "its probability",
+    "probability of this episode's action",
+    "",
+  ];
   put(
     open.elsewhere,
     el("h3", null, "The same situation elsewhere"),
     el(
       "p",
       { class: "dim" },
-      "Episodes of this task with the same reset seed: other agents, and other checkpoints of a training. The first action shows how the choice changed.",
+      "Episodes of this task with the same reset seed: other agents, and other checkpoints of a training.",
     ),
     el(
       "div",
@@ -755,44 +831,13 @@ async function elsewhere(others) {
           el(
             "tr",
             null,
-            ["agent", "trained steps", "return", "success", "steps", "first action", "its probability", ""].map((one) =>
-              el("th", { scope: "col" }, one),
-            ),
+            head.map((one) => el("th", { scope: "col" }, one)),
           ),
         ),
-        table,
+        el("tbody", null, open.others.map(line)),
       ),
     ),
   );
-  const rows = [open.row, ...shown].sort((a, b) =>
-    a.agent < b.agent ? -1 : a.agent > b.agent ? 1 : (a.at ?? 0) - (b.at ?? 0),
-  );
-  const cells = rows.map((one) => {
-    const [action, probability] = [el("td"), el("td")];
-    table.append(
-      el(
-        "tr",
-        { class: one === own.row ? "differs" : null },
-        el("th", { scope: "row" }, el("a", { href: hashOf(linkOf(one)) }, one.agent)),
-        [
-          one.at === null ? "" : one.at.toLocaleString("en"),
-          short(one.return),
-          one.success === null ? "" : one.success ? "yes" : "no",
-          one.steps,
-        ].map((text) => el("td", null, text)),
-        action,
-        probability,
-        el("td", null, one === own.row ? "this one" : el("a", { href: hashOf(comparison(own.row, one)) }, "compare")),
-      ),
-    );
-    return [one, action, probability];
-  });
-  for (const [one, action, probability] of cells) {
-    if (own !== open) return;
-    const episode = await readEpisode(one);
-    put(action, episode.actions[0].split("\n")[0].slice(0, 60));
-    if (episode.logProbs) put(probability, short(Math.exp(episode.logProbs[0].reduce((a, b) => a + b, 0)), 3));
-  }
 }
 
 // ---------------------------------------------------------------------- keys

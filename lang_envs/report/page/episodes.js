@@ -89,9 +89,18 @@ function listBelow(view, state) {
   return list;
 }
 
+let last = null; // the rows of the list that was drawn last
+
+/** The episode after or before another one, in the order of the list; undefined at its ends. */
+export function neighbourOf(row, by) {
+  const rows = last && last.includes(row) ? last : report.rows;
+  return rows[rows.indexOf(row) + by];
+}
+
 /** Draw the list. */
 export function drawEpisodes(view, state) {
   const rows = chosenRows(state);
+  last = rows;
   const shown = Math.max(PAGE, Number(state.shown) || 0);
   const columns = COLUMNS.filter((one) => one.name === "ended" || report.rows.some((row) => row[one.name] !== null));
   const list = listBelow(view, state);

@@ -2,7 +2,7 @@
 
 import { report, readTexts, readPacked, linkOf, nameOf } from "./data.js";
 import { el, put, announce, folded } from "./dom.js";
-import { hashOf, present } from "./route.js";
+import { go, hashOf, present } from "./route.js";
 
 const [MOST, AROUND] = [300, 60];
 const FIELDS = [
@@ -83,16 +83,39 @@ export async function drawFind(view, state) {
   const here = hashOf(present());
   const hits = await search(words);
   if (hashOf(present()) !== here) return; // another view by now
-  const count = `${hits.length.toLocaleString("en")} ${hits.length === 1 ? "place" : "places"}`;
-  const title = hits.length > MOST ? `${count}; the first ${MOST} are shown` : count;
+  const fields = [...new Set(hits.map((one) => one.field))];
+  const found = state.f ? hits.filter((one) => one.field === state.f) : hits;
+  drawHits(view, words, found, fields, state);
+}
+
+function drawHits(view, words, hits, fields, state) {
+  const n = new Set(hits.map((one) => one.row)).size;
+  const most = Number(state.shown) || MOST;
+  const change = (more) => go({ ...state, ...more }, { replace: true });
+  const count = `${hits.length.toLocaleString("en")} ${hits.length === 1 ? "place" : "places"} in ${n.toLocaleString("en")} ${n === 1 ? "episode" : "episodes"}`;
+  const title = hits.length > most ? `${count}; the first ${most} are shown` : count;
   put(
     view,
     el("h2", null, `Find: ${words}`),
     el("p", { id: "count" }, title),
+    fields.length > 1 || state.f
+      ? el(
+          "label",
+          { class: "row no-print" },
+          "in",
+          el(
+            "select",
+            { on: { change: (event) => change({ f: event.target.value, shown: "" }) } },
+            ["", ...fields].map((one) =>
+              el("option", { value: one, selected: one === (state.f || "") }, one || "all texts"),
+            ),
+          ),
+        )
+      : null,
     el(
       "ol",
       { class: "hits" },
-      hits.slice(0, MOST).map((hit) => {
+      hits.slice(0, most).map((hit) => {
         const at = Math.max(0, folded(hit.text).indexOf(folded(words)) - AROUND);
         const part = hit.text.slice(at, at + words.length + 2 * AROUND);
         return el(
@@ -115,5 +138,9 @@ export async function drawFind(view, state) {
       }),
     ),
   );
+  if (hits.length > most)
+    view.append(
+      el("button", { type: "button", on: { click: () => change({ shown: most + MOST }) } }, `show the next ${MOST}`),
+    );
   announce(title);
 }

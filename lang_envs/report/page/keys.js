@@ -22,6 +22,34 @@ const KEYS = [
   ["?", "these keys"],
   ["Esc", "close"],
 ];
+const WORDS = [
+  ["admissible actions", "the actions that the environment lists in this situation"],
+  ["advantage", "how much better than expected a token was, by an estimator; positive ones are reinforced"],
+  ["value", "the critic's estimate of the discounted return, before a token"],
+  [
+    "delta (BAD)",
+    "value after a token, or reward and discounted next value after the last one, less the value before it",
+  ],
+  ["\u03b3, \u03bb", "discount, and trace of generalised advantage estimation, between actions"],
+  [
+    "\u03b3_token, \u03bb_token",
+    "the same between the tokens of an action: POAD has \u03b3_token = 1, NTPO \u03b3_token = \u03b3",
+  ],
+  ["POAD, NTPO", "token-level estimators without and with a discount inside actions"],
+  ["action-level", "one advantage for all tokens of an action, as in TWOSOME and turn-level PPO"],
+  ["bi-level", "estimation over actions, continued inside each action; equal to POAD at \u03bb_token = 1"],
+  ["forced", "a token without an alternative: the listed actions leave no other"],
+  ["entropy", "of the distribution at a token, in nats; 0 for a forced one"],
+  [
+    "return, discounted return",
+    "sum of the rewards, without and with a discount; tables and charts name the one they show",
+  ],
+  ["steps, moves", "decisions, and units of time: a decision may take several moves"],
+  ["invalid", "an action outside the command set; refused: a valid command without effect"],
+  ["terminated, truncated", "ended by success or failure, or by the time limit"],
+  ["oracle", "an agent that plays optimally by looking inside the environment"],
+  ["\u03a3", "running return"],
+];
 const VIEW_KEYS = { o: "#v=overview", l: "#v=episodes", u: "#v=runs" };
 const STORED = "lang-envs-report-keys";
 let single = true;
@@ -45,7 +73,7 @@ function helpDialog() {
   });
   put(
     dialog,
-    el("h2", { id: "keys-title" }, "Keys"),
+    el("h2", { id: "keys-title" }, "Keys and words"),
     el(
       "table",
       { class: "left" },
@@ -67,6 +95,12 @@ function helpDialog() {
       ),
     ),
     el("p", null, el("label", null, box, " keys of a single letter are on")),
+    el("h3", null, "Words"),
+    el(
+      "dl",
+      { class: "details", tabindex: 0 },
+      WORDS.map(([word, about]) => [el("dt", null, word), el("dd", null, about)]),
+    ),
     el("p", null, el("button", { type: "button", on: { click: () => dialog.close() } }, "close")),
   );
   dialog.showModal();

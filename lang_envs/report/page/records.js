@@ -48,6 +48,27 @@ export function linesOf(row, episode) {
   });
 }
 
+/** An episode as one JSON object, which `lang-envs replay FILE` plays again. */
+export function replayable(row, episode) {
+  const at = row.at === null ? {} : { training_steps: row.at };
+  return {
+    format: 1,
+    content: "episode",
+    ...row.origin,
+    agent: row.agent,
+    seed: row.seed,
+    episode: row.episode,
+    ...at,
+    reset_seed: row.resetSeed,
+    return: row.return,
+    steps: episode.actions.map((action, t) => ({
+      observation: episode.observations[t],
+      action,
+      reward: episode.rewards[t],
+    })),
+  };
+}
+
 /** The episode as plain text. */
 export function textOf(row, episode) {
   const steps = episode.actions.map(

@@ -43,7 +43,9 @@ export function drawCurves(view) {
     groups.set(key, [...(groups.get(key) || []), curve]);
   }
   const seeded = report.index.curves.some((one) => Object.keys(one.by_seed).length > 1);
-  const about = seeded ? "Thick: the statistic over seeds, with its 95 % interval; thin: single seeds." : "";
+  const about = seeded
+    ? "Thick lines: average over seeds with its 95 % interval (the overview says which average); thin lines: single seeds."
+    : "";
   put(
     view,
     el("h2", null, "Learning curves"),
@@ -51,7 +53,7 @@ export function drawCurves(view) {
     el(
       "div",
       { class: "charts" },
-      [...groups].map(([title, curves]) => lineChart(title, "environment steps", curves)),
+      [...groups].map(([title, curves]) => lineChart(title, "environment steps", curves[0].title, curves)),
     ),
   );
 }

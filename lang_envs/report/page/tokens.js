@@ -6,7 +6,7 @@ import { RULES } from "./credit.js";
 
 /** Ways to colour a token. */
 export const COLOURS = ["advantage", "value", "delta", "probability", "entropy"];
-const [LABEL, CELL, LETTER, WIDEST] = [150, 70, 8, 24]; // widths of the tables in pixels, and letters of a token
+const [LABEL, CELL, LETTER, WIDEST] = [150, 66, 8, 24]; // widths of the tables in pixels, and letters of a token
 const LONG = 40; // tokens from which an action is a strip first
 
 /** Advantages of an episode by estimator: computed where it has values, and recorded ones. */
@@ -184,12 +184,13 @@ export function creditTable({ episode, t, credits, names, scale, token, width, c
 /** Places of tokens by line, as many as fit into the width. */
 function linesOfTokens(texts, width) {
   const lines = [[]];
-  let used = LABEL;
+  const label = width < 600 ? 100 : LABEL;
+  let used = label;
   texts.forEach((text, j) => {
-    const own = Math.max(CELL, LETTER * Math.min(visibleToken(text).length, WIDEST) + 24);
+    const own = Math.max(CELL, LETTER * Math.min(visibleToken(text).length, WIDEST) + 18);
     if (used + own > width && lines[lines.length - 1].length) {
       lines.push([]);
-      used = LABEL;
+      used = label;
     }
     lines[lines.length - 1].push(j);
     used += own;
