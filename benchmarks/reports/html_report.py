@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.reports.report import MAIN, aggregates, improvements, shown
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.report import Metric, Report, Score, Table, read_run, size_lines, write_report
-from lang_envs.report.building import without_home
+from lang_envs.report.private import without_private
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
@@ -61,7 +61,15 @@ def _scores(cells: Sequence[Cell]) -> list[Score]:
             by_seed = cell.scores(name)
             if len(by_seed):
                 counts = (len(by_seed), len(cell.episodes), cell.expected)
-                found.append(Score(without_home(cell.agent), cell.task, name, *estimate([by_seed], mean), *counts))
+                found.append(
+                    Score(
+                        without_private(cell.agent),
+                        without_private(cell.task),
+                        name,
+                        *estimate([by_seed], mean),
+                        *counts,
+                    )
+                )
     used = {(one.task, one.metric) for one in found if one.value or one.metric in MAIN}
     return [one for one in found if (one.task, one.metric) in used]
 
@@ -94,4 +102,4 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
             "half; settled where its interval lies above one half."
         )
         found.append(Table("Which agent is better", ("", "probability", "tasks", "settled"), rows, remark))
-    return found
+    return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]

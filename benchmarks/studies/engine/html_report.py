@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.studies.engine.findings import MEASURES
 from lang_envs.report import LearningCurve, Report, Run, Table
-from lang_envs.report.building import flat_facts, without_home
+from lang_envs.report.private import flat_facts, without_private
 
 _SENTENCES = ("verdicts", "differs", "agrees", "remarks", "statistics", "published", "published_label")
 """Fields of a study that are sentences, or lists of sentences."""
@@ -42,7 +42,7 @@ def _facts(content: Mapping[str, Any]) -> dict[str, str]:
     for name in ("seeds", "rates", "learning_rate", "gamma", "gae_lambda", "steps", "attempts", "model"):
         if name in content:
             facts |= dict(flat_facts(name, content[name]))
-    return {name: without_home(text) for name, text in facts.items() if text}
+    return {name: without_private(text) for name, text in facts.items() if text}
 
 
 def _sentences(content: Mapping[str, Any]) -> Iterator[str]:
