@@ -10,7 +10,7 @@ from benchmarks.reports.report import MAIN, aggregates, shown
 from benchmarks.reports.statistics import probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.report import Metric, Report, Score, Table, read_run, size_lines, write_report
-from lang_envs.report.building import without_home
+from lang_envs.report.private import without_private
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
 SETTLED = 0.05
@@ -64,7 +64,15 @@ def _scores(cells: Sequence[Cell]) -> list[Score]:
             by_seed = cell.scores(name)
             if len(by_seed):
                 counts = (len(by_seed), len(cell.episodes), cell.expected)
-                found.append(Score(without_home(cell.agent), cell.task, name, *estimate([by_seed], mean), *counts))
+                found.append(
+                    Score(
+                        without_private(cell.agent),
+                        without_private(cell.task),
+                        name,
+                        *estimate([by_seed], mean),
+                        *counts,
+                    )
+                )
     used = {(one.task, one.metric) for one in found if one.value or one.metric in MAIN}
     return [one for one in found if (one.task, one.metric) in used]
 
@@ -91,12 +99,12 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
         )
         head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "settled")
         found.append(Table("Which agent is better", head, rows, remark))
-    return found
+    return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]
 
 
 def _title(cells: Sequence[Cell]) -> str:
     agents, tasks = (list(dict.fromkeys(map(str, one))) for one in ([c.agent for c in cells], [c.task for c in cells]))
-    first = ", ".join(map(without_home, agents)) if len(agents) < 4 else f"{len(agents)} agents"
+    first = ", ".join(map(without_private, agents)) if len(agents) < 4 else f"{len(agents)} agents"
     return f"{first} on {', '.join(tasks) if len(tasks) < 3 else f'{len(tasks)} tasks'}"
 
 
@@ -111,5 +119,5 @@ def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[str, ...]]:
         probability = shown(probability_of_improvement([scores[0]], [scores[1]]), METRICS["discounted_return"])
         seeds = f"{len(scores[0])} and {len(scores[1])}"
         settled = "yes" if p < SETTLED else "no"
-        rows.append((task, without_home(first), without_home(second), probability, seeds, f"{p:.3g}", settled))
+        rows.append((task, without_private(first), without_private(second), probability, seeds, f"{p:.3g}", settled))
     return rows

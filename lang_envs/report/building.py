@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lang_envs.report.data import Run
+from lang_envs.report.private import flat_facts, without_private
 from lang_envs.report.results import Results, read_results, steps_file
 
-__all__ = ["episodes_of", "flat_facts", "read_run", "run_of", "task_of", "without_home"]
+__all__ = ["episodes_of", "read_run", "run_of", "task_of"]
 
 _MACHINE = ("command", "commit", "cpu", "cpu_capability", "threads", "cores", "python")
 
@@ -46,8 +47,8 @@ def run_of(results: Results, path: Path) -> Run:
         "version": header.get("versions") or {},
     }
     for name, value in parts.items():
-        facts |= {key: without_home(text) for key, text in flat_facts(name, value)}
-    facts = {name: without_home(text) for name, text in facts.items()}
+        facts |= dict(flat_facts(name, value))
+    facts = {key: without_private(text) for key, text in facts.items()}
     files = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in (path, steps_file(path)) if one.exists()}
     expected = header["episodes"] * len(header["seeds"]) * len(header["envs"])
     missing = (
@@ -55,7 +56,7 @@ def run_of(results: Results, path: Path) -> Run:
         if header.get("training") or len(results.episodes) == expected
         else (f"{len(results.episodes)} of {expected} episodes are in {path.name}; the command of the run goes on.")
     )
-    return Run(without_home(header["agent"]["name"]), facts, files, missing)
+    return Run(without_private(header["agent"]["name"]), facts, files, missing)
 
 
 def episodes_of(results: Results, path: Path) -> list[dict[str, Any]]:
@@ -64,17 +65,19 @@ def episodes_of(results: Results, path: Path) -> list[dict[str, Any]]:
     credit = (results.steps_header or {}).get("credit")
     found = []
     for episode in results.episodes:
+        steps = episode["steps_list"]
         place = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
         if episode.get("training_steps") is not None:
             place += f"@{episode['training_steps']}"
         found.append(
             {
                 **episode,
-                "agent": without_home(header["agent"]["name"]),
+                "agent": without_private(header["agent"]["name"]),
                 "task": task_of(header, episode["env"]),
                 "header": header,
                 "credit": credit,
-                "replay": shlex.join(["lang-envs", "replay", path.name, place]) if episode["steps_list"] else None,
+                "steps_list": steps and [_published(step) for step in steps],
+                "replay": shlex.join(["lang-envs", "replay", path.name, place]) if steps else None,
             }
         )
     return found
@@ -84,19 +87,9 @@ def task_of(header: Mapping[str, Any], env_id: str) -> str:
     """Return the name of a task: the id, and arguments other than registered."""
     settings = header.get("env_settings") or {}
     arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
-    return f"{env_id} ({arguments})" if settings else env_id
+    return without_private(f"{env_id} ({arguments})") if settings else env_id
 
 
-def without_home(text: str) -> str:
-    """Return a text with the home folder of this user written as `~`."""
-    home = str(Path.home())
-    return text.replace(home, "~") if len(home) > 1 else text
-
-
-def flat_facts(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested mappings as texts, by dotted names."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flat_facts(f"{name}.{key}", inner)
-    else:
-        yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _published(step: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a step without private parts in its error, which may name files."""
+    return {**step, "error": without_private(step["error"])} if step.get("error") else step

@@ -15,7 +15,9 @@ from functools import partial
 from typing import Any
 
 from lang_envs.report.data import Report
+from lang_envs.report.errors import ReportError
 from lang_envs.report.pictures import Tiles, changes, frames_of
+from lang_envs.report.private import without_private
 
 __all__ = ["EPISODES_PER_BLOCK", "PAGE", "pack"]
 
@@ -75,8 +77,11 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
 
     Args:
         report: The content.
-        pictures: Number of episodes that are replayed for their pictures; see `_with_pictures`.
+        pictures: Number of episodes that are replayed for their pictures; see `_first_of_each`.
         shown: Number of episodes whose steps are kept; None for all.
+
+    Raises:
+        ReportError: If a number is not finite.
     """
     episodes = report.episodes
     agents, tasks = (list(dict.fromkeys(one[name] for one in episodes)) for name in ("agent", "task"))
@@ -130,12 +135,15 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
 def _origin(episode: Mapping[str, Any]) -> str:
     """Return the environment of an episode and its arguments as JSON."""
     settings = (episode.get("header") or {}).get("env_settings") or {}
-    return json.dumps({"env": episode["env"], "env_settings": settings}, default=str)
+    return without_private(json.dumps({"env": episode["env"], "env_settings": settings}, default=str))
 
 
 def deflated(content: object) -> bytes:
     """Return JSON as gzip in base64: the same bytes for the same content, without a character that ends an element."""
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    try:
+        text = json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except ValueError as error:
+        raise ReportError("Expected finite numbers in a report; got NaN or an infinity.") from error
     return base64.b64encode(gzip.compress(text.encode("ascii"), 9, mtime=0))
 
 
@@ -178,8 +186,9 @@ def _pack_episode(episode: Mapping[str, Any], texts: _Texts, tiles: Tiles, *, wi
         packed["g"].append(episode["credit"].get("gae_lambda_token", 1.0))
     if last.get("final_observation") is not None:
         packed["f"] = texts.text(last["final_observation"])
-    if any(step["invalid"] for step in steps):
-        packed["i"] = [int(step["invalid"]) for step in steps]
+    if episode["env"] != episode["task"]:
+        packed["env"] = texts.text(episode["env"])
+    packed |= _flags(episode, steps)
     if any(step.get("note") for step in steps):
         packed["n"] = [texts.text(step["note"]) if step.get("note") else None for step in steps]
     if all(step.get("tokens") for step in steps):
@@ -217,6 +226,18 @@ def _pack_episode(episode: Mapping[str, Any], texts: _Texts, tiles: Tiles, *, wi
     return packed
 
 
+def _flags(episode: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return invalid actions, successes and moves of the steps, where they are not those of most episodes."""
+    found: dict[str, Any] = {}
+    if any(step["invalid"] for step in steps):
+        found["i"] = [int(step["invalid"]) for step in steps]
+    if [step["success"] for step in steps] != [*[False] * (len(steps) - 1), episode["success"]]:
+        found["s"] = [step["success"] for step in steps]
+    if any(step["moves"] != 1 for step in steps):
+        found["m"] = [step["moves"] for step in steps]
+    return found
+
+
 def _token_numbers(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the numbers of tokens: log-probabilities, values, number of options, entropies, recorded credits."""
     found: dict[str, Any] = {}
@@ -230,16 +251,16 @@ def _token_numbers(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found["e"] = [[None if one is None else _thousandths(one) for one in step["entropies"]] for step in steps]
     names = list(dict.fromkeys(name for step in steps for name in step.get("credits") or ()))
     if names:
-        found["c"] = {name: [(step.get("credits") or {}).get(name) for step in steps] for name in names}
+        found["c"] = {name: [(step.get("credits") or {}).get(name) or None for step in steps] for name in names}
     return found
 
 
 def _values(values: Sequence[Sequence[float]], final: float | None) -> dict[str, Any]:
     largest = max(abs(one) for row in (*values, [final or 0.0]) for one in row)
-    unit = max(_VALUE_UNIT, 2 * largest / _LARGEST)
+    unit = max(_VALUE_UNIT, largest / (_LARGEST / 2))
     found: dict[str, Any] = {"v": [[round(one / unit) for one in row] for row in values], "q": unit}
     return found if final is None else {**found, "z": round(final / unit)}
 
 
 def _thousandths(value: float) -> int:
-    return round(1000 * value)
+    return round(1000 * min(max(value, -_LARGEST), _LARGEST))

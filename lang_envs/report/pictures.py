@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
+from lang_envs.report.private import without_private
 from lang_envs.text import printable
 from lang_envs.wrappers import TextAction
 
@@ -50,7 +51,8 @@ def frames_of(header: Mapping[str, Any], episode: Mapping[str, Any]) -> list[Fra
         finally:
             env.close()
     except Exception as error:  # an environment and its arguments in a file may raise anything
-        return f"{env_id} failed when it was played again: {type(error).__name__}: {printable(str(error))[:200]}"
+        text = without_private(printable(str(error)))[:200]
+        return f"{env_id} failed when it was played again: {type(error).__name__}: {text}"
 
 
 def _metadata(env_id: str) -> Mapping[str, Any]:
@@ -60,7 +62,9 @@ def _metadata(env_id: str) -> Mapping[str, Any]:
 
 
 def _arguments(header: Mapping[str, Any]) -> dict[str, Any]:
-    return {**header.get("env_settings", {}), "render_mode": "rgb_array", "disable_env_checker": True}
+    """Return the recorded arguments; a tokenizer, which could be any folder or download, changes no picture."""
+    settings = {name: value for name, value in header.get("env_settings", {}).items() if name != "tokenizer"}
+    return {**settings, "render_mode": "rgb_array", "disable_env_checker": True}
 
 
 def _replay(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> list[Frame] | str:

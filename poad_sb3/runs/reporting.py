@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lang_envs.report import LearningCurve, Report, Run, Table, read_run
-from lang_envs.report.building import flat_facts, without_home
+from lang_envs.report.private import flat_facts, without_private
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
 from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
 
@@ -62,6 +62,7 @@ def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
         RunError: If a folder has no run.
         ReportError: If its recorded episodes are damaged.
     """
+    folders = list(dict.fromkeys(folders))
     runs: list[Run] = []
     trainings: list[_Training] = []
     for folder in map(RunFolder, folders):
@@ -77,7 +78,7 @@ def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
         digests = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
         runs.append(Run("", _facts(config), {**run.files, **digests}))
         trainings.append(_Training(config, _read_progress(folder.progress), episodes))
-    labels = _labels([one.config for one in trainings])
+    labels = _distinct(_labels([one.config for one in trainings]), trainings, folders)
     groups: dict[tuple[str, str], list[_Training]] = {}
     for label, one in zip(labels, trainings, strict=True):
         groups.setdefault((one.config.env_id, label), []).append(one)
@@ -134,7 +135,10 @@ def _facts(config: RunConfig) -> dict[str, str]:
         "version": last.get("versions", {}),
     }
     return {
-        name: without_home(text) for key, value in parts.items() for name, text in flat_facts(key, value) if text != ""
+        name: without_private(text)
+        for key, value in parts.items()
+        for name, text in flat_facts(key, value)
+        if text != ""
     }
 
 
@@ -150,6 +154,15 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
         more = ", ".join(f"{name.rpartition('.')[2]}={own.get(name, '-')}" for name in differ)
         found.append(f"{config.algorithm} ({more})" if more else config.algorithm)
     return found
+
+
+def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Sequence[Path]) -> list[str]:
+    """Add the folder to labels of runs that are equal in everything, the seed too: they are no seeds of one curve."""
+    names = [(one.config.env_id, label, one.config.seed) for label, one in zip(labels, trainings, strict=True)]
+    return [
+        f"{label}, {without_private(str(folder))}" if names.count(name) > 1 else label
+        for label, name, folder in zip(labels, names, folders, strict=True)
+    ]
 
 
 def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.studies.engine.findings import MEASURES, SETTLED
 from lang_envs.report import LearningCurve, Report, Run, Table
-from lang_envs.report.building import flat_facts, without_home
+from lang_envs.report.private import flat_facts, without_private
 
 _SENTENCES = ("verdicts", "differs", "agrees", "remarks", "statistics", "published", "published_label")
 """Fields of a study that are sentences, or lists of sentences."""
@@ -20,7 +20,7 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
         content: Content of its JSON file, as `python -m benchmarks study NAME` writes it.
     """
     missing = content.get("missing") or [run for one in _comparisons(content) for run in one["missing"]]
-    remark = f"Not run yet: {'; '.join(missing)}." if missing else ""
+    remark = f"Not run yet: {'; '.join(one.rstrip('.') for one in missing)}." if missing else ""
     return Report(
         f"Study {content['study']}: {content['told']}",
         runs=[Run(content["study"], _facts(content), {}, remark)],
@@ -45,7 +45,7 @@ def _facts(content: Mapping[str, Any]) -> dict[str, str]:
     for name in ("seeds", "rates", "learning_rate", "gamma", "gae_lambda", "steps", "attempts", "model"):
         if name in content:
             facts |= dict(flat_facts(name, content[name]))
-    return {name: without_home(text) for name, text in facts.items() if text}
+    return {name: without_private(text) for name, text in facts.items() if text}
 
 
 def _sentences(content: Mapping[str, Any]) -> Iterator[str]:

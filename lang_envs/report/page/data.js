@@ -108,6 +108,9 @@ export async function readEpisode(row) {
   const thousandth = (rows) => rows && rows.map((one) => one && one.map((x) => (x === null ? null : x / 1000)));
   return {
     row,
+    env: packed.env === undefined ? row.task : text(packed.env),
+    successes: packed.s || null,
+    moves: packed.m || packed.r.map(() => 1),
     settings: packed.g
       ? { gamma: packed.g[0], lambda: packed.g[1], lambdaToken: packed.g[2], gammaToken: packed.g[0] }
       : null,

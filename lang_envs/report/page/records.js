@@ -2,13 +2,13 @@
 
 import { short, signed } from "./dom.js";
 
-/** The lines of the steps, with the names of a results file; numbers are rounded as in this page. */
+/** The lines of the steps, with the names of a results file; numbers are rounded as in this page, advantages left out. */
 export function linesOf(row, episode) {
   const at = row.at === null ? {} : { training_steps: row.at };
   return episode.actions.map((action, t) => {
     const isLast = t === episode.actions.length - 1;
     const line = {
-      env: row.task,
+      env: episode.env,
       seed: row.seed,
       episode: row.episode,
       ...at,
@@ -18,6 +18,8 @@ export function linesOf(row, episode) {
       action,
       invalid: Boolean(episode.invalid[t]),
       reward: episode.rewards[t],
+      success: episode.successes ? episode.successes[t] : isLast ? (row.success === null ? null : row.success === 1) : false,
+      moves: episode.moves[t],
       note: episode.notes[t] || "",
       terminated: isLast && Boolean(row.terminated),
       truncated: isLast && Boolean(row.truncated),

@@ -7,44 +7,24 @@ import hashlib
 import html
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 import report_data
-from browsing import Visit
 from PIL import Image
+from report_pages import READY, Open, episode_link, go, link, report_of, settled
 
 pytest.importorskip("lang_envs.report.page", reason="the page of a report is not here yet")
 
-from lang_envs.report import Metric, Report, Score, read_run, write_report
+from lang_envs.report import Report, write_report
 from lang_envs.report.pictures import frames_of
 
-Open = Callable[..., Visit]
 SOURCES = Path(__file__).parents[3] / "lang_envs/report/page"
-READY = "document.body.dataset.ready === '1'"
 STATIC_VIEWS = ("overview", "episodes", "curves", "runs")
 WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
-
-
-def report_of(paths: Sequence[Path], title: str = "Agents in two tasks") -> Report:
-    """Return the report of some results files, with the mean returns as scores."""
-    runs, episodes = [], []
-    for path in paths:
-        run, own = read_run(path)
-        runs.append(run)
-        episodes += own
-    groups: dict[tuple[str, str], list[float]] = {}
-    for episode in episodes:
-        groups.setdefault((episode["agent"], episode["task"]), []).append(episode["return"])
-    scores = [
-        Score(agent, task, "return", float(np.mean(own)), None, None, 1, len(own), len(own))
-        for (agent, task), own in groups.items()
-    ]
-    return Report(title, runs, (Metric("return", "return"),), scores, (), episodes)
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +52,6 @@ def large_page(large: Report, folder: Path) -> Path:
     return write_report(large, folder / "large.html", pictures=0)
 
 
-def link(view: str, **state: object) -> str:
-    return f"#{urlencode({'v': view, **state}, errors='surrogatepass')}"
-
-
-def episode_link(episode: Mapping[str, Any], **state: object) -> str:
-    names = {"a": "agent", "t": "task", "s": "seed", "n": "episode"}
-    return link("episode", **{short: episode[name] for short, name in names.items()}, **state)
-
-
 def links_of(report: Report) -> Iterator[str]:
     """Yield a link to each view: of the first episode, and of the first two agents on its task."""
     yield from map(link, STATIC_VIEWS)
@@ -89,23 +60,6 @@ def links_of(report: Report) -> Iterator[str]:
         yield episode_link(episode, step=2, token=1)
         other = next((one["agent"] for one in report.episodes if one["agent"] != episode["agent"]), episode["agent"])
         yield link("compare", a=episode["agent"], b=other, t=episode["task"], s=episode["seed"], n=episode["episode"])
-
-
-def go(seen: Visit, fragment: str) -> None:
-    """Follow a link within the page, and wait until its view is drawn."""
-    seen.page.evaluate("(hash) => { location.hash = hash }", fragment)
-    name = dict([part.partition("=")[::2] for part in fragment[1:].split("&")])["v"]
-    hidden = "overview" if name != "overview" else "view"
-    seen.until(f"document.getElementById('{hidden}').hidden", fragment)
-    settled(seen)
-
-
-def settled(seen: Visit) -> None:
-    """Wait until the document has stayed the same for a moment."""
-    before, size = -1, seen.n_elements()
-    while size != before:
-        seen.page.wait_for_timeout(25)
-        before, size = size, seen.n_elements()
 
 
 # ---------------------------------------------------------------------- one file
