@@ -16,7 +16,7 @@ MULTIKEY = Task(
     Evaluation(every=1_024, episodes=50),
     env_kwargs={"k": 2, "d": 4, "horizon": 4},
 )
-SALAD = Task("tomato-lettuce-salad", "Overcooked-TomatoLettuceSalad-v0", 12_288, Evaluation(every=1_536, episodes=50))
+SALAD = Task("tomato-lettuce-salad", "Overcooked-TomatoLettuceSalad-v0", 24_576, Evaluation(every=3_072, episodes=30))
 TASKS = {task.name: task for task in (MULTIKEY, SALAD)}
 
 
