@@ -64,7 +64,7 @@ def credits_of(
         "NTPO": tokens(gamma),
         "action-level": [[whole[place, 0, 0]] * len(row) for place, row in enumerate(values)],
         "bi-level": rows(both),
-        "own γ_token": tokens(numbers["gammaToken"]),
+        "own \u03b3_token": tokens(numbers["gammaToken"]),
     }
 
 
@@ -156,7 +156,7 @@ def test_tokens_are_the_action_in_readable_colours(visit: Open, small: tuple[Rep
         credits = credits_of(
             [one["reward"] for one in steps], [one["values"] for one in steps], steps[-1]["final_value"], numbers
         )
-        del credits["own γ_token"]
+        del credits["own \u03b3_token"]
         credits["POAD, own critic"] = [one["credits"]["POAD, own critic"] for one in steps]
         scale = max(abs(one) for rows in credits.values() for row in rows for one in row)
         for step in (1, 9):
