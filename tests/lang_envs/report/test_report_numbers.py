@@ -199,7 +199,7 @@ def _channels(color: str) -> list[int]:
 
 def _measured(folder: Path) -> list[Path]:
     """Two agents on one task: 4 seeds of 3 episodes, of one step each."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(4)
     paths = []
     for number, agent in enumerate(("one", "two")):
         episodes = []
@@ -229,7 +229,8 @@ def test_scores_curves_and_counts_are_those_of_the_statistics(visit: Open, tmp_p
     seen = visit(write_report(report, tmp_path / "page.html"))
     seen.until(READY)
     cells = seen.page.evaluate(
-        "[...document.querySelector('#overview table').rows].map((row) => [...row.children].map((one) => one.textContent))"
+        "[...document.querySelector('#overview table').rows]"
+        ".map((row) => [...row.children].map((one) => one.textContent))"
     )
     head, *rows = cells
     for agent, count, *values in rows:
