@@ -58,7 +58,7 @@ export function put(node, ...children) {
 }
 
 /** A text as it is compared when words are looked for: in small letters, of the same length. */
-export const folded = (text) => text.replace(/\u0130/g, "i").toLowerCase();
+export const folded = (text) => text.replace(/[^\u0130]+/g, (part) => part.toLowerCase());
 
 /** A text of any length: the first 4,000 characters, and a button for the rest; all of it if words are in the rest. */
 export function longText(text, draw = (part) => [part], words = "") {

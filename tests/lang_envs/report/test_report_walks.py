@@ -1,0 +1,547 @@
+"""Ways through a page: keys, links, comparisons, find, print; and damage and private texts in the files."""
+
+from __future__ import annotations
+
+import copy
+import json
+import platform
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import report_data
+from browsing import Visit
+from report_data import KITCHEN, episode_of, header_of
+from report_pages import READY, Open, episode_link, go, link, report_of, settled
+
+from benchmarks.runner.plan import Job
+from lang_envs.report import LearningCurve, Metric, Report, ReportError, Score, read_run, write_report
+from lang_envs.report.pictures import frames_of
+from poad_sb3.runs.reporting import report_of_runs
+from poad_sb3.runs.run_folder import RunConfig
+
+Record = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    folder = tmp_path_factory.mktemp("walks")
+    report = report_of(report_data.small(folder / "small", n_episodes=2))
+    return report, write_report(report, folder / "small.html", pictures=0)
+
+
+def state(seen: Visit) -> dict[str, str]:
+    """Return the state of the page, which the address follows within a moment."""
+    return seen.page.evaluate("present()")
+
+
+# ---------------------------------------------------------------------- keys
+
+
+def test_every_key_does_what_the_list_of_keys_says(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    episode = report.episodes[1]
+    steps = episode["steps_list"]
+    seen = visit(page)
+    seen.until(READY)
+    press = seen.page.keyboard.press
+    go(seen, episode_link(episode))
+
+    def at(name: str = "step") -> int:
+        return int(state(seen).get(name, "1"))
+
+    for key, step in (("ArrowRight", 2), ("ArrowRight", 3), ("ArrowLeft", 2), ("End", 31), ("Home", 1)):
+        press(key)
+        assert at() == step, key
+        assert f"step {step} of 30" in seen.page.inner_text(".where") or step == 31
+    n_tokens = len(steps[0]["tokens"])
+    for key, token in (*(("j", min(place, n_tokens)) for place in range(2, n_tokens + 3)), ("k", n_tokens - 1)):
+        press(key)
+        assert at("token") == token, key
+        assert seen.page.evaluate("document.activeElement.dataset.token") == str(token - 1)
+    seen.page.evaluate("document.activeElement.blur()")
+    names = ["POAD", "NTPO", "action-level", "bi-level", "own gamma_token", "POAD, own critic"]
+    rules = "[...document.querySelectorAll('tr[data-rule]')].map((one) => one.dataset.rule)"
+    shown = {*names} - {"own gamma_token"}
+    assert set(seen.page.evaluate(rules)) == shown
+    for place, name in enumerate(names, 1):
+        press(str(place))
+        shown ^= {name}
+        assert set(seen.page.evaluate(rules)) == shown, place
+    colours = ["value", "delta", "probability", "entropy", "advantage"]
+    for colour in colours:
+        press("v")
+        assert state(seen)["colour"] == colour
+        assert seen.page.input_value("#colour") == colour
+    rewarded = [place for place, step in enumerate(steps) if step["reward"] != 0]
+    press("r")
+    assert at() == next((place for place in rewarded if place > 0), rewarded[0]) + 1
+    invalid = [place for place, step in enumerate(steps) if step["invalid"]]
+    press("Home")
+    press("i")
+    if invalid:
+        assert at() == next((place for place in invalid if place > 0), invalid[0]) + 1
+    press("Home")
+    press("Space")
+    seen.until(lambda: at() > 1, "a step that is played")
+    press("Space")
+    stopped = at()
+    seen.page.wait_for_timeout(1100)
+    assert at() == stopped
+    for key, number in (("n", 0), ("p", 1)):  # the episode after it is of the other task
+        press(key)
+        seen.until(lambda number=number: at("n") == number and "Token credit" in seen.page.inner_text("#view"))  # type: ignore[misc]
+    press("g")
+    assert seen.page.evaluate("document.activeElement.ariaLabel") == "step"
+    press("c")
+    seen.until(lambda: state(seen)["v"] == "compare")
+    for key, view in (("l", "episodes"), ("u", "runs"), ("o", "overview")):
+        press(key)
+        seen.until(lambda view=view: state(seen)["v"] == view)  # type: ignore[misc]
+    for name in ("light", "dark", "system"):
+        press("t")
+        assert seen.page.inner_text("#theme") == f"theme: {name}"
+    press("/")
+    assert seen.page.evaluate("document.activeElement.id") == "find"
+    seen.page.keyboard.type("tulojn?")  # while typing they are letters
+    assert seen.page.input_value("#find") == "tulojn?"
+    assert state(seen)["v"] == "overview"
+    press("Escape")
+    press("?")
+    assert seen.page.evaluate("document.getElementById('keys').open")
+    press("l")  # not while the list of keys is open
+    seen.page.uncheck("#single-keys")
+    press("Escape")
+    assert not seen.page.evaluate("document.getElementById('keys').open")
+    before = state(seen)
+    for key in "tlu?/":
+        press(key)
+    assert state(seen) == before
+    assert seen.page.inner_text("#theme") == "theme: system"
+    assert not seen.page.evaluate("document.getElementById('keys').open")
+    assert seen.is_quiet, seen.said()
+
+
+def test_a_held_key_moves_on_beyond_the_limit_of_the_history(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    seen = visit(page)
+    seen.until(READY)
+    go(seen, episode_link(report.episodes[0]))
+    count = """async () => {
+      for (let n = 0; n < 300; n += 1)
+        dispatchEvent(new KeyboardEvent("keydown", {key: n % 2 ? "ArrowLeft" : "ArrowRight"}));
+      for (let n = 0; n < 7; n += 1) dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
+    }"""
+    seen.page.evaluate(count)
+    assert state(seen)["step"] == "8"
+    seen.until("location.hash.includes('step=8')")
+    assert seen.is_quiet, seen.said()
+
+
+def test_a_walk_by_keyboard_reaches_a_token_and_always_shows_the_focus(visit: Open, small: tuple[Report, Path]) -> None:
+    seen = visit(small[1], viewport={"width": 900, "height": 600})
+    seen.until(READY)
+    focus = """() => {
+      const one = document.activeElement;
+      if (one === document.body) return null;
+      const [box, style] = [one.getBoundingClientRect(), getComputedStyle(one)];
+      const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+      const marked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+      return [inside && box.width > 0 && marked, one.outerHTML.slice(0, 150), one.textContent.slice(0, 60)];
+    }"""
+
+    def tab_to(test: Callable[[str, str], bool], most: int = 60) -> None:
+        for _ in range(most):
+            seen.page.keyboard.press("Tab")
+            found = seen.page.evaluate(focus)
+            if found is None:
+                continue
+            is_shown, html, text = found
+            assert is_shown, html
+            if test(html, text):
+                return
+        pytest.fail(f"the last was {found}")
+
+    tab_to(lambda html, text: text == "See the episodes")
+    seen.page.keyboard.press("Enter")
+    seen.until("Boolean(document.querySelector('.list'))")
+    tab_to(lambda html, text: "v=episode&amp;" in html)
+    seen.page.keyboard.press("Enter")
+    seen.until("Boolean(document.querySelector('button.token'))")
+    tab_to(lambda html, text: 'class="token' in html)
+    seen.page.keyboard.press("j")
+    assert state(seen)["token"] == "2"
+    assert seen.page.evaluate(focus)[0]
+    assert seen.is_quiet, seen.said()
+
+
+# ---------------------------------------------------------------------- links
+
+
+@pytest.mark.parametrize("n_links", [8, pytest.param(50, marks=pytest.mark.matrix)])
+def test_links_open_the_same_step_and_token_in_a_new_page(
+    visit: Open, small: tuple[Report, Path], n_links: int
+) -> None:
+    report, page = small
+    rng = np.random.default_rng(n_links)
+    seen = visit(page)
+    seen.until(READY)
+    for _ in range(n_links):
+        episode = report.episodes[rng.integers(len(report.episodes))]
+        step = int(rng.integers(1, len(episode["steps_list"]) + 1))
+        token = int(rng.integers(1, len(episode["steps_list"][step - 1]["tokens"]) + 1))
+        by = ["POAD", "NTPO", "bi-level"][: rng.integers(1, 4)]
+        seen.page.goto("about:blank")
+        seen.open(page, episode_link(episode, step=step, token=token, by=",".join(by), colour="value"))
+        seen.until(READY)
+        settled(seen)
+        place = f"{episode['agent']}, {episode['task']}, seed {episode['seed']}, episode {episode['episode']}"
+        assert seen.page.inner_text("#view h2") == place
+        assert f"step {step} of 30" in seen.page.inner_text(".where")
+        assert (
+            seen.page.evaluate("document.querySelector('[data-token][aria-current]').dataset.token") == f"{token - 1}"
+        )
+        rules = seen.page.evaluate("[...document.querySelectorAll('tr[data-rule]')].map((one) => one.dataset.rule)")
+        assert list(dict.fromkeys(rules)) == by
+        assert seen.page.input_value("#colour") == "value"
+    assert not seen.console, seen.said()
+    assert not seen.errors, seen.said()
+
+
+def test_links_outside_the_episode_go_to_its_nearest_place(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    seen = visit(page)
+    seen.until(READY)
+    for given, step in (("-3", 1), ("0", 1), ("1e9", 31), ("1e999", 31), ("%25", 1), ("", 1), ("2.9", 2), ("x", 1)):
+        go(seen, f"{episode_link(report.episodes[0])}&step={given}&token={given}")
+        text = seen.page.inner_text(".where")
+        assert f"step {step} of 30" in text if step < 31 else "after step 30" in text, given
+    go(seen, episode_link(report.episodes[0], a2="nobody", n2="7").replace("v=episode", "v=compare"))
+    assert "The second episode is not in this report." in seen.page.inner_text("#view")
+    go(seen, link("episodes", shown="-5"))
+    assert seen.page.inner_text("#count") == "12 of 12 episodes"
+    assert seen.page.locator(".list [role=row]").count() == 13
+    assert seen.is_quiet, seen.said()
+
+
+def test_a_slow_view_does_not_replace_a_later_one(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    seen = visit(page)
+    seen.until(READY)
+    other = report.episodes[-1]
+    for slow in (
+        episode_link(report.episodes[0]),
+        link("find", q="the"),
+        episode_link(other, a2=report.episodes[0]["agent"], t2=other["task"], s2=0, n2=0).replace(
+            "v=episode", "v=compare"
+        ),
+    ):
+        seen.page.evaluate(
+            """async (hash) => {
+              location.hash = hash;
+              await new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
+              location.hash = "#v=runs";
+            }""",
+            slow,
+        )
+        seen.until("Boolean(document.querySelector('#view h2'))")
+        seen.page.wait_for_timeout(150)
+        assert seen.page.inner_text("#view h2") == "Runs", slow
+    assert seen.is_quiet, seen.said()
+
+
+# ---------------------------------------------------------------------- compare, find, print
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    """Three agents in one situation: the second sees another text at step 4, the third does the same as the first."""
+    report = report_of(report_data.small(tmp_path_factory.mktemp("parted") / "a", n_episodes=1))
+    episodes = [one for one in report.episodes if one["env"] == KITCHEN]
+    second, third = copy.deepcopy(episodes[1]), episodes[2]
+    second["steps_list"][7]["action"] = "Dance"
+    second["steps_list"][3]["observation"] += " needle" + " hay" * 250_000 + " NEEDLE in 3.5 kg of hay."
+    second["steps_list"][9]["admissible_actions"] = [f"go to place {n}" for n in range(2000)]
+    second["steps_list"][9].pop("action_probs")
+    report = Report(report.title, report.runs, report.metrics, report.scores, (), [episodes[0], second, third])
+    return report, write_report(report, tmp_path_factory.mktemp("page") / "parted.html", pictures=0)
+
+
+def _compare(first: Record, second: Record) -> str:
+    return episode_link(first, a2=second["agent"], t2=second["task"], s2=second["seed"], n2=second["episode"]).replace(
+        "v=episode", "v=compare"
+    )
+
+
+def _first_difference(first: Record, second: Record) -> int | None:
+    fields = ("observation", "action", "reward")
+    pairs = zip(first["steps_list"], second["steps_list"], strict=False)
+    return next((place for place, (one, two) in enumerate(pairs) if any(one[f] != two[f] for f in fields)), None)
+
+
+def test_episodes_are_compared_up_to_the_step_that_python_finds(visit: Open, parted: tuple[Report, Path]) -> None:
+    report, page = parted
+    first, second, third = report.episodes
+    seen = visit(page)
+    seen.until(READY)
+    go(seen, _compare(first, third))
+    assert _first_difference(first, third) is None
+    assert "The two episodes are identical." in seen.page.inner_text("#view")
+    at = _first_difference(first, second)
+    assert at == 3
+    go(seen, _compare(first, second))
+    assert f"are equal for {at} steps and part at step {at + 1}." in seen.page.inner_text("#parting-sentence")
+    assert seen.page.inner_text("#parting").split() == [f"{at + 1}"]
+    assert seen.page.locator(".sides a", has_text="Dance").count() == 1
+    go(seen, episode_link(second, step=5))  # observations keep every character, those around decimal points too
+    text = seen.page.inner_text("[aria-label=observation]")
+    assert text == second["steps_list"][4]["observation"]
+    assert seen.is_quiet, seen.said()
+
+
+def _hits(episodes: Sequence[Record], words: str) -> int:
+    """Count steps by field, as the page does."""
+    found = 0
+    for episode in episodes:
+        steps = episode["steps_list"]
+        for step in steps:
+            texts = [step["observation"], step["action"], step.get("note") or ""]
+            found += sum(words.lower() in text.lower() for text in texts)
+            found += any(words.lower() in one.lower() for one in step["admissible_actions"] or ())
+        found += words.lower() in steps[-1].get("final_observation", "").lower()
+    return found
+
+
+def test_find_has_the_hits_of_python_and_opens_them(visit: Open, parted: tuple[Report, Path]) -> None:
+    report, page = parted
+    seen = visit(page)
+    seen.until(READY)
+    for words in ("tomato", "SING A SONG", "needle", "place 1999", "no such words", "İ", "."):
+        go(seen, link("find", q=words))
+        seen.until("/^[\\d,]+ place/.test(document.querySelector('#count')?.textContent)", words)
+        count = _hits(report.episodes, words)
+        assert seen.page.inner_text("#count").startswith(f"{count:,} place"), words
+    go(seen, link("find", q="needle"))
+    seen.until("Boolean(document.querySelector('.hits a'))")
+    seen.page.click(".hits a")
+    seen.until("Boolean(document.querySelector('[aria-label=observation] mark'))")
+    marks = seen.page.locator("[aria-label=observation] mark").all_inner_texts()
+    assert marks == ["needle", "NEEDLE"]  # the second is a million letters behind the first
+    assert "3.5 kg" in seen.page.inner_text("[aria-label=observation]")
+    go(seen, link("find", q="place 1999"))
+    seen.until("Boolean(document.querySelector('.hits a'))")
+    seen.page.click(".hits a")
+    seen.until("Boolean(document.querySelector('.actions mark'))")
+    assert seen.page.locator(".actions mark").all_inner_texts() == ["place 1999"]
+    assert seen.page.locator(".actions li").count() < 100
+    assert seen.is_quiet, seen.said()
+
+
+def test_a_printed_episode_has_every_action_and_sign(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    seen = visit(page)
+    seen.until(READY)
+    episode = report.episodes[0]
+    go(seen, episode_link(episode))
+    seen.page.emulate_media(media="print")
+    items = seen.page.evaluate(
+        """[...document.querySelectorAll('.steps li')].map((one) => [
+          getComputedStyle(one).contentVisibility, one.getBoundingClientRect().height,
+          one.querySelector('.strip').textContent, one.querySelector('.paid').textContent,
+          [...one.querySelectorAll('.strip span')].map((token) => getComputedStyle(token).borderBottomStyle)])"""
+    )
+    assert len(items) == len(episode["steps_list"])
+    for (visibility, height, text, paid, signs), step in zip(items, episode["steps_list"], strict=True):
+        assert visibility == "visible"
+        assert height > 10
+        assert text.replace("␣", " ") == step["action"] + report_data.END
+        assert paid.startswith(f"{step['reward']:+.3f}" if step["reward"] else "0.000")
+    marks = {sign for *_, signs in items for sign in signs}
+    assert marks == {"solid", "dashed"}  # positive, and negative
+    assert not seen.page.is_visible(".player")
+    assert seen.page.pdf().count(b"/Type /Page\n") >= 2
+    assert seen.is_quiet, seen.said()
+
+
+# ---------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_is_refused_and_leaves_the_old_page(tmp_path: Path, number: float) -> None:
+    path = write_report(Report("a"), tmp_path / "page.html")
+    before = path.read_bytes()
+    score = Score("a", "t", "return", number, None, None, 1, 1, 1)
+    with pytest.raises(ReportError, match="finite numbers"):
+        write_report(Report("a", metrics=(Metric("return", "return"),), scores=(score,)), path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_extreme_numbers_and_names_are_drawn(visit: Open, tmp_path: Path) -> None:
+    steps = [
+        {
+            "observation": "Here.", "admissible_actions": [f"go {n}" for n in range(3)] if number else [],
+            "action": "go 1\nand on", "invalid": False, "reward": 1e300 * (-1) ** number, "success": False, "moves": 2,
+            "terminated": number == 1, "truncated": False, "tokens": ["go", " 1"], "log_probs": [-1e308, 0.0],
+            "values": [1e308, -1e308], "entropies": [1e308, None], "credits": {"POAD": [1.0, -1.0]} if number else {},
+        }
+        for number in range(2)
+    ]  # fmt: skip
+    agents = ["a/b %", "", "\ud800", "a&b=c#d"]
+    report = report_of(
+        [
+            report_data.write(
+                tmp_path / f"{number}.jsonl", header_of(agent, (KITCHEN,), 1, [0]),
+                [episode_of(Job(KITCHEN, 0, 0), agent, steps)],
+            )
+            for number, agent in enumerate(agents)
+        ]
+    )  # fmt: skip
+    n, long = 3000, np.linspace(0, 1, 3000).tolist()
+    curves = [
+        LearningCurve(KITCHEN, f"{one}", "return", [*range(n)], long, long, long, {f"{s}": long for s in range(9)})
+        for one in range(5)
+    ]
+    scores = [
+        Score(agent, KITCHEN, "return", value, None, None, 1, 1, 1)
+        for agent, value in zip("ab", (-0.3, -0.30000000000000004), strict=True)
+    ]
+    report = Report("extremes", report.runs, report.metrics, scores, curves, report.episodes)
+    seen = visit(write_report(report, tmp_path / "page.html"))
+    seen.until(READY)
+    for fragment in (link("curves"), link("runs"), link("overview"), link("episodes")):
+        go(seen, fragment)
+        assert "cannot be drawn" not in seen.page.inner_text("body")
+    for place in range(len(agents)):
+        go(seen, link("episodes"))
+        seen.page.locator(".list [role=row]:not(.head) a").nth(place).dispatch_event("click")
+        seen.until("Boolean(document.querySelector('.where'))", agents[place])
+        seen.page.keyboard.press("ArrowRight")
+        rules = seen.page.evaluate("[...document.querySelectorAll('tr[data-rule]')].map((one) => one.dataset.rule)")
+        assert "POAD" in rules
+        assert "POAD, recorded" in rules
+        assert "Admissible actions" in seen.page.inner_text("#view")
+    assert seen.is_quiet, seen.said()
+
+
+@pytest.mark.matrix
+def test_5000_episodes_are_listed_in_parts(visit: Open, tmp_path: Path) -> None:
+    path = report_data.large(tmp_path / "large.jsonl", n_episodes=5000, n_steps=2, n_tokens=3)
+    seen = visit(write_report(report_of([path]), tmp_path / "page.html", pictures=0))
+    seen.until(READY)
+    go(seen, link("episodes"))
+    assert seen.page.inner_text("#count") == "5,000 of 5,000 episodes"
+    assert seen.page.locator(".list [role=row]").count() == 2001
+    for shown in (4001, 5001):
+        seen.page.get_by_text("show the next").click()
+        assert seen.page.locator(".list [role=row]").count() == shown
+    assert seen.is_quiet, seen.said()
+
+
+def test_an_error_in_a_view_is_shown(visit: Open, small: tuple[Report, Path]) -> None:
+    seen = visit(small[1])
+    seen.until(READY)
+    seen.page.evaluate("report.index.runs = null; location.hash = '#v=runs'")
+    seen.until(lambda: "This view cannot be drawn" in seen.page.inner_text("#view"))
+    assert len(seen.errors) == 1  # the console has it as well
+    seen.page.evaluate("location.hash = '#v=episodes'")
+    settled(seen)
+    assert seen.page.inner_text("#count") == "12 of 12 episodes"
+
+
+# ---------------------------------------------------------------------- private texts
+
+
+def test_keys_home_folder_and_host_name_are_not_in_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visit: Open
+) -> None:
+    home, key, host = "/data/people/marie", "sk-Planted0123456789", platform.node()
+    monkeypatch.setattr(Path, "home", lambda: Path(home))
+    agent = f"model of {home}/models/best"
+    steps = copy.deepcopy(list(report_data.walk(KITCHEN, 0)))
+    steps[0]["error"] = f'File "{home}/lib/a.py", line 1: /home/pierre/b.py'
+    header = header_of(
+        agent, (KITCHEN,), 1, [0], command=f"python -m benchmarks run --agent x:api_key={key},a=1 {home}"
+    )
+    header["agent"] |= {
+        "arguments": {"api_key": key, "options": {"password": key}, "url": f"https://me:{key}@server/v1"},
+        "spec": f"{home}/agent.py:Agent,api_key={key}",
+    }
+    header |= {"env_settings": {"tokenizer": f"{home}/tokenizer", "max_episode_steps": 30}}
+    path = report_data.write(tmp_path / "a.jsonl", header, [episode_of(Job(KITCHEN, 0, 0), agent, steps)])
+    report = report_of([path])
+    page = write_report(report, tmp_path / "page.html", pictures=1)
+    seen = visit(page)
+    seen.until(READY)
+    everything = page.read_text() + seen.page.evaluate(
+        """async () => {
+          const names = [...document.querySelectorAll('[id^="data-"]')].map((one) => one.id.slice(5));
+          const texts = await Promise.all(names.filter((name) => name !== "tiles").map(inflate));
+          return JSON.stringify(texts);
+        }"""
+    )
+    assert "~/agent.py:Agent,api_key=..." in everything
+    assert "~/models/best" in everything
+    assert "--agent x:api_key=...,a=1 ~" in everything
+    for private in (key, home, "marie", "pierre", str(tmp_path), *([host] if len(host) > 3 else [])):
+        assert private not in everything, private
+
+
+def test_a_tokenizer_of_a_file_is_not_loaded_for_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = report_data.small(tmp_path, n_episodes=1)[0]
+    _, (episode, *_) = read_run(path)
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "lang_envs.core.resolve_tokenizer", lambda spec: asked.append(spec) or (_ for _ in ()).throw(OSError)
+    )
+    header = {**episode["header"], "env_settings": {**episode["header"]["env_settings"], "tokenizer": "/etc"}}
+    assert "OSError" in frames_of(header, episode)  # type: ignore[operator]
+    assert asked == ["byte"]
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def _run(folder: Path, seed: int, values: Sequence[float] | None, **fields: Any) -> Path:
+    config = RunConfig(
+        **{
+            "algorithm": "POAD", "preset": None, "seed": seed, "env_id": KITCHEN, "env_kwargs": {}, "n_envs": 1,
+            "n_parts": 1, "given": {}, "arguments": {"gamma": 0.9}, "model": {"name": "m"}, "dataset": None,
+            "prompt_template": "t", "steps": 100, "save_every": 10, **fields,
+        }
+    )  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config.__dict__))
+    if values is not None:
+        rows = [f"{10 * place},{value}" for place, value in enumerate(values)]
+        (folder / "progress.csv").write_text("\n".join(["time/total_timesteps,rollout/ep_rew_mean", *rows, ""]))
+    return folder
+
+
+def test_runs_of_one_seed_stay_apart_and_odd_ones_are_shown(tmp_path: Path, visit: Open) -> None:
+    long = [0.1 * place for place in range(12)]
+    folders = [
+        _run(tmp_path / "first", 0, long),
+        _run(tmp_path / "second", 0, [float("nan"), 1.0, 2.0, float("inf"), 3.0]),
+        _run(tmp_path / "third", 1, long[:5]),
+        _run(tmp_path / "fourth", 2, None),  # without progress.csv
+        _run(tmp_path / "fifth", 3, [], arguments={"gamma": 0.5}),
+    ]
+    shutil.copy(report_data.training(tmp_path / "t", n_episodes=1), folders[0] / "episodes.jsonl")
+    shutil.copy(report_data.training(tmp_path / "u", n_episodes=1), folders[1] / "episodes.jsonl")
+    report = report_of_runs([*folders, folders[0]], "runs")
+    assert len(report.runs) == 5
+    by_label = {curve.label: curve for curve in report.curves if "training" in curve.title}
+    own = [next(label for label in by_label if label.endswith(name)) for name in ("first", "second")]
+    assert by_label[own[0]].values == pytest.approx(long)
+    assert by_label[own[1]].values == pytest.approx([1.0, 2.0, 3.0])
+    keys = [(one["agent"], one["seed"], one["episode"], one["training_steps"]) for one in report.episodes]
+    assert len(set(keys)) == len(keys) == 6
+    seen = visit(write_report(report, tmp_path / "page.html", pictures=0))
+    seen.until(READY)
+    go(seen, link("curves"))
+    go(seen, link("runs"))
+    assert seen.is_quiet, seen.said()
