@@ -18,7 +18,13 @@ export function linesOf(row, episode) {
       action,
       invalid: Boolean(episode.invalid[t]),
       reward: episode.rewards[t],
-      success: episode.successes ? episode.successes[t] : isLast ? (row.success === null ? null : row.success === 1) : false,
+      success: episode.successes
+        ? episode.successes[t]
+        : isLast
+          ? row.success === null
+            ? null
+            : row.success === 1
+          : false,
       moves: episode.moves[t],
       note: episode.notes[t] || "",
       terminated: isLast && Boolean(row.terminated),
