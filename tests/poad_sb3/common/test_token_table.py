@@ -266,7 +266,7 @@ def entry(text: str, advantage: float, *, forced: bool = False) -> TokenEntry:
     return TokenEntry(text, 1.0 if forced else 0.5, forced, 0.0, advantage, 0.0)
 
 
-def test_tokens_are_green_above_zero_and_red_below(
+def test_tokens_are_blue_above_zero_and_orange_below(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in (("FORCE_COLOR", "1"), ("COLORTERM", "truecolor"), ("TERM", "xterm"), ("COLUMNS", "80")):
@@ -275,7 +275,12 @@ def test_tokens_are_green_above_zero_and_red_below(
     tokens = (entry("best", 2.0), entry("good", 1.0), entry("bad", -2.0), entry("wild", math.nan))
     print_generations([Generation(1, 0, "Go.", "", 1.0, None, None, None, tokens)])
     shown = capsys.readouterr().out
-    for colour, text in (("40;230;40", "best"), ("95;190;95", "good"), ("230;40;40", "bad"), ("150;150;150", "wild")):
+    for colour, text in (
+        ("60;150;255", "best"),
+        ("105;150;202", "good"),
+        ("255;140;40", "bad"),
+        ("150;150;150", "wild"),
+    ):
         assert f"\x1b[1;38;2;{colour}m{text}\x1b[0m" in shown
 
 
