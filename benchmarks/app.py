@@ -178,8 +178,8 @@ def report(
     from benchmarks.runner.results import load
 
     folder = out or files[0].with_suffix("")
-    written = [] if html is not None else write_report(files, folder, rollout)
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
+    written = [] if html is not None else write_report(files, folder, rollout)
     console().print(overview_table(load(files), console().width))
     for line in (*(f"  {path}" for path in written), *lines):
         _say(line)

@@ -28,12 +28,12 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
         ResultFileError: If two files hold the same agent on the same task.
         ReportError: If a file is damaged.
     """
-    cells = load(files)
     runs, episodes = [], []
     for path in files:
         run, own = read_run(path)
         runs.append(run)
         episodes += own
+    cells = load(files)  # after the files have been checked line by line
     about = (
         f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified "
         f"bootstrap over seeds ({RESAMPLES:,} resamples). One seed has no interval."

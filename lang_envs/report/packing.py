@@ -128,7 +128,7 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
     }
     found = {"index": deflated(index), "texts": deflated({"strings": texts.strings.rows, "lists": texts.lists.rows})}
     if len(tiles):
-        found["tiles"] = base64.b64encode(tiles.png())
+        found["tiles"] = base64.b64encode(tiles.atlas())
     return found | blocks
 
 

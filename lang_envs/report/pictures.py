@@ -108,15 +108,18 @@ class Picture(NamedTuple):
 
 
 class Tiles:
-    """Tiles of all frames, each distinct one stored once; `png` is the atlas of them, `columns` tiles wide."""
-
-    columns = 64
+    """Tiles of all frames, each distinct one stored once; `atlas` is a picture of them."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._places)
+
+    @property
+    def columns(self) -> int:
+        """Tiles in a row of the atlas: 64, and more where it would be higher than WebP allows."""
+        return max(64, -(-len(self) // 1000))
 
     def add(self, frame: Frame) -> Picture:
         """Cut a frame, uint8 `[height, width, 3]`, into tiles."""
@@ -126,17 +129,18 @@ class Tiles:
         cut = padded.reshape(rows, TILE, columns, TILE, 3).swapaxes(1, 2).reshape(rows * columns, -1)
         return Picture(width, height, [self._places.setdefault(tile.tobytes(), len(self._places)) for tile in cut])
 
-    def png(self) -> bytes:
-        """Return the atlas; tile n is in row `n // columns` and column `n % columns`. Equal tiles give equal bytes."""
+    def atlas(self) -> bytes:
+        """Return lossless WebP; tile n is in row `n // columns` and column `n % columns`. Equal tiles, equal bytes."""
         from PIL import Image  # here, because importing lang_envs is to stay fast
 
         rows = -(-len(self) // self.columns)
         tiles = np.zeros((rows * self.columns, TILE, TILE, 3), dtype=np.uint8)
         for place, tile in enumerate(self._places):
             tiles[place] = np.frombuffer(tile, dtype=np.uint8).reshape(TILE, TILE, 3)
-        atlas = tiles.reshape(rows, self.columns, TILE, TILE, 3).swapaxes(1, 2)
+        pixels = tiles.reshape(rows, self.columns, TILE, TILE, 3).swapaxes(1, 2)
+        image = Image.fromarray(pixels.reshape(rows * TILE, self.columns * TILE, 3))
         file = io.BytesIO()
-        Image.fromarray(atlas.reshape(rows * TILE, self.columns * TILE, 3)).save(file, "PNG", optimize=True)
+        image.save(file, "WEBP", lossless=True, quality=100, method=0)
         return file.getvalue()
 
 

@@ -12,10 +12,9 @@ export function extent(numbers) {
   return numbers.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
 }
 
-/** About five round numbers from low to high; none where both are equal but for rounding. */
+/** About five round numbers from low to high. */
 export function ticks(low, high) {
   const span = high - low || Math.abs(high) || 1;
-  if (span < 1e-12 * Math.abs(high)) return [];
   const rough = span / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);

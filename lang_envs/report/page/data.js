@@ -148,6 +148,6 @@ let atlas = null;
 
 /** The picture that holds all tiles. */
 export function readTiles() {
-  atlas = atlas || createImageBitmap(new Blob([raw("tiles")], { type: "image/png" }));
+  atlas = atlas || createImageBitmap(new Blob([raw("tiles")], { type: "image/webp" }));
   return atlas;
 }

@@ -52,7 +52,7 @@ def played(env_id: str, n_steps: int, seed: int = 3) -> tuple[dict[str, Any], li
 
 def rebuilt(tiles: Tiles, pictures: list[Picture]) -> Iterator[NDArray[np.uint8]]:
     """Yield the frames as a page draws them: from the atlas and the changes."""
-    atlas = np.asarray(Image.open(io.BytesIO(tiles.png())))
+    atlas = np.asarray(Image.open(io.BytesIO(tiles.atlas())))
     previous = None
     for picture in pictures:
         columns = -(-picture.width // TILE)
@@ -105,7 +105,7 @@ def test_the_atlas_is_the_same_again() -> None:
         for frame in frames:
             assert not isinstance(frame, str)
             tiles.add(frame)
-        atlases.append(tiles.png())
+        atlases.append(tiles.atlas())
     assert atlases[0] == atlases[1]
 
 
@@ -121,7 +121,7 @@ def test_31_frames_take_at_most_20_kilobytes(task: str) -> None:
         n_frames += len(frames)
     blocks = [json.dumps(packed[start : start + 8], separators=(",", ":")) for start in range(0, len(packed), 8)]
     size = sum(len(base64.b64encode(gzip.compress(one.encode(), mtime=0))) for one in blocks)
-    size += len(base64.b64encode(tiles.png()))
+    size += len(base64.b64encode(tiles.atlas()))
     assert 31 * size / n_frames <= 20_000
 
 

@@ -6,6 +6,7 @@ import copy
 import json
 import platform
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import report_data
 from browsing import Visit
 from report_data import KITCHEN, episode_of, header_of
 from report_pages import READY, Open, episode_link, go, link, report_of, settled
+from typer.testing import CliRunner
 
+from benchmarks.app import app
 from benchmarks.runner.plan import Job
 from lang_envs.report import LearningCurve, Metric, Report, ReportError, Score, read_run, write_report
 from lang_envs.report.pictures import frames_of
@@ -125,19 +128,25 @@ def test_every_key_does_what_the_list_of_keys_says(visit: Open, small: tuple[Rep
     assert seen.is_quiet, seen.said()
 
 
-def test_a_held_key_moves_on_beyond_the_limit_of_the_history(visit: Open, small: tuple[Report, Path]) -> None:
+def test_a_held_key_writes_few_entries_into_the_history(visit: Open, small: tuple[Report, Path]) -> None:
+    """Browsers refuse more than about 100 entries in 10 seconds (Safari), or ignore them (Chromium)."""
     report, page = small
-    seen = visit(page)
+    count = "const replace = history.replaceState; history.replaceState = function (...given) {"
+    seen = visit(page, before=f"window.n = 0; {count} window.n += 1; return replace.apply(history, given); }};")
     seen.until(READY)
     go(seen, episode_link(report.episodes[0]))
-    count = """async () => {
-      for (let n = 0; n < 300; n += 1)
-        dispatchEvent(new KeyboardEvent("keydown", {key: n % 2 ? "ArrowLeft" : "ArrowRight"}));
-      for (let n = 0; n < 7; n += 1) dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));
-    }"""
-    seen.page.evaluate(count)
+    begin = time.monotonic()
+    seen.page.evaluate(
+        """async () => {
+          for (let n = 0; n < 107; n += 1) {
+            dispatchEvent(new KeyboardEvent("keydown", {key: n < 100 && n % 2 ? "ArrowLeft" : "ArrowRight"}));
+            if (n % 10 === 9) await new Promise((resolve) => setTimeout(resolve, 1));
+          }
+        }"""
+    )
     assert state(seen)["step"] == "8"
     seen.until("location.hash.includes('step=8')")
+    assert 1 <= seen.page.evaluate("window.n") <= 3 + (time.monotonic() - begin) / 0.2
     assert seen.is_quiet, seen.said()
 
 
@@ -378,6 +387,25 @@ def test_a_number_that_is_not_finite_is_refused_and_leaves_the_old_page(tmp_path
         write_report(Report("a", metrics=(Metric("return", "return"),), scores=(score,)), path)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_damaged_file_is_refused_in_one_line_and_leaves_no_page(tmp_path: Path) -> None:
+    path = report_data.small(tmp_path, n_episodes=1)[0]
+    lines = path.read_bytes().splitlines(keepends=True)
+    for name, damaged in {
+        "no header": [b'{"format":1}\n'],
+        "a line again": [*lines[:2], lines[1]],
+        "another order": [lines[0], *lines[:0:-1]],
+        "a foreign line": [lines[0], b'{"a": 1}\n'],
+        "half a line inside": [lines[0], lines[1][:50] + b"\n", lines[2]],
+    }.items():
+        path.write_bytes(b"".join(damaged))
+        result = CliRunner().invoke(app, ["report", str(path), "--html", str(tmp_path / "page.html")])
+        assert result.exit_code == 1, name
+        assert result.stderr.count("\n") == 1, name
+        assert "agent0.jsonl" in result.stderr
+        assert "line " in result.stderr
+    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".jsonl"] * 6
 
 
 def test_extreme_numbers_and_names_are_drawn(visit: Open, tmp_path: Path) -> None:
