@@ -51,3 +51,19 @@ def test_an_unknown_episode_and_a_foreign_environment_are_refused(path: Path) ->
     steps = path.with_suffix(".steps.jsonl")
     steps.write_text(steps.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "os:Nothing-v0"), "utf-8")
     assert "Expected a registered environment" in _replay(path, _place(path), code=1)
+
+
+def test_an_episode_of_a_report_is_a_file_of_its_own(path: Path, tmp_path: Path) -> None:
+    episode = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
+    lines = path.with_suffix(".steps.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    steps = [
+        one for one in map(json.loads, lines) if (one["seed"], one["episode"]) == (episode["seed"], episode["episode"])
+    ]
+    settings = json.loads(path.read_text(encoding="utf-8").splitlines()[0])["env_settings"]
+    alone = {"format": 1, "content": "episode", "env": episode["env"], "env_settings": settings,
+             "reset_seed": episode["reset_seed"], "steps": steps}  # fmt: skip
+    file = tmp_path / "episode.json"
+    file.write_text(json.dumps(alone), encoding="utf-8")
+    assert _replay(file).rstrip().endswith(", as recorded.")
+    file.write_text(json.dumps({**alone, "reset_seed": "7"}), encoding="utf-8")
+    assert "Fix: download the episode again." in " ".join(_replay(file, code=1).split())
