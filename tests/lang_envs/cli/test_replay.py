@@ -56,9 +56,8 @@ def test_an_unknown_episode_and_a_foreign_environment_are_refused(path: Path) ->
 def test_an_episode_of_a_report_is_a_file_of_its_own(path: Path, tmp_path: Path) -> None:
     episode = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
     lines = path.with_suffix(".steps.jsonl").read_text(encoding="utf-8").splitlines()[1:]
-    steps = [
-        one for one in map(json.loads, lines) if (one["seed"], one["episode"]) == (episode["seed"], episode["episode"])
-    ]
+    own = ("env", "seed", "episode")
+    steps = [one for one in map(json.loads, lines) if all(one[name] == episode[name] for name in own)]
     settings = json.loads(path.read_text(encoding="utf-8").splitlines()[0])["env_settings"]
     alone = {"format": 1, "content": "episode", "env": episode["env"], "env_settings": settings,
              "reset_seed": episode["reset_seed"], "steps": steps}  # fmt: skip
