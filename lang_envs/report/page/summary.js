@@ -92,7 +92,7 @@ export function drawRuns(view) {
     el(
       "p",
       { class: "dim" },
-      "Secrets are cut from commands and arguments when they are recorded. Observations and notes are shown as they were recorded.",
+      "Keys, passwords and home folders are left out of names, settings, commands and errors. Observations and notes are shown as they were recorded.",
     ),
   );
 }
