@@ -10,10 +10,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `benchmarks` is in the checkout only
 
-from benchmarks.reports.statistics import estimate, mean
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import load
 from benchmarks.runner.session import measure
+from lang_envs.report.statistics import estimate, mean
 
 EPISODES = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 ENV_ID = "VirtualHome-FoodPreparation-v0"

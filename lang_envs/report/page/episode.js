@@ -74,7 +74,6 @@ function build(view, row, episode) {
     button("\u2039 episode", "p", () => neighbour(-1)),
     button("episode \u203a", "n", () => neighbour(1)),
     others.length ? el("a", { href: hashOf(comparison(row, others[0])) }, "compare") : null,
-    row.replay ? copyButton("copy the command that replays it", () => row.replay) : null,
   );
   if (!episode) {
     put(
@@ -188,8 +187,14 @@ function player(frames) {
     button("\u25b8|", "End", () => show({ step: frames, token: 1 }), { "aria-label": "last step" }),
     range,
     pace,
-    button("next reward", "r", () => jump((t) => rewards[t] !== 0), { class: "jump" }),
-    button("next invalid", "i", () => jump((t) => open.episode.invalid[t] === 1), { class: "jump" }),
+    button("next reward", "r", () => jump((t) => rewards[t] !== 0), {
+      class: "jump",
+      disabled: !rewards.some((one) => one !== 0),
+    }),
+    button("next invalid", "i", () => jump((t) => open.episode.invalid[t] === 1), {
+      class: "jump",
+      disabled: !open.episode.invalid.some((one) => one === 1),
+    }),
     marks,
   );
 }
@@ -221,8 +226,16 @@ function exports() {
           button("download for replay", null, () =>
             download(`${name}.json`, JSON.stringify(replayable(row, episode), null, 1)),
           ),
-          el("span", null, "then, where lang_envs is installed: ", el("code", null, `lang-envs replay ${name}.json`)),
+          el(
+            "span",
+            null,
+            "plays again, where lang_envs is installed, by ",
+            el("code", null, `lang-envs replay ${name}.json`),
+          ),
         ],
+    row.replay
+      ? [copyButton("copy the command for the results file", () => row.replay), el("code", null, row.replay)]
+      : null,
   );
 }
 
