@@ -36,6 +36,7 @@ def report_of_folder(folder: Path) -> Report:
         curves=trained.curves,
         episodes=[*measured.episodes, *trained.episodes],
         about=[*(measured.about if files else ()), *trained.about],
+        tables=[*measured.tables, *(trained.tables if runs else ())],
     )
 
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.reports.report import MAIN, aggregates, shown
-from benchmarks.reports.statistics import probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.report import Metric, Report, Score, Table, read_run, size_lines, write_report
 from lang_envs.report.private import without_private
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
-SETTLED = 0.05
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
 
 

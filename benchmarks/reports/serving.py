@@ -108,9 +108,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/":
             self._answer_page()
         elif self.path == "/version":
-            self._answer(HTTPStatus.OK, self.server.report.version().encode("ascii"))
+            self._answer_version()
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"There is one page here: /\n")
+
+    def _answer_version(self) -> None:
+        try:
+            self._answer(HTTPStatus.OK, self.server.report.version().encode("ascii"))
+        except FileNotFoundError:  # a file that vanished between listing and reading: the page asks again
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"A file has vanished.\n")
 
     def _answer_page(self) -> None:
         try:

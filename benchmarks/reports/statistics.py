@@ -23,7 +23,9 @@ from lang_envs.report.statistics import (
     with_interval,
 )
 
-_MOST_DIVISIONS = 20_000
+SETTLED = 0.05
+"""A difference that equal agents show more rarely than this is more than chance."""
+_MOST_DIVISIONS = 200_000
 """Of scores into two groups; where there are more, as many are drawn."""
 
 
@@ -89,11 +91,17 @@ def difference(first: Floats, second: Floats) -> Estimate:
     return with_interval(float(first.mean() - second.mean()), drawn, [first, second])
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number by Holm's method, in their order."""
+def holm(p_values: Sequence[float], planned: int | None = None) -> list[float]:
+    """Return p-values corrected for their number by Holm's method, in their order.
+
+    Args:
+        p_values: Of the tests that were made.
+        planned: Number of all tests; those not made count as if they came out larger. None for these alone.
+    """
+    n = max(planned or 0, len(p_values))
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        largest = max(largest, min(1.0, (n - rank) * p_values[place]))
         corrected[place] = largest
     return corrected
 

@@ -160,6 +160,11 @@ def _cells_of(path: Path) -> list[Cell]:
             f"Expected a file that `python -m benchmarks run` has written; got {path}. "
             "Fix: name the file of the episodes, not that of steps or times."
         )
+    if records[0].get("training"):
+        raise ResultFileError(
+            f"Expected a file that `python -m benchmarks run` has written; got {path}, of a training. "
+            f"Fix: poad report {path.parent}."
+        )
     header, *episodes = records
     name, expected = header["agent"]["name"], header["episodes"] * len(header["seeds"])
     by_env: dict[str, dict[Job, Episode]] = {env["id"]: {} for env in header["envs"]}

@@ -27,7 +27,7 @@ def _arm(name: str, algorithm: str, **arguments: float | str) -> Arm:
 ARMS = (
     *(_arm(f"POAD {value:g}", "POAD", gae_lambda_token=value) for value in (1.0, 0.95, 0.8, 0.0)),
     *(_arm(f"NTPO {value:g}", "NTPO", gae_lambda_token=value) for value in (1.0, 0.95)),
-    _arm("action level", "POAD", credit_level="action"),
+    _arm("action level", "POAD", credit_level="action", ratio="token"),
 )
 """All act on the same trie with the same loss, a ratio for each token; they differ in credit alone."""
 
@@ -44,9 +44,9 @@ LAMBDA_TOKEN = Comparing(
     SEEDS,
     (
         Claim("POAD 0.95", "POAD 1"),
+        Claim("POAD 0.8", "POAD 1"),
+        Claim("POAD 0", "POAD 1"),
         Claim("POAD 0.95", "POAD 0"),
         Claim("POAD 1", "action level"),
-        Claim("POAD 1", "NTPO 1"),
-        Claim("POAD 0.95", "NTPO 1"),
     ),
 )

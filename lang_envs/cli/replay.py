@@ -33,14 +33,22 @@ def find_episode(path: Path, place: str | None) -> tuple[Mapping[str, Any], Mapp
     if alone is not None:
         return alone, alone
     results = read_results(path)
+    known = []
     for episode in results.episodes:
         name = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
         steps = episode.get("training_steps")
         if place in (name, f"{name}@{steps}") and (steps is None or "@" in place) and episode["steps_list"]:
             return results.header, episode
+        if episode["steps_list"]:
+            known.append(name if steps is None else f"{name}@{steps}")
+    fix = (
+        f"one of {', '.join(known[:4])}{' ...' if len(known) > 4 else ''}"
+        if known
+        else "record steps with `run --steps`"
+    )
     raise ReportError(
         f"Expected ENV/SEED/EPISODE of an episode with steps in {path}, with @STEPS behind it for one of a training; "
-        f"got {place!r}. Fix: take the names from the lines of the file."
+        f"got {place or 'no name'}. Fix: {fix}."
     )
 
 

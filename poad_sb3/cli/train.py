@@ -137,7 +137,10 @@ def train_run(
     progress.watch(model, model.num_timesteps + n_rollouts * rollout)
     _learn(folder, config, model, callbacks)
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
-    write_run_report(console, [folder.path], None)
+    try:
+        write_run_report(console, [folder.path], None)
+    except typer.Exit:
+        typer.echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
 def _make(config: RunConfig, envs: VecEnv, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:

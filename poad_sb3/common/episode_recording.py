@@ -350,7 +350,8 @@ class EpisodeRecordingCallback(BaseCallback):
         rule = {"gamma_token": credit.gamma_token, "whole_actions": credit.credit_level == "action"}
         is_plain = model.estimator == "gae" and credit.bootstrap == "state"
         rules = {type(model).__name__: rule} if is_plain else {}
-        return {"credit": {"gamma": credit.gamma, "gae_lambda": credit.gae_lambda, "rules": rules}}
+        lambdas = {"gae_lambda": credit.gae_lambda, "gae_lambda_token": credit.gae_lambda_token}
+        return {"credit": {"gamma": credit.gamma, **lambdas, "rules": rules}}
 
 
 class _Step(NamedTuple):

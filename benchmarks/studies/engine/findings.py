@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.reports.statistics import difference, holm, probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, difference, holm, probability_of_improvement, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import Comparison, area
@@ -15,8 +15,6 @@ from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learn
 
 MEASURES = {"area": "area under the curve", "final": "final return"}
 """Methods are compared by the mean height of the learning curve, and by its last point."""
-SETTLED = 0.05
-"""A difference that equal methods show more rarely than this is more than chance."""
 
 
 class Claim(NamedTuple):
@@ -111,7 +109,7 @@ class Findings(NamedTuple):
                 for name, rates in self.tuning.items()
             },
             "missing": self.missing,
-            "methods": {name: one.to_json(tuning.rates) for name, one in self.methods.items()},
+            "methods": {name: one.to_json(sorted(self.tuning[name])) for name, one in self.methods.items()},
             "order": {measure: list(self.order(measure)) for measure in MEASURES},
             "improvement": [
                 {
@@ -128,7 +126,7 @@ class Findings(NamedTuple):
         """Probability that a run of the first does better, and that equal methods differ by chance as much."""
         first, second = (self.methods[name].scores(measure) for name in pair)
         probability = rounded(probability_of_improvement([first], [second]), 6)
-        return {**probability, "chance": round(rank_test(first, second), 4)}
+        return {**probability, "chance": float(f"{rank_test(first, second):.3g}")}
 
 
 def primary(findings: Sequence[Findings], claims: Sequence[Claim], seeds: int) -> list[dict[str, Any]]:
@@ -136,17 +134,17 @@ def primary(findings: Sequence[Findings], claims: Sequence[Claim], seeds: int) -
 
     Args:
         findings: Of the tasks.
-        claims: Pairs of methods; each is compared on each task that has runs of both.
+        claims: Pairs of methods; each is compared on each task. The correction counts pairs without runs too.
         seeds: Seeds for a verdict; with fewer there is none.
     """
-    rows = []
+    rows, planned = [], len(findings) * len(claims)
     for one in findings:
         for claim in claims:
             if {claim.better, claim.worse} <= one.methods.keys():
                 first, second = (one.methods[name].scores("area") for name in (claim.better, claim.worse))
                 rows.append((one, claim, first, second, rank_test(first, second)))
     found = []
-    for (one, claim, first, second, p), corrected in zip(rows, holm([row[-1] for row in rows]), strict=True):
+    for (one, claim, first, second, p), corrected in zip(rows, holm([row[-1] for row in rows], planned), strict=True):
         effect = difference(first, second)
         enough = min(len(first), len(second)) >= seeds
         settled = "supported" if effect.value > 0 else "contradicted"

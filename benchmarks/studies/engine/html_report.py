@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.studies.engine.findings import MEASURES, SETTLED
+from benchmarks.reports.statistics import SETTLED
+from benchmarks.studies.engine.findings import MEASURES
 from lang_envs.report import LearningCurve, Report, Run, Table
 from lang_envs.report.private import flat_facts, without_private
 
@@ -28,7 +29,7 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
         about=("Areas are mean heights of learning curves: a method with a larger area learned faster or better.",)
         if _comparisons(content)
         else (),
-        tables=[*_pairs(content), *_areas(content), *_predictions(content)],
+        tables=[*_primary(content), *_pairs(content), *_areas(content), *_predictions(content)],
         notes=tuple(_sentences(content)),
     )
 
@@ -91,6 +92,25 @@ def _areas(content: Mapping[str, Any]) -> Iterator[Table]:
             yield Table(title, ("method", "seeds", "learning rate", *MEASURES.values()), rows)
 
 
+def _primary(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the primary comparisons of a study with a protocol."""
+    rows = [
+        (
+            one["task"],
+            f"{one['first']} against {one['second']}",
+            _shown(one["difference"]),
+            f"{one['p']:.3g}",
+            f"{one['corrected_p']:.3g}",
+            f"{one['seeds'][0]} and {one['seeds'][1]}",
+            one["verdict"],
+        )
+        for one in content.get("primary", ())
+    ]
+    if rows:
+        head = ("task", "pair", "difference of mean areas", "p", "p, corrected", "seeds", "verdict")
+        yield Table("Primary comparisons", head, rows, "Exact rank tests, corrected by Holm over all planned rows.")
+
+
 def _pairs(content: Mapping[str, Any]) -> Iterator[Table]:
     """Yield the comparisons of all tasks, pair by pair."""
     rows = [
@@ -106,7 +126,7 @@ def _pairs(content: Mapping[str, Any]) -> Iterator[Table]:
         for comparison in _comparisons(content)
         for one in comparison["improvement"]
     ]
-    if rows:
+    if rows and "primary" not in content:
         remark = "Probability that a seed of the first has the larger area; p of the exact test of ranks."
         yield Table(
             "Which method learns faster", ("task", "pair", "probability", "p", "seeds", "settled"), rows, remark

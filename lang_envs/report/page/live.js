@@ -8,8 +8,8 @@ export function watchServer() {
   if (!known) return;
   setInterval(async () => {
     try {
-      const version = await (await fetch("version", { cache: "no-store" })).text();
-      if (version !== known) location.reload();
+      const response = await fetch("version", { cache: "no-store" });
+      if (response.ok && (await response.text()) !== known) location.reload();
     } catch {
       // the server has ended: the page stays as it is
     }

@@ -149,6 +149,7 @@ def test_holm_multiplies_by_the_number_of_hypotheses_left() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
+    assert holm([0.01, 0.04], planned=4) == pytest.approx([0.04, 0.12])
 
 
 def test_the_difference_of_means_has_an_interval_around_it() -> None:

@@ -13,6 +13,7 @@ from studies_users import fill, result
 from benchmarks.runner.errors import NotTunedError, StudyError
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN, METHODS, OWN_POLICY, SAME_POLICY, TASKS
+from benchmarks.studies.engine.findings import find, primary
 from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, TUNING_SEEDS, Options, Study
@@ -193,3 +194,31 @@ def test_a_best_rate_at_the_edge_extends_the_grid(best: float, further: Sequence
         *TUNING_SEEDS,
         *range(200, 210),
     }
+
+
+def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows(tmp_path: Path) -> None:
+    (comparison,) = LAMBDA_TOKEN.comparisons(Options(tasks=("multikey 2 4",)))
+    pieces, seeds = Pieces(tmp_path), LAMBDA_TOKEN.seeds
+    fill(pieces, comparison.tuning.jobs(), lambda job: result(0.9 if job.arguments["learning_rate"] == 1e-3 else 0.1))
+    arms = {arm.name: arm for arm in comparison.arms}
+
+    def play(name: str, heights: Sequence[float]) -> None:
+        for seed, height in zip(seeds, heights, strict=False):
+            fill(
+                pieces, [comparison.final_job(arms[name], 1e-3, seed)], lambda _, height=height: result(height, height)
+            )
+
+    play("POAD 1", [0.5 + 0.01 * n for n in range(10)])
+    play("POAD 0.95", [0.7 + 0.01 * n for n in range(10)])
+    play("POAD 0.8", [0.2 + 0.01 * n for n in range(10)])
+    play("POAD 0", [0.9, 0.9])
+    findings = [find(comparison, pieces, seeds)]
+    rows = {(one["first"], one["second"]): one for one in primary(findings, LAMBDA_TOKEN.primary, 8)}
+    better, worse, few = (
+        rows[pair] for pair in (("POAD 0.95", "POAD 1"), ("POAD 0.8", "POAD 1"), ("POAD 0", "POAD 1"))
+    )
+    assert (better["verdict"], worse["verdict"], few["verdict"]) == ("supported", "contradicted", "too few seeds")
+    assert better["p"] == pytest.approx(2 / 184_756, rel=0.01)  # 10 of 20 scores
+    assert better["corrected_p"] == pytest.approx(better["p"] * len(LAMBDA_TOKEN.primary), rel=0.01)
+    assert better["difference"]["value"] == pytest.approx(0.75 * 0.2)  # curves begin at 0
+    assert ("POAD 1", "action level") not in rows  # without runs
