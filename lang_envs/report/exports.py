@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,8 +51,12 @@ def to_minari(results: RecordedEpisodes, dataset_id: str, **arguments: Any) -> A
 
     Raises:
         MissingExtraError: If the package is not installed.
-        LangEnvsError: If there are no steps, or several environments.
+        LangEnvsError: If there are no steps, several environments, or the name has no version or is taken.
     """
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*-v\d+", dataset_id):
+        raise LangEnvsError(
+            f"Expected a name with a version for a Minari data set; got {dataset_id!r}. Fix: such as salad/poad-v0."
+        )
     collector, minari = _package("minari.data_collector", "minari"), _package("minari", "minari")
     ids = list(dict.fromkeys(one["env"] for one in results.episodes))
     if len(ids) != 1:
@@ -87,6 +92,8 @@ def to_minari(results: RecordedEpisodes, dataset_id: str, **arguments: Any) -> A
     name = results.header["agent"]["name"]
     given = {"algorithm_name": name, "description": f"Episodes of {name} on {ids[0]}.", **arguments}
     spaces = {"observation_space": _space_of(observed), "action_space": _space_of(acted)}
+    if dataset_id in minari.list_local_datasets():
+        raise LangEnvsError(f"Expected a new Minari data set; {dataset_id} is there. Fix: another version of the name.")
     return minari.create_dataset_from_buffers(
         dataset_id, buffers, env=_spec_of(ids[0], results.header["env_settings"]), **spaces, **given
     )

@@ -14,6 +14,7 @@ import lang_envs
 from lang_envs import LangEnvsError, MissingExtraError
 from lang_envs.report import exports
 from lang_envs.report.exports import to_inspect, to_minari
+from lang_envs.report.results import Results
 from lang_envs.wrappers import TextAction
 
 SALAD = "Overcooked-TomatoSalad-v0"
@@ -144,3 +145,10 @@ def test_a_recorded_training_is_exported_by_the_command(tmp_path: Path) -> None:
     ]
     result = CliRunner().invoke(app, ["export", str(tmp_path / "episodes.steps.jsonl"), "--to", "inspect"])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["poad", "salad/poad", "salad/poad-v", "-v0", "../x v0"])
+def test_a_data_set_needs_a_name_with_a_version(name: str) -> None:
+    results = Results({"agent": {"name": "a"}, "env_settings": {}}, [])
+    with pytest.raises(LangEnvsError, match="a name with a version"):
+        to_minari(results, name)
