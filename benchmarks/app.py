@@ -202,15 +202,15 @@ def export(
     ] = None,
 ) -> None:
     """Write recorded episodes for other tools."""
-    from benchmarks.runner.results import recorded
+    from lang_envs.report import read_results
     from lang_envs.report.exports import to_inspect, to_minari
 
     if to is Format.INSPECT:
-        _say(to_inspect(recorded(file), Path(out or file.with_suffix(".eval"))))
+        _say(to_inspect(read_results(file), Path(out or file.with_suffix(".eval"))))
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # for want of an author, whom no option names
-            _say(to_minari(recorded(file), out or f"{file.stem}-v0").spec.data_path)
+            _say(to_minari(read_results(file), out or f"{file.stem}-v0").spec.data_path)
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -94,40 +93,6 @@ class Cell(NamedTuple):
             if value is not None:
                 by_seed.setdefault(episode["seed"], []).append(float(value))
         return np.array([np.mean(values) for values in by_seed.values()], dtype=np.float64)
-
-
-class Recorded(NamedTuple):
-    """A results file as it stands.
-
-    Attributes:
-        header: First line.
-        episodes: Line of each episode; `steps_list` has the lines of its steps, None where there are none.
-    """
-
-    header: dict[str, Any]
-    episodes: list[dict[str, Any]]
-
-
-def recorded(path: Path) -> Recorded:
-    """Return the episodes of a results file, of a training too, with their steps where those are recorded.
-
-    Raises:
-        ResultFileError: If it is none.
-    """
-    header, *episodes = (line.record for line in read_lines(path)) if path.exists() else ({},)
-    if header.get("format") != FORMAT or "content" in header:
-        raise ResultFileError(
-            f"Expected a results file of episodes; got {path}. Fix: name NAME.jsonl, not NAME.steps.jsonl."
-        )
-    by_episode: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    steps = path.with_suffix(".steps.jsonl")
-    for line in itertools.islice(read_lines(steps), 1, None) if steps.exists() else ():
-        by_episode.setdefault(_identity(line.record), []).append(line.record)
-    return Recorded(header, [{**one, "steps_list": by_episode.get(_identity(one))} for one in episodes])
-
-
-def _identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (*key_of(record), record.get("training_steps"))
 
 
 def load(paths: Iterable[Path]) -> list[Cell]:
