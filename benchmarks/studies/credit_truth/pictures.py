@@ -99,8 +99,12 @@ def _lengths(cases: Sequence[Case]) -> Figure:
                 if case.task.startswith("multikey 1") and case.task.endswith(" 2 4") and case.policy == policy
                 if case.parameters == "tabular"
             ]
-            panel.plot(*zip(*[(n, nsr) for n, nsr in points if nsr], strict=True), "o-", color=color, label=name)
+            # NTPO lies on BAD at matched traces: hollow and dashed, so that both are seen.
+            style = {"linestyle": "--", "markersize": 9, "markerfacecolor": "none"} if name.startswith("NTPO") else {}
+            shown = [(n, nsr) for n, nsr in points if nsr]  # 0 has no place on a logarithmic scale
+            panel.plot([n for n, _ in shown], [nsr for _, nsr in shown], marker="o", color=color, label=name, **style)
         panel.set_yscale("log")
+        panel.set_xlim(0.7, None)
         panel.set_xlabel("slots of an action, one of them a key")
         panel.set_title({"start": "uniform policy"}.get(policy, f"P(right) = {policy}"))
     panels[0].set_ylabel("noise to signal")
