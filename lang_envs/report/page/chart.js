@@ -1,6 +1,6 @@
 /** Charts in SVG: lines with bands, and means with intervals. */
 
-import { el, short } from "./dom.js";
+import { el, short, tableOf } from "./dom.js";
 import { lineStyle } from "./colours.js";
 
 const [WIDTH, HEIGHT] = [560, 300];
@@ -169,38 +169,6 @@ function numbersTable(xTitle, curves) {
     details.append(tableOf(["curve", xTitle, "value", "interval", ...seeds], rows));
   });
   return details;
-}
-
-/** A plain table; its first column are the headings of the rows. */
-export function tableOf(head, rows, props = {}) {
-  return el(
-    "div",
-    { class: "wide", tabindex: 0, role: "group", "aria-label": "table" },
-    el(
-      "table",
-      props,
-      el(
-        "thead",
-        null,
-        el(
-          "tr",
-          null,
-          head.map((one) => el("th", { scope: "col" }, one)),
-        ),
-      ),
-      el(
-        "tbody",
-        null,
-        rows.map((row) =>
-          el(
-            "tr",
-            null,
-            row.map((one, i) => (i ? el("td", null, one) : el("th", { scope: "row" }, one))),
-          ),
-        ),
-      ),
-    ),
-  );
 }
 
 /** Means with intervals, one line for each agent. */

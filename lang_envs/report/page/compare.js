@@ -1,7 +1,7 @@
 /** Two episodes of one situation side by side, until they part and after. */
 
 import { report, findRow, readEpisode, linkOf, nameOf } from "./data.js";
-import { el, put, short, signed } from "./dom.js";
+import { el, put, short, signed, refuse } from "./dom.js";
 import { go, hashOf, present } from "./route.js";
 
 /** Episodes of the same task and reset seed; without a recorded seed, of the same seed and number. */
@@ -39,38 +39,20 @@ export function parting(first, second) {
 export async function drawCompare(view, state) {
   const row = findRow(state.a, state.t, state.s, state.n, state.at);
   if (!row) {
-    put(
-      view,
-      el("h2", null, "Compare"),
-      el(
-        "p",
-        null,
-        state.a
-          ? "This episode is not in this report. "
-          : "Open an episode, and choose another one of the same situation. ",
-        el("a", { href: "#v=episodes" }, "See the episodes"),
-        ".",
-      ),
-    );
+    const reason = state.a
+      ? "This episode is not in this report."
+      : "Open an episode, and choose another one of the same situation.";
+    refuse(view, "Compare", reason, "#v=episodes", "See the episodes");
     return;
   }
   const others = siblings(row);
   const isNamed = state.n2 !== undefined;
   const other = isNamed ? findRow(state.a2, state.t2, state.s2, state.n2, state.at2) : others[0];
   if (!other) {
-    put(
-      view,
-      el("h2", null, "Compare"),
-      el(
-        "p",
-        null,
-        isNamed
-          ? "The second episode is not in this report. "
-          : `${nameOf(row)}: no other episode has this task and reset seed. `,
-        el("a", { href: hashOf(linkOf(row)) }, "Open the first one"),
-        ".",
-      ),
-    );
+    const reason = isNamed
+      ? "The second episode is not in this report."
+      : `${nameOf(row)}: no other episode has this task and reset seed.`;
+    refuse(view, "Compare", reason, hashOf(linkOf(row)), "Open the first one");
     return;
   }
   const here = hashOf(present());

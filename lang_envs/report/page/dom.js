@@ -123,3 +123,40 @@ export function signed(value, digits = 3) {
   if (Number(text) === 0) return (0).toFixed(digits);
   return (value < 0 ? "-" : "+") + text;
 }
+
+/** A plain table; its first column are the headings of the rows. */
+export function tableOf(head, rows, props = {}, label = "table") {
+  return el(
+    "div",
+    { class: "wide", tabindex: 0, role: "group", "aria-label": label },
+    el(
+      "table",
+      props,
+      el(
+        "thead",
+        null,
+        el(
+          "tr",
+          null,
+          head.map((one) => el("th", { scope: "col" }, one)),
+        ),
+      ),
+      el(
+        "tbody",
+        null,
+        rows.map((row) =>
+          el(
+            "tr",
+            null,
+            row.map((one, i) => (i ? el("td", null, one) : el("th", { scope: "row" }, one))),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Say in a view why it shows nothing, with a link to go on. */
+export function refuse(view, title, reason, href, label) {
+  put(view, el("h2", null, title), el("p", null, reason, " ", el("a", { href }, label), "."));
+}

@@ -1,7 +1,7 @@
 /** One episode: the player, the credit of each token, and the same situation elsewhere. */
 
 import { findRow, readEpisode, linkOf, nameOf } from "./data.js";
-import { el, put, announce, button, copyButton, longText, short, signed, visible } from "./dom.js";
+import { el, put, announce, button, copyButton, longText, short, signed, visible, refuse } from "./dom.js";
 import { diverging } from "./colours.js";
 import { go, hashOf, present } from "./route.js";
 import { COLOURS, creditNames, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf } from "./tokens.js";
@@ -12,6 +12,7 @@ import { drawFrame } from "./pictures.js";
 import { has, marked } from "./find.js";
 import { comparison, siblings } from "./compare.js";
 import { neighbourOf } from "./episodes.js";
+import { situationTable } from "./situation.js";
 import { linesOf, replayable, textOf } from "./records.js";
 
 const SPEEDS = [0.5, 1, 2, 5, 10];
@@ -40,17 +41,8 @@ export async function drawEpisode(view, state) {
   const row = findRow(state.a, state.t, state.s, state.n, state.at);
   if (!row) {
     closeEpisode();
-    put(
-      view,
-      el("h2", null, "Episode"),
-      el(
-        "p",
-        null,
-        state.a ? "This episode is not in this report. " : "No episode is chosen. ",
-        el("a", { href: "#v=episodes" }, "See the episodes"),
-        ".",
-      ),
-    );
+    const reason = state.a ? "This episode is not in this report." : "No episode is chosen.";
+    refuse(view, "Episode", reason, "#v=episodes", "See the episodes");
     return;
   }
   if (!open || open.row !== row) {
@@ -786,44 +778,9 @@ async function elsewhere(others) {
   drawElsewhere(current());
 }
 
-/** The choice of each of them at the present step, where it stands before the same observation. */
+/** The choice of each of them at the present step. */
 function drawElsewhere(now) {
   if (!open.others) return;
-  const here = observationAt(now);
-  const chosen = now.t === null ? null : open.episode.actions[now.t];
-  const line = ({ row, episode }) => {
-    const t = now.t ?? -1;
-    const same = episode && t >= 0 && t < episode.actions.length && episode.observations[t] === here;
-    const place = same ? (episode.admissible[t]?.indexOf(chosen) ?? -1) : -1;
-    const share = place >= 0 ? episode.shares?.[t]?.[place] : null;
-    const own = same && episode.logProbs ? Math.exp(episode.logProbs[t].reduce((a, b) => a + b, 0)) : null;
-    return el(
-      "tr",
-      { class: row === open.row ? "differs" : null },
-      el("th", { scope: "row" }, el("a", { href: hashOf(linkOf(row)) }, row.agent)),
-      [
-        row.at === null ? "" : row.at.toLocaleString("en"),
-        short(row.return),
-        row.success === null ? "" : row.success ? "yes" : "no",
-        row.steps,
-        same ? episode.actions[t].split("\n")[0].slice(0, 60) : "in another situation",
-        own === null ? "" : short(own, 3),
-        share === null || share === undefined ? "" : short(share, 3),
-      ].map((text) => el("td", null, text)),
-      el("td", null, row === open.row ? "this one" : el("a", { href: hashOf(comparison(open.row, row)) }, "compare")),
-    );
-  };
-  const head = [
-    "agent",
-    "trained steps",
-    "return",
-    "success",
-    "steps",
-    "action at this step",
-    "its probability",
-    "probability of this episode's action",
-    "",
-  ];
   put(
     open.elsewhere,
     el("h3", null, "The same situation elsewhere"),
@@ -832,23 +789,12 @@ function drawElsewhere(now) {
       { class: "dim" },
       "Episodes of this task with the same reset seed: other agents, and other checkpoints of a training.",
     ),
-    el(
-      "div",
-      { class: "wide", tabindex: 0, role: "group", "aria-label": "episodes of the same situation" },
-      el(
-        "table",
-        null,
-        el(
-          "thead",
-          null,
-          el(
-            "tr",
-            null,
-            head.map((one) => el("th", { scope: "col" }, one)),
-          ),
-        ),
-        el("tbody", null, open.others.map(line)),
-      ),
+    situationTable(
+      open.others,
+      open.row,
+      now.t === null ? null : open.episode.actions[now.t],
+      observationAt(now),
+      now.t,
     ),
   );
 }

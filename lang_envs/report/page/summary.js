@@ -1,8 +1,8 @@
 /** Overview, learning curves, and the runs with their settings. */
 
 import { report } from "./data.js";
-import { el, put, copyButton } from "./dom.js";
-import { intervalChart, lineChart, tableOf } from "./chart.js";
+import { el, put, copyButton, tableOf } from "./dom.js";
+import { intervalChart, lineChart } from "./chart.js";
 
 /** Draw a chart of the first metric for each task above the tables. */
 export function drawOverview() {
