@@ -21,6 +21,7 @@ from benchmarks.runner.lines import file_name
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.studies.app import run_study, study_names
+from benchmarks.studies.reproduce import reproduce
 from lang_envs.cli.common import console, require_parts, resolve
 from lang_envs.errors import LangEnvsError
 from poad_sb3.errors import PoadError
@@ -257,6 +258,7 @@ def submit(
 
 
 app.command("study")(_one_line_errors()(run_study))
+app.command("reproduce")(_one_line_errors()(reproduce))
 
 
 @app.command(

@@ -52,7 +52,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for made in (*results.glob("*.png"), *results.glob("studies/*.png")):
         place = made.relative_to(results).as_posix()
         files.append(File.generated(config, f"assets/{place}", content=made.read_bytes()))
-    for place, content in _gallery.files().items():
+    for place, content in {**_gallery.files(), **_studies.files()}.items():
         files.append(File.generated(config, place, content=content))
     return files
 

@@ -188,6 +188,7 @@ def _pocket_coder() -> Preset:
     token = {**_POCKET_NUMBERS, **_CODER_NUMBERS, **_FREE, "gae_lambda_token": 1.0}
     policy = {"model": "pocket-coder", "lora": _CODER_LORA}
     methods = {name: {**token, "policy_kwargs": policy} for name in ("POAD", "NTPO")}
+    methods["GRPO"] = {**_WITHOUT_CRITIC, **_COMPARED["GRPO"], **_CODER_NUMBERS, **_FREE, "policy_kwargs": policy}
     note = "For the embedded pocket coder; of a few settings the one that learned fastest in trials of POAD on wine."
     return Preset("pocket coder, datascicoding", note, n_envs=4, minibatches=dict.fromkeys(methods, 8), methods=methods)
 

@@ -14,7 +14,7 @@ from benchmarks.runner.errors import JobFailedError, StudyError
 from benchmarks.runner.machine import describe_machine
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import STUDIES, Pieces
-from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
+from benchmarks.studies.engine.study import Options, Study
 from lang_envs.cli.common import console
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def run_study(
         raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
     out = QUICK if quick and out == STUDIES else out
     chosen = [one for one in tasks.split(",") if one]
-    numbers = _seeds_of(study) if given is None else given
+    numbers = study.seeds if given is None else given
     options = Options(numbers, chosen, tuning_only=action is Action.TUNE, quick=quick)
     pieces = Pieces(out / "pieces")
     list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
@@ -98,11 +98,6 @@ def run_study(
             console().print(line, markup=False, highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
-
-
-def _seeds_of(study: AnyStudy) -> Sequence[int]:
-    seeds: Sequence[int] = getattr(study, "seeds", FINAL_SEEDS)
-    return seeds
 
 
 def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:
@@ -179,7 +174,7 @@ def write_report(
     from lang_envs.report import size_lines
     from lang_envs.report import write_report as write_html
 
-    report = study.report(Options(tuple(sorted({*_seeds_of(study), *seeds})), quick=quick), pieces)
+    report = study.report(Options(tuple(sorted({*study.seeds, *seeds})), quick=quick), pieces)
     command = f"python -m benchmarks study {study.name}{' --quick' if quick else ''}"
     about = {"study": study.name, "told": study.about, "command": command}
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}

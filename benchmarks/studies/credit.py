@@ -134,4 +134,6 @@ def _share_within(rollout: Rollout, column: str) -> float:
     return round(within / total, 4) if total else 0.0
 
 
-CREDIT = Study("credit", "token credit of POAD, NTPO and TWOSOME side by side on one episode", _jobs, _report)
+CREDIT = Study(
+    "credit", "token credit of POAD, NTPO and TWOSOME side by side on one episode", _jobs, _report, seeds=(_SEED,)
+)

@@ -32,9 +32,9 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
 
     Returns:
         `areas` of all attempts in their order (mean ROC AUC over the splits; None where the code did not run),
-        `outcomes` (number of attempts by status), `distinct` (number of different bodies), `seconds`,
-        `largest_first_ratio_error` of learners, and `best`: `code`, `area`, `attempt` (its number, from 0) and `fresh`
-        (see `fresh_scores`); None if no code ran.
+        `outcomes` (number of attempts by status), `distinct` (number of different bodies), `lengths` (of the bodies, in
+        characters), `seconds`, `largest_first_ratio_error` of learners, and `best`: `code`, `area`, `attempt` (its
+        number, from 0) and `fresh` (see `fresh_scores`); None if no code ran.
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -61,6 +61,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
         "areas": [None if area is None else round(area, 5) for area in areas],
         "outcomes": dict(Counter(str(info["status"]) for info in infos).most_common()),
         "distinct": len({info["code"] for info in infos}),
+        "lengths": [len(info["code"]) for info in infos],
         "seconds": seconds,
         "largest_first_ratio_error": watch.largest_ratio_error if watch.infos else None,
         "best": best,

@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-def ending(areas: Sequence[float | None]) -> Sequence[float | None]:
+def ending(areas: Sequence[Any]) -> Sequence[Any]:
     """Return the last eighth of the attempts, at least one: the end of a run."""
     return areas[-max(1, len(areas) // 8) :]
 
@@ -112,11 +112,21 @@ class TableFindings(NamedTuple):
         table: Its name.
         preprocessing: "published" where its figures may stand beside published ones.
         runs: Pieces by method and seed.
+        names: Of the pieces: with these a run is repeated.
     """
 
     table: str
     preprocessing: str
     runs: Mapping[str, Mapping[int, Piece]]
+    names: Mapping[str, Mapping[int, str]] = {}
+
+    def final_rewards(self, method: str) -> Floats:
+        """Mean rewards of the last eighth of the attempts by seed, `[n_seeds]`."""
+        return np.array([rewards_of(ending(one["areas"])).mean() for one in self.runs[method].values()])
+
+    def lengths(self, method: str) -> Floats:
+        """Mean lengths of the programs of the last eighth of the attempts by seed, in characters, `[n_seeds]`."""
+        return np.array([np.mean(ending(one["lengths"])) for one in self.runs[method].values()])
 
     def ends(self, method: str) -> list[Floats]:
         """AUCs at the end, by seed: of a control all attempts, since it does not change."""
@@ -174,19 +184,23 @@ class TableFindings(NamedTuple):
     def _method(self, method: str) -> dict[str, Any]:
         runs, places = self.runs[method], ("paid", "fresh")
         found: dict[str, Any] = {
+            "runs": {str(seed): name for seed, name in self.names.get(method, {}).items()},
             "seeds": list(runs),
             "end": {name: rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
             "best": {where: [round(one, 4) for one in self.bests(method, where).values()] for where in places},
             "found_at": self.found_at(method),
             "distinct": [one["distinct"] for one in runs.values()],
             "seconds": [one["seconds"] for one in runs.values()],
+            "length": round(float(self.lengths(method).mean()), 1),
         }
         if method in CONTROLS:
             return found
         rises = {name: self.rise(method, name) for name in MEASURES}
         found["more_than_untrained"] = {name: None if one is None else rounded(one) for name, one in rises.items()}
         found["best_against"] = {
-            control: {where: self.beats(method, control, where) for where in places} for control in CONTROLS
+            control: {where: self.beats(method, control, where) for where in places}
+            for control in CONTROLS
+            if control in self.runs
         }
         found["claims"] = self.claims(method)
         found["largest_first_ratio_error"] = largest([one["largest_first_ratio_error"] for one in runs.values()])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.runner.results import references_of
-from benchmarks.studies.engine.findings import Claim, Findings, find, lines, primary, sentences
+from benchmarks.studies.engine.findings import Findings, Planned, Trend, find, lines, primary
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import FINAL_SEEDS, SEEDS_FOR_A_VERDICT, Options, Report
-from benchmarks.studies.engine.tuning import Comparison
+from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report
+from benchmarks.studies.engine.tuning import BEYOND, Arm, Comparison, Task
 from lang_envs.report.statistics import LEVEL, RESAMPLES
-from poad_sb3.common.episode_lines import discount_of
 
 
 class Comparing(NamedTuple):
@@ -22,23 +20,35 @@ class Comparing(NamedTuple):
         name: On the command line.
         about: The question.
         title: Of its picture.
-        comparisons: Of chosen tasks, in the order of the runs.
-        claims: Of the paper.
-        published: The same in a sentence, with model and hardware.
+        arms: Methods by task, in the order of the runs.
+        planned: The primary comparisons; see docs/benchmarks/protocol.md.
         remarks: Facts that a reader needs to read it.
         seeds: Seeds of the reported runs where none are named.
-        primary: Pairs of methods whose areas are tested on each task; see docs/benchmarks/protocol.md.
     """
 
     name: str
     about: str
     title: str
-    comparisons: Callable[[Options], Sequence[Comparison]]
-    claims: Sequence[Claim]
-    published: str
-    remarks: Sequence[str]
+    arms: Sequence[tuple[Task, tuple[Arm, ...]]]
+    planned: Sequence[Planned | Trend]
+    remarks: Sequence[str] = ()
     seeds: Sequence[int] = FINAL_SEEDS
-    primary: Sequence[Claim] = ()
+
+    def comparisons(self, options: Options) -> list[Comparison]:
+        """Comparisons of the chosen tasks."""
+        by_name = {task.name: task for task, _ in self.arms}
+        chosen = options.chosen_tasks(by_name, {task.env_id: name for name, task in by_name.items()})
+        return [
+            Comparison(self.name, task, arms, BEYOND, self.baselines(task))
+            for task, arms in self.arms
+            if task.name in chosen
+        ]
+
+    def baselines(self, task: Task) -> frozenset[str]:
+        """Return the methods that another one is claimed to be better than on a task."""
+        return frozenset(
+            one.second for one in self.planned if isinstance(one, Planned) and (not one.tasks or task.name in one.tasks)
+        )
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         """Yield tuning and final runs, comparison by comparison."""
@@ -50,28 +60,21 @@ class Comparing(NamedTuple):
         return [find(one, pieces, options.checked_seeds()) for one in self.comparisons(options)]
 
     def report(self, options: Options, pieces: Pieces) -> Report:
-        """Report areas, final returns, orderings, missing runs; with pictures of the existing ones."""
+        """Report verdicts, areas, last returns, missing runs; with pictures of the existing ones."""
         findings = self.findings(options, pieces)
-        found = sentences(findings, self.claims)
-        references = {}
-        for env_id in dict.fromkeys(one.comparison.task.env_id for one in findings):
-            if exact := references_of(env_id):
-                ends = {name: round(value, 4) for name, value in exact._asdict().items()}
-                references[env_id] = {"discount": discount_of(env_id), **ends}
+        rows = primary(findings, self.planned)
         content = {
             "seeds": list(options.seeds),
             "statistics": f"interquartile mean over seeds, {LEVEL:.0%} intervals by bootstrap, {RESAMPLES:,} resamples",
-            "published": self.published,
             "remarks": list(self.remarks),
-            **found,
-            "references": references,
-            "comparisons": [one.to_json(self.claims) for one in findings],
+            "missing": [f"{one.comparison.task.name}: {what}" for one in findings for what in one.missing],
+            "comparisons": [one.to_json() for one in findings],
+            "primary": rows,
         }
-        if self.primary:
-            content["primary"] = primary(findings, self.primary, SEEDS_FOR_A_VERDICT)
+        shown = list(lines(findings, rows))
         if not any(one.methods for one in findings):
-            return Report(content, {}, lines(found))
+            return Report(content, {}, shown)
         from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 
         areas = dots_figure(findings, "area", "mean height of the learning curve")
-        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas}, lines(found))
+        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas}, shown)

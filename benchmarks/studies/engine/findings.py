@@ -1,41 +1,96 @@
-"""Findings of learning curves: areas and final returns with intervals, orderings, and missing runs."""
+"""Findings of learning curves: areas and last returns with intervals, planned comparisons, and missing runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.reports.statistics import SETTLED, difference, holm, probability_of_improvement, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
-from benchmarks.studies.engine.tuning import Comparison, area
+from benchmarks.studies.engine.study import SEEDS_FOR_A_VERDICT
+from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
 from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve
 
-MEASURES = {"area": "area under the curve", "final": "final return"}
-"""Methods are compared by the mean height of the learning curve, and by its last point."""
+MEASURES = {"area": "area under the curve", "final": "last return"}
+"""Methods are compared by the mean height of the learning curve; its last point is shown beside it."""
+NEAR_OPTIMUM = 0.95
+"""Share of the optimal return whose first evaluation is reported."""
 
 
-class Claim(NamedTuple):
-    """A claim of the paper: the first method above the second, or at least level with it.
+class Prediction(StrEnum):
+    """The predicted sign of a difference."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NOT_SETTLED = "not settled"
+
+
+class Verdict(StrEnum):
+    """The answer to a planned comparison: the first method above the second."""
+
+    SUPPORTED = "supported"
+    CONTRADICTED = "contradicted"
+    NOT_SETTLED = "not settled"
+    NOT_LEARNED = "baseline did not learn"
+    TOO_FEW = "too few seeds"
+    MISSING = "not run yet"
+
+
+class Planned(NamedTuple):
+    """A primary comparison of docs/benchmarks/protocol.md: the areas of two methods on some tasks.
 
     Attributes:
-        better: The first.
-        worse: The second.
-        strict: Whether level is not enough.
+        first: The method that is claimed to be better.
+        second: The other one, the baseline.
+        prediction: Written before the run.
+        tasks: Names; all tasks of the study if there are none.
+        claim: The claim of the paper that is tested; empty for one of our own.
     """
 
-    better: str
-    worse: str
-    strict: bool = True
+    first: str
+    second: str
+    prediction: Prediction
+    tasks: tuple[str, ...] = ()
+    claim: str = ""
+
+
+class Trend(NamedTuple):
+    """A primary comparison of several settings: the rank correlation (Spearman) of a number and the area.
+
+    Attributes:
+        title: For tables.
+        levels: The number by method.
+        prediction: Sign of the correlation.
+        tasks: See `Planned`.
+        claim: See `Planned`.
+    """
+
+    title: str
+    levels: Mapping[str, float]
+    prediction: Prediction
+    tasks: tuple[str, ...] = ()
+    claim: str = ""
 
 
 class Finding(NamedTuple):
-    """The final runs of one method: the learning rate chosen on the tuning seeds, and pieces by seed."""
+    """The final runs of one method.
 
-    learning_rate: float
+    Attributes:
+        arguments: The chosen ones: the learning rate, and further settings of a baseline that did not learn.
+        runs: Pieces by seed.
+        names: Of the pieces, by seed: with these a run is repeated.
+        learned: Share of the seeds that learned; None if the returns of random and optimal play are unknown.
+    """
+
+    arguments: Arguments
     runs: dict[int, Piece]
+    names: dict[int, str]
+    learned: float | None
 
     def scores(self, measure: str) -> Floats:
         """By seed, `[n_seeds]`."""
@@ -48,17 +103,29 @@ class Finding(NamedTuple):
             {seed: list(zip(one["steps"], one["returns"], strict=True)) for seed, one in self.runs.items()}
         )
 
-    def to_json(self, rates: Sequence[float]) -> dict[str, Any]:
+    def steps_to(self, wanted: float) -> list[int | None]:
+        """Environment steps at the first evaluation with at least a mean return, by seed; None where there is none."""
+        return [
+            next((step for step, value in zip(one["steps"], one["returns"], strict=True) if value >= wanted), None)
+            for one in self.runs.values()
+        ]
+
+    def to_json(self, rates: Sequence[float], facts: Piece | None) -> dict[str, Any]:
         """For the report."""
         curve, runs = self.curve, self.runs.values()
+        rate = self.arguments["learning_rate"]
         return {
-            "learning_rate": self.learning_rate,
-            "at_edge_of_rates": self.learning_rate in (rates[0], rates[-1]),
+            "learning_rate": rate,
+            "further": {name: value for name, value in self.arguments.items() if name != "learning_rate"},
+            "at_edge_of_rates": rate in (rates[0], rates[-1]),
+            "runs": {str(seed): name for seed, name in self.names.items()},
             "seeds": list(self.runs),
             "untrained": round(float(np.mean([one["returns"][0] for one in runs])), 4),
             **{measure: rounded(estimate([self.scores(measure)]), 6) for measure in MEASURES},
-            **{f"{measure}s": self.scores(measure).round(4).tolist() for measure in MEASURES},
+            **{f"{measure}s": self.scores(measure).round(6).tolist() for measure in MEASURES},
             "final_success": round(float(np.mean([one["success"][-1] for one in runs])), 4),
+            "learned": self.learned,
+            "steps_to_optimum": None if facts is None else self.steps_to(NEAR_OPTIMUM * facts["oracle"]),
             "largest_first_ratio_error": largest([one["largest_first_ratio_error"] for one in runs]),
             "cpu_seconds": round(float(np.mean([one["cpu_seconds"] for one in runs])), 1),
             "curve": {name: getattr(curve, name).round(4).tolist() for name in Curve._fields},
@@ -73,32 +140,39 @@ class Findings(NamedTuple):
         methods: Of those that have final runs.
         missing: Jobs that have yet to be run.
         tuning: Areas of the tuning runs.
+        facts: Choices per action, returns of random and optimal play; None if they are not measured yet.
     """
 
     comparison: Comparison
     methods: dict[str, Finding]
     missing: list[str]
     tuning: dict[str, dict[float, list[float]]]
+    facts: Piece | None
 
     @property
     def where(self) -> str:
         """For sentences."""
-        return f"{self.comparison.task.env_id}, {self.comparison.title}"
+        return f"{self.comparison.task.name}, {self.comparison.title}"
+
+    @property
+    def choices(self) -> float | None:
+        """Choices per action of the untrained policy."""
+        return None if self.facts is None else float(self.facts["choices_per_action"])
 
     def order(self, measure: str) -> dict[str, Estimate]:
         """Estimates by method, best first."""
         values = {name: estimate([one.scores(measure)]) for name, one in self.methods.items()}
         return dict(sorted(values.items(), key=lambda pair: pair[1].value, reverse=True))
 
-    def to_json(self, claims: Sequence[Claim]) -> dict[str, Any]:
-        """Convert to JSON for the report: the first method against each other one, and the claims."""
+    def to_json(self) -> dict[str, Any]:
+        """For the report."""
         task, tuning = self.comparison.task, self.comparison.tuning
-        first, *others = (arm.name for arm in self.comparison.arms)
-        pairs = dict.fromkeys([*((first, other) for other in others), *((one.better, one.worse) for one in claims)])
         return {
             "title": self.comparison.title,
             "task": task.name,
             "env": task.env_id,
+            "env_kwargs": dict(task.env_kwargs),
+            "facts": None if self.facts is None else dict(self.facts),
             "steps": task.steps,
             "evaluation": {"every": task.evaluation.every, "episodes": task.evaluation.episodes},
             "rates": list(tuning.rates),
@@ -109,59 +183,130 @@ class Findings(NamedTuple):
                 for name, rates in self.tuning.items()
             },
             "missing": self.missing,
-            "methods": {name: one.to_json(sorted(self.tuning[name])) for name, one in self.methods.items()},
+            "methods": {name: one.to_json(sorted(self._tried(name)), self.facts) for name, one in self.methods.items()},
             "order": {measure: list(self.order(measure)) for measure in MEASURES},
-            "improvement": [
-                {
-                    "first": pair[0],
-                    "second": pair[1],
-                    **{measure: self._improvement(pair, measure) for measure in MEASURES},
-                }
-                for pair in pairs
-                if set(pair) <= self.methods.keys()
-            ],
         }
 
-    def _improvement(self, pair: tuple[str, str], measure: str) -> dict[str, float | None]:
-        """Probability that a run of the first does better, and that equal methods differ by chance as much."""
-        first, second = (self.methods[name].scores(measure) for name in pair)
-        probability = rounded(probability_of_improvement([first], [second]), 6)
-        return {**probability, "chance": float(f"{rank_test(first, second):.3g}")}
+    def _tried(self, name: str) -> Mapping[float, Sequence[float]]:
+        arm = next(one for one in self.comparison.arms if one.name == name)
+        return self.tuning[arm.rate_of or name]
 
 
-def primary(findings: Sequence[Findings], claims: Sequence[Claim], seeds: int) -> list[dict[str, Any]]:
-    """Compare areas by the rules of docs/benchmarks/protocol.md: exact rank tests, corrected by Holm over all rows.
+class Row(NamedTuple):
+    """A planned comparison on one task, and its test where there are runs.
+
+    Attributes:
+        claim: See `Planned`.
+        task: Its name.
+        comparison: In words.
+        prediction: Written before the run.
+        effect_is: The measure, in words.
+        choices_per_action: Of the task; None if unknown.
+        seeds: Runs of each method.
+        effect: A difference or a correlation.
+        p: Of the test, not corrected.
+        probability: That a seed of the first method is better.
+        learned: Share of the baseline's seeds that learned; None where that is no question.
+    """
+
+    claim: str
+    task: str
+    comparison: str
+    prediction: Prediction
+    effect_is: str
+    choices_per_action: float | None = None
+    seeds: tuple[int, ...] = ()
+    effect: Estimate | None = None
+    p: float | None = None
+    probability: Estimate | None = None
+    learned: float | None = None
+
+    def tested(self, first: Floats, second: Floats) -> Row:
+        """Return the row with the exact rank test of two groups of scores, `[n_seeds]` each."""
+        return self._replace(
+            seeds=(len(first), len(second)),
+            effect=difference(first, second),
+            p=rank_test(first, second),
+            probability=probability_of_improvement([first], [second]),
+        )
+
+    def to_json(self, corrected: float | None) -> dict[str, Any]:
+        """For the report, with the p-value corrected for the number of rows."""
+        return {
+            **self._asdict(),
+            "seeds": list(self.seeds),
+            "effect": None if self.effect is None else rounded(self.effect, 6),
+            "probability": None if self.probability is None else rounded(self.probability, 6),
+            "p": None if self.p is None else float(f"{self.p:.6g}"),
+            "corrected_p": None if corrected is None else float(f"{corrected:.6g}"),
+            "verdict": self.verdict(corrected),
+        }
+
+    def verdict(self, corrected: float | None) -> Verdict:
+        """Judge the row by docs/benchmarks/protocol.md."""
+        if corrected is None or self.effect is None:
+            return Verdict.MISSING
+        if min(self.seeds) < SEEDS_FOR_A_VERDICT:
+            return Verdict.TOO_FEW
+        if self.learned is not None and self.learned < LEARNED_SHARE:
+            return Verdict.NOT_LEARNED
+        if corrected >= SETTLED:
+            return Verdict.NOT_SETTLED
+        return Verdict.SUPPORTED if self.effect.value > 0 else Verdict.CONTRADICTED
+
+
+def judged(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the rows of a study with verdicts: p-values are corrected by Holm over all rows, also those to come."""
+    corrected = iter(holm([row.p for row in rows if row.p is not None], len(rows)))
+    return [row.to_json(None if row.p is None else next(corrected)) for row in rows]
+
+
+def primary(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> list[dict[str, Any]]:
+    """Judge the planned comparisons of areas.
 
     Args:
         findings: Of the tasks.
-        claims: Pairs of methods; each is compared on each task. The correction counts pairs without runs too.
-        seeds: Seeds for a verdict; with fewer there is none.
+        planned: See docs/benchmarks/protocol.md.
     """
-    rows, planned = [], len(findings) * len(claims)
-    for one in findings:
-        for claim in claims:
-            if {claim.better, claim.worse} <= one.methods.keys():
-                first, second = (one.methods[name].scores("area") for name in (claim.better, claim.worse))
-                rows.append((one, claim, first, second, rank_test(first, second)))
-    found = []
-    for (one, claim, first, second, p), corrected in zip(rows, holm([row[-1] for row in rows], planned), strict=True):
-        effect = difference(first, second)
-        enough = min(len(first), len(second)) >= seeds
-        settled = "supported" if effect.value > 0 else "contradicted"
-        found.append(
-            {
-                "task": one.comparison.task.name,
-                "first": claim.better,
-                "second": claim.worse,
-                "seeds": [len(first), len(second)],
-                "difference": rounded(effect, 6),
-                "probability": rounded(probability_of_improvement([first], [second]), 6),
-                "p": float(f"{p:.3g}"),
-                "corrected_p": float(f"{corrected:.3g}"),
-                "verdict": "too few seeds" if not enough else settled if corrected < SETTLED else "not settled",
-            }
-        )
-    return found
+    return judged(
+        [
+            _compared(plan, one) if isinstance(plan, Planned) else _correlated(plan, one)
+            for plan in planned
+            for one in findings
+            if not plan.tasks or one.comparison.task.name in plan.tasks
+        ]
+    )
+
+
+def _compared(plan: Planned, one: Findings) -> Row:
+    what = f"{plan.first} against {plan.second}"
+    row = Row(plan.claim, one.comparison.task.name, what, plan.prediction, "difference of mean areas", one.choices)
+    if not {plan.first, plan.second} <= one.methods.keys():
+        return row
+    first, second = (one.methods[name] for name in (plan.first, plan.second))
+    return row.tested(first.scores("area"), second.scores("area"))._replace(learned=second.learned)
+
+
+def _correlated(plan: Trend, one: Findings) -> Row:
+    row = Row(plan.claim, one.comparison.task.name, plan.title, plan.prediction, "rank correlation", one.choices)
+    if not plan.levels.keys() <= one.methods.keys():
+        return row
+    areas = [one.methods[name].scores("area") for name in plan.levels]
+    levels = np.repeat(list(plan.levels.values()), [len(own) for own in areas])
+    found = stats.spearmanr(levels, np.concatenate(areas))
+    effect = Estimate(float(found.statistic), None, None)
+    return row._replace(seeds=tuple(map(len, areas)), effect=effect, p=float(found.pvalue))
+
+
+def as_predicted(row: Mapping[str, Any]) -> bool | None:
+    """Return whether a row came out as predicted; None without a verdict."""
+    signs = {
+        Verdict.SUPPORTED: Prediction.HIGHER,
+        Verdict.CONTRADICTED: Prediction.LOWER,
+        Verdict.NOT_SETTLED: Prediction.NOT_SETTLED,
+    }
+    sign = signs.get(row["verdict"])
+    return None if sign is None else sign == row["prediction"]
 
 
 def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:
@@ -180,80 +325,41 @@ def largest(errors: Sequence[float | None]) -> float | None:
 
 def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findings:
     """Collect the pieces of a comparison."""
-    tuning = comparison.tuning.scores(pieces)
+    tuning, facts = comparison.tuning.scores(pieces), pieces.find(comparison.task.facts)
     try:
-        rates = comparison.tuning.chosen(pieces)
+        chosen = comparison.chosen(pieces, seeds)
     except NotTunedError:
         done = sum(len(areas) for one in tuning.values() for areas in one.values())
         missing = [f"{len(comparison.tuning.jobs(pieces)) - done} tuning runs, and all final runs"]
-        return Findings(comparison, {}, missing, tuning)
+        return Findings(comparison, {}, missing, tuning, facts)
     methods, missing = {}, []
     for arm in comparison.arms:
-        runs = {seed: pieces.find(comparison.final_job(arm, rates[arm.name], seed)) for seed in seeds}
-        there = {seed: piece for seed, piece in runs.items() if piece is not None}
-        if there:
-            methods[arm.name] = Finding(rates[arm.name], there)
-        if len(there) < len(runs):
-            missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in runs if seed not in there)}")
-    return Findings(comparison, methods, missing if methods else ["all final runs"], tuning)
+        jobs = dict(zip(seeds, comparison.final_jobs(arm, chosen[arm.name], seeds), strict=True))
+        runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
+        if runs:
+            names = {seed: jobs[seed].name for seed in runs}
+            learned = comparison.learned(list(runs.values()), pieces)
+            methods[arm.name] = Finding(chosen[arm.name], runs, names, learned)
+        if len(runs) < len(seeds):
+            missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in seeds if seed not in runs)}")
+    return Findings(comparison, methods, missing if methods else ["all final runs"], tuning, facts)
 
 
-# ---------------------------------------------------------------------- in words
-
-
-def sentences(findings: Sequence[Findings], claims: Sequence[Claim]) -> dict[str, list[str]]:
-    """Write findings in sentences: orderings unlike the paper's, orderings like it, all orderings, missing runs."""
-    found: dict[str, list[str]] = {"differs": [], "agrees": [], "orderings": [], "missing": []}
+def lines(findings: Sequence[Findings], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield lines for the terminal: verdicts, orderings, missing runs."""
+    for row in rows:
+        shown = ""
+        if row["effect"] is not None:
+            shown = f", {row['effect_is']} {_value(row['effect'], 3)}, corrected p {row['corrected_p']:.2g}"
+        expected = "" if as_predicted(row) is not False else f" (predicted: {row['prediction']})"
+        yield f"{row['task']}: {row['comparison']}: {row['verdict']}{expected}{shown}"
     for one in findings:
-        for claim in claims:
-            for measure, name in MEASURES.items():
-                scores = {method: finding.scores(measure) for method, finding in one.methods.items()}
-                judge(f"{one.where}, {name}", claim, scores, found)
         if len(one.methods) > 1:
-            for measure, name in MEASURES.items():
-                parts = (
-                    f"{method} {value.value:.3f}{_interval(value, 3)}" for method, value in one.order(measure).items()
-                )
-                found["orderings"].append(f"{one.where}, by {name}: {' > '.join(parts)}.")
-        found["missing"] += [f"{one.where}: {what}." for what in one.missing]
-    return found
+            parts = (f"{name} {_value(value._asdict(), 3)}" for name, value in one.order("area").items())
+            yield f"{one.where}, by area: {' > '.join(parts)}"
+    yield from (f"Missing: {one.where}: {what}" for one in findings for what in one.missing)
 
 
-def judge(where: str, claim: Claim, scores: Mapping[str, Floats], found: dict[str, list[str]]) -> None:
-    """Add to `agrees` or `differs` whether a claim holds of the values as they are, and how far to trust it.
-
-    Args:
-        where: Beginning of the sentence.
-        claim: To be judged, if both methods have scores.
-        scores: By method, `[n_seeds]` each.
-        found: Sentences.
-    """
-    if not {claim.better, claim.worse} <= scores.keys():
-        return
-    first, second = scores[claim.better], scores[claim.worse]
-    better, worse = estimate([first]).value, estimate([second]).value
-    holds = better > worse or (better == worse and not claim.strict)
-    verdict = "above" if better > worse else "level with" if better == worse else "below"
-    probability, chance = probability_of_improvement([first], [second]), rank_test(first, second)
-    opposed = (better - worse) * (probability.value - 0.5) < 0
-    apart = ", so that means and pairs of seeds disagree" if opposed else ""
-    doubt = "" if chance < SETTLED else f", which {len(first)} and {len(second)} seeds do not settle (p {chance:.2f})"
-    found["agrees" if holds else "differs"].append(
-        f"{where}: {claim.better} ({better:.3f}) is {verdict} {claim.worse} ({worse:.3f}); "
-        f"probability that it does better {probability.value:.2f}{_interval(probability, 2)}{apart}{doubt}."
-    )
-
-
-def _interval(one: Estimate, digits: int) -> str:
-    return "" if one.low is None else f" [{one.low:.{digits}f}, {one.high:.{digits}f}]"
-
-
-def lines(found: Mapping[str, Sequence[str]]) -> list[str]:
-    """For the terminal; where the paper is contradicted stands first."""
-    heads = {
-        "differs": "In another order than in the paper:",
-        "agrees": "In the paper's order:",
-        "orderings": "Orderings:",
-        "missing": "Missing:",
-    }
-    return [line for key, head in heads.items() if found.get(key) for line in (head, *(f"  {x}" for x in found[key]))]
+def _value(one: Mapping[str, float | None], digits: int) -> str:
+    interval = "" if one["low"] is None else f" [{one['low']:.{digits}f}, {one['high']:.{digits}f}]"
+    return f"{one['value']:.{digits}f}{interval}"

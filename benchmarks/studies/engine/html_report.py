@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.reports.statistics import SETTLED
 from benchmarks.studies.engine.findings import MEASURES
 from lang_envs.report import LearningCurve, Report, Run, Table
 from lang_envs.report.private import flat_facts, without_private
 
-_SENTENCES = ("verdicts", "differs", "agrees", "remarks", "statistics", "published", "published_label")
+_SENTENCES = ("verdicts", "remarks", "statistics")
 """Fields of a study that are sentences, or lists of sentences."""
 
 
@@ -29,7 +28,7 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
         about=("Areas are mean heights of learning curves: a method with a larger area learned faster or better.",)
         if _comparisons(content)
         else (),
-        tables=[*_primary(content), *_pairs(content), *_areas(content), *_predictions(content)],
+        tables=[*_primary(content), *_areas(content), *_predictions(content)],
         notes=tuple(_sentences(content)),
     )
 
@@ -66,9 +65,9 @@ def _curves(content: Mapping[str, Any]) -> Iterator[LearningCurve]:
             several = len(method["seeds"]) > 1
             by_seed = {str(seed): row for seed, row in zip(method["seeds"], curve["by_seed"], strict=True)}
             yield LearningCurve(
-                comparison["env"],
+                comparison["task"],
                 name,
-                f"return, {comparison['title']}",
+                "return",
                 curve["steps"],
                 curve["values"],
                 curve["low"] if several else None,
@@ -88,49 +87,31 @@ def _areas(content: Mapping[str, Any]) -> Iterator[Table]:
             for name in comparison["order"]["area"]
         ]  # fmt: skip
         if rows:
-            title = f"{comparison['env']}: {comparison['title']}"
-            yield Table(title, ("method", "seeds", "learning rate", *MEASURES.values()), rows)
+            yield Table(
+                f"{comparison['task']} ({comparison['env']})",
+                ("method", "seeds", "learning rate", *MEASURES.values()),
+                rows,
+            )
 
 
 def _primary(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the primary comparisons of a study with a protocol."""
+    """Yield the planned comparisons of a study."""
     rows = [
         (
             one["task"],
-            f"{one['first']} against {one['second']}",
-            _shown(one["difference"]),
-            f"{one['p']:.3g}",
-            f"{one['corrected_p']:.3g}",
-            f"{one['seeds'][0]} and {one['seeds'][1]}",
+            "" if one["choices_per_action"] is None else f"{one['choices_per_action']:.2f}",
+            one["comparison"],
+            one["prediction"],
+            f"{one['effect_is']} {_shown(one['effect'])}" if one["effect"] else "",
+            f"{one['corrected_p']:.3g}" if one["effect"] else "",
+            ", ".join(map(str, one["seeds"])),
             one["verdict"],
         )
         for one in content.get("primary", ())
     ]
     if rows:
-        head = ("task", "pair", "difference of mean areas", "p", "p, corrected", "seeds", "verdict")
-        yield Table("Primary comparisons", head, rows, "Exact rank tests, corrected by Holm over all planned rows.")
-
-
-def _pairs(content: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the comparisons of all tasks, pair by pair."""
-    rows = [
-        (
-            f"{comparison['env']}, {comparison['title']}",
-            f"{one['first']} above {one['second']}",
-            _shown({name: one["area"][name] for name in ("value", "low", "high")}),
-            f"{one['area']['chance']:.3g}",
-            f"{len(comparison['methods'][one['first']]['seeds'])} and "
-            f"{len(comparison['methods'][one['second']]['seeds'])}",
-            "yes" if one["area"]["chance"] < SETTLED else "no",
-        )
-        for comparison in _comparisons(content)
-        for one in comparison["improvement"]
-    ]
-    if rows and "primary" not in content:
-        remark = "Probability that a seed of the first has the larger area; p of the exact test of ranks."
-        yield Table(
-            "Which method learns faster", ("task", "pair", "probability", "p", "seeds", "settled"), rows, remark
-        )
+        head = ("task", "choices per action", "comparison", "predicted", "effect", "p, corrected", "seeds", "verdict")
+        yield Table("Planned comparisons", head, rows, "Exact rank tests, corrected by Holm over all rows.")
 
 
 def _predictions(content: Mapping[str, Any]) -> Iterator[Table]:

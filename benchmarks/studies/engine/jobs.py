@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from benchmarks.references.datasci_baselines import preprocessing_of
+from lang_envs.datasets.generated import NAME as GENERATED
 from poad_sb3.pocket import SHIPPED_MODELS
 
 _FORMAT = 1
@@ -74,6 +75,11 @@ def checksum(model: str) -> str:
     return f"{model} {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}"
 
 
+def short_name(env_id: str) -> str:
+    """Return an id without module and version."""
+    return re.sub(r"-v\d+$", "", env_id.rpartition(":")[2])
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Measurements during a training run and after it. Policies sample, as in training.
@@ -93,6 +99,11 @@ class Evaluation:
     test_episodes: int = 0
     rollout: bool = False
     script: tuple[str, ...] = ()
+
+    @property
+    def without_tests(self) -> Evaluation:
+        """The same during training, with no tests or episode after it."""
+        return Evaluation(self.every, self.episodes)
 
 
 @dataclass(frozen=True)
@@ -124,8 +135,7 @@ class TrainingJob(Job):
 
     @property
     def label(self) -> str:
-        task = re.sub(r"-v\d+$", "", self.env_id.rpartition(":")[2])
-        return f"{task}_{self.algorithm}_{self.steps}_{self.seed}"
+        return f"{short_name(self.env_id)}_{self.algorithm}_{self.steps}_{self.seed}"
 
     def outcome(self, result: Mapping[str, Any]) -> str:
         return str(result["returns"][-1])
@@ -133,6 +143,40 @@ class TrainingJob(Job):
     def __str__(self) -> str:
         rate = self.arguments.get("learning_rate")
         return f"{self.algorithm} on {self.env_id}, {self.steps:,} steps, learning rate {rate}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class TaskJob(Job):
+    """Facts about a task that no training changes; see `task_facts.run_task`.
+
+    Attributes:
+        env_id: The task.
+        env_kwargs: Arguments of `gym.make`.
+        model: The untrained model that plays.
+        action_sampling: Of its policy.
+        episodes: Of it, and of the oracle.
+    """
+
+    runner = "benchmarks.studies.engine.task_facts:run_task"
+    env_id: str
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "pocket"
+    action_sampling: str = "trie"
+    episodes: int = 20
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        return {"checksum": checksum(self.model)}
+
+    @property
+    def label(self) -> str:
+        return f"{short_name(self.env_id)}_task"
+
+    def outcome(self, result: Mapping[str, Any]) -> str:
+        return f"{result['choices_per_action']} choices per action"
+
+    def __str__(self) -> str:
+        return f"{self.model} untrained on {self.env_id}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +208,7 @@ class CodingJob(Job):
     @property
     def env_kwargs(self) -> dict[str, Any]:
         """Arguments of `gym.make`: as published, where that can be done."""
-        return {"preprocessing": preprocessing_of(self.table)}
+        return {} if self.table == GENERATED else {"preprocessing": preprocessing_of(self.table)}
 
     @property
     def surroundings(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.reports.plots import PALETTE, draw_curves, style
-from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
 from lang_envs.report.statistics import Floats, estimate
@@ -27,28 +26,25 @@ _IN_A_ROW = 4  # names of the legend, below each column
 
 @style()
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
-    """Learning curves: a row for each kind of comparison, a column for each task, as far as there are runs."""
+    """Learning curves: a panel for each task, as far as there are runs."""
     shown = [one for one in findings if one.methods]
-    rows = list(dict.fromkeys(one.comparison.title for one in shown))
-    columns = list(dict.fromkeys(one.comparison.task.env_id for one in shown))
-    figure = Figure(figsize=(1 + _WIDTH * len(columns), 0.9 + _HEIGHT * len(rows)), layout="constrained")
-    figure.suptitle(textwrap.fill(title, 62 * len(columns)), fontsize=11)
-    grid = figure.subplots(len(rows), len(columns), squeeze=False)
-    for axes in grid.flat:
+    columns = 2 if len(shown) > 1 else 1
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(1 + _WIDTH * columns, 0.9 + _HEIGHT * rows), layout="constrained")
+    figure.suptitle(textwrap.fill(title, 62 * columns), fontsize=11)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
-    for one in shown:
-        place = rows.index(one.comparison.title), columns.index(one.comparison.task.env_id)
-        _curves_panel(grid[place], one)
+    for axes, one in zip(grid.flat, shown, strict=False):
+        _curves_panel(axes, one)
     _legend(figure, grid)
     return figure
 
 
 def _curves_panel(axes: Axes, one: Findings) -> None:
-    env_id = one.comparison.task.env_id
-    axes.set_visible(True)
+    task = one.comparison.task
     curves = {arm.name: one.methods[arm.name].curve for arm in one.comparison.arms if arm.name in one.methods}
-    references = references_of(env_id)
-    lines = {"oracle": references.oracle, "random": references.random} if references else {}
+    lines = {} if one.facts is None else {name: one.facts[name] for name in ("oracle", "random")}
     begins = {float(curve.values[0]) for curve in curves.values()}
     if len(begins) == 1:  # methods with policies of their own begin at levels of their own
         lines["untrained"] = begins.pop()
@@ -56,9 +52,9 @@ def _curves_panel(axes: Axes, one: Findings) -> None:
     seeds = [len(curve.by_seed) for curve in curves.values()]
     most = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
     axes.set(
-        title=f"{env_id}, {most if min(seeds) == max(seeds) else f'{min(seeds)} to {most}'}\n{one.comparison.title}",
+        title=f"{task.name}, {most if min(seeds) == max(seeds) else f'{min(seeds)} to {most}'}",
         xlabel="environment steps (actions)",
-        ylabel=f"return, discounted {discount_of(env_id):g} per move",
+        ylabel=f"return, discounted {discount_of(task.env_id):g} per move",
     )
 
 
@@ -103,7 +99,32 @@ def _dots_panel(axes: Axes, one: Findings, measure: str) -> None:
             axes.plot([value.low, value.high], [row, row], color=color, linewidth=2)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_title(f"{one.comparison.task.env_id}\n{one.comparison.title}", fontsize=8)
+    axes.set_title(one.comparison.task.name, fontsize=9)
+
+
+_VERDICT_COLORS = {"supported": PALETTE[0], "contradicted": PALETTE[1]}
+
+
+@style()
+def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw planned comparisons: the probability that a seed of the first method is better, coloured by verdict.
+
+    Args:
+        rows: With a probability, as `findings.judged` returns them.
+    """
+    shown = [row for row in rows if row["probability"] is not None]
+    figure = Figure(figsize=(7.2, 1.3 + 0.34 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0.5, color="0.75", linewidth=1)
+    for place, row in enumerate(shown):
+        one, color = row["probability"], _VERDICT_COLORS.get(row["verdict"], "0.5")
+        axes.plot([one["low"], one["high"]], [place, place], color=color, linewidth=2)
+        axes.plot([one["value"]], [place], "o", color=color, markersize=6)
+        axes.text(1.03, place, row["verdict"], color=color, va="center", fontsize=8)
+    axes.set_yticks(range(len(shown)), [f"{row['comparison']}, {row['task']}" for row in shown], fontsize=8)
+    axes.set(xlim=(-0.02, 1.02), xlabel="probability that a seed of the first method is better (1: always, 0: never)")
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    return figure
 
 
 @style()

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine import study
-from benchmarks.studies.engine.jobs import Evaluation, Job, TrainingJob
+from benchmarks.studies.engine.jobs import Evaluation, Job, TaskJob, TrainingJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from poad_sb3.common.hyperparameters import preset
 
@@ -17,6 +17,18 @@ RATES = (5e-4, 1e-3, 2e-3)
 """Learning rates that every method is tried with on the embodied tasks."""
 BEYOND = ((1.25e-4, 2.5e-4), (4e-3, 8e-3))
 """Rates that follow below and above where the best of these lies at an edge; see docs/benchmarks/protocol.md."""
+
+LEARNED_SHARE = 0.8
+"""Share of the seeds of a baseline that have to learn before another method can be called better."""
+FURTHER: tuple[Mapping[str, Any], ...] = (
+    {"ent_coef": 0.0},
+    {"ent_coef": 0.05},
+    {"n_steps": 512, "batch_size": 256},
+    {"target_kl": None},
+    {"n_epochs": 1},
+    {"gamma": 0.99},
+)
+"""Settings beside its best rate that a baseline is tried with if too few of its seeds learn; the same for all."""
 
 
 class Tuning(NamedTuple):
@@ -105,7 +117,7 @@ class Task(NamedTuple):
         evaluation: Of the final runs; tuning runs are evaluated alike, without tests.
         tuned_on: Whose tuning runs its rates are chosen by, for every method; None for its own.
         env_kwargs: Arguments of `gym.make`.
-        preset: Arguments of the methods; None for those of the family.
+        arguments: Of all methods, where they are not those of the preset.
     """
 
     name: str
@@ -114,13 +126,19 @@ class Task(NamedTuple):
     evaluation: Evaluation
     tuned_on: Task | None = None
     env_kwargs: Mapping[str, Any] = {}
-    preset: str | None = None
+    arguments: Mapping[str, Any] = {}
 
     def job(self, algorithm: str, seed: int, **changes: Any) -> TrainingJob:
         """Return a run with the arguments written down for the pocket model, but for some changes."""
         family = "pocket/overcooked" if self.env_id.startswith("Overcooked") else "pocket/virtualhome"
-        arguments = {**preset(self.preset or family, algorithm, n_envs=1), **changes}
+        arguments = {**preset(family, algorithm, n_envs=1), **self.arguments, **changes}
         return TrainingJob(algorithm, self.env_id, self.steps, seed, arguments, self.evaluation, self.env_kwargs)
+
+    @property
+    def facts(self) -> TaskJob:
+        """Choices per action of the untrained model, and returns of random and optimal play."""
+        model = self.arguments.get("policy_kwargs", {}).get("model", "pocket")
+        return TaskJob(self.env_id, self.env_kwargs, model, self.arguments.get("action_sampling", "trie"))
 
 
 class Arm(NamedTuple):
@@ -130,11 +148,16 @@ class Arm(NamedTuple):
         name: In tables.
         algorithm: A class of `poad_sb3`.
         arguments: Of it, where they are not those of the preset; no learning rate.
+        rate_of: The method whose learning rate it takes; None to be tuned itself.
     """
 
     name: str
     algorithm: str
     arguments: Mapping[str, Any]
+    rate_of: str | None = None
+
+
+Arguments = Mapping[str, Any]
 
 
 class Comparison(NamedTuple):
@@ -145,38 +168,99 @@ class Comparison(NamedTuple):
         task: The task.
         arms: The methods.
         beyond: See `Tuning`.
+        baselines: Names of the methods that another one is claimed to be better than: see `learned`.
     """
 
     title: str
     task: Task
     arms: tuple[Arm, ...]
     beyond: tuple[Sequence[float], Sequence[float]] | None = None
+    baselines: frozenset[str] = frozenset()
 
     @property
     def tuning(self) -> Tuning:
         """Of its learning rates."""
-        arms, task = {arm.name: arm for arm in self.arms}, self.task.tuned_on or self.task
-        task = task._replace(evaluation=Evaluation(task.evaluation.every, task.evaluation.episodes))
+        arms = {arm.name: arm for arm in self.arms if arm.rate_of is None}
 
         def job(name: str, rate: float, seed: int) -> TrainingJob:
-            return task.job(arms[name].algorithm, seed, **arms[name].arguments, learning_rate=rate)
+            return self._tuning_job(arms[name], {"learning_rate": rate}, seed)
 
-        return Tuning(f"{self.title} on {task.env_id}", list(arms), RATES, study.TUNING_SEEDS, job, area, self.beyond)
+        where = f"{self.title} on {self.task.env_id}"
+        return Tuning(where, list(arms), RATES, study.TUNING_SEEDS, job, area, self.beyond)
 
-    def final_job(self, arm: Arm, rate: float, seed: int) -> TrainingJob:
+    def _rates(self, pieces: Pieces) -> dict[str, float]:
+        rates = self.tuning.chosen(pieces)
+        return {arm.name: rates[arm.rate_of or arm.name] for arm in self.arms}
+
+    def _tuning_job(self, arm: Arm, arguments: Arguments, seed: int) -> TrainingJob:
+        task = self.task.tuned_on or self.task
+        task = task._replace(evaluation=task.evaluation.without_tests)
+        return task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
+
+    def final_job(self, arm: Arm, arguments: Arguments, seed: int) -> TrainingJob:
         """Return a reported run."""
-        return self.task.job(arm.algorithm, seed, **arm.arguments, learning_rate=rate)
+        return self.task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
+
+    def final_jobs(self, arm: Arm, arguments: Arguments, seeds: Sequence[int]) -> list[TrainingJob]:
+        """Return the reported runs of a method."""
+        return [self.final_job(arm, arguments, seed) for seed in seeds]
+
+    def learned(self, runs: Sequence[Piece], pieces: Pieces) -> float | None:
+        """Return the share of runs whose last return is above half of the way from random to optimal play.
+
+        A baseline of which fewer than `LEARNED_SHARE` do is never called worse; see docs/benchmarks/protocol.md.
+        """
+        facts = pieces.find(self.task.facts)
+        if facts is None or not runs:
+            return None
+        return float(np.mean([one["returns"][-1] > (facts["random"] + facts["oracle"]) / 2 for one in runs]))
+
+    def further(self, arm: Arm, rate: float, pieces: Pieces, seeds: Sequence[int]) -> list[Arguments]:
+        """Return settings that a baseline is tried with, its own first, if all its runs are there and few learned."""
+        runs = [pieces.find(job) for job in self.final_jobs(arm, {"learning_rate": rate}, seeds)]
+        share = self.learned([one for one in runs if one is not None], pieces)
+        if arm.name not in self.baselines or None in runs or share is None or share >= LEARNED_SHARE:
+            return []
+        return [{"learning_rate": rate, **more} for more in ({}, *FURTHER)]
+
+    def chosen(self, pieces: Pieces, seeds: Sequence[int]) -> dict[str, Arguments]:
+        """Return the arguments of each method's reported runs, by the mean area on the tuning seeds.
+
+        Raises:
+            NotTunedError: Unless all methods were tried with all rates on all tuning seeds.
+        """
+        rates = self._rates(pieces)
+        found: dict[str, Arguments] = {}
+        for arm in self.arms:
+            found[arm.name] = {"learning_rate": rates[arm.name]}
+            tried = self.further(arm, rates[arm.name], pieces, seeds)
+            runs = [[pieces.find(job) for job in self._tuning_jobs(arm, one)] for one in tried]
+            scores = [[area(piece) for piece in one if piece is not None] for one in runs]
+            if tried and all(len(own) == len(study.TUNING_SEEDS) for own in scores):
+                found[arm.name] = tried[int(np.argmax(np.mean(scores, axis=1)))]
+        return found
+
+    def _tuning_jobs(self, arm: Arm, arguments: Arguments) -> list[TrainingJob]:
+        return [self._tuning_job(arm, arguments, seed) for seed in study.TUNING_SEEDS]
 
     def jobs(self, options: study.Options, pieces: Pieces) -> Iterator[Job]:
         """Jobs as far as they are known: once tuning is complete, the final runs too."""
         seeds = options.checked_seeds()
+        yield self.task.facts
         yield from self.tuning.jobs(pieces)
         try:
-            rates = self.tuning.chosen(pieces)
+            rates = self._rates(pieces)
         except NotTunedError:
             return
-        if not options.tuning_only:
-            yield from (self.final_job(arm, rates[arm.name], seed) for seed in seeds for arm in self.arms)
+        if options.tuning_only:
+            return
+        for seed in seeds:
+            yield from (self.final_job(arm, {"learning_rate": rates[arm.name]}, seed) for arm in self.arms)
+        chosen = self.chosen(pieces, seeds)
+        for arm in self.arms:
+            for arguments in self.further(arm, rates[arm.name], pieces, seeds):
+                yield from self._tuning_jobs(arm, arguments)
+            yield from self.final_jobs(arm, chosen[arm.name], seeds)
 
 
 def area(piece: Piece) -> float:

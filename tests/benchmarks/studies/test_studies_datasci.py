@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from studies_users import MADE
 from benchmarks.references.published import published
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.app import write_report
-from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TABLES, TUNING, chosen_rates, coding_job
+from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TUNING, chosen_rates, coding_job
 from benchmarks.studies.engine.coding import fresh_scores
 from benchmarks.studies.engine.coding_findings import (
     CLAIMS,
@@ -33,7 +34,7 @@ from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT, CodingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import TUNING_SEEDS, Options
 
-ONE = Options(seeds=(0,), tasks=("balance-scale",))
+ONE = Options(seeds=(300,), tasks=("wine",))
 
 
 def _result(share: float, area: float, best: float, *, n: int = 3200, rising: bool = False) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def _result(share: float, area: float, best: float, *, n: int = 3200, rising: bo
         "areas": drawn,
         "outcomes": {"ok": n},
         "distinct": n,
+        "lengths": [100] * n,
         "seconds": 1.0,
         "largest_first_ratio_error": 1e-6,
         "best": found,
@@ -63,6 +65,7 @@ def _result(share: float, area: float, best: float, *, n: int = 3200, rising: bo
 GOOD = {
     "POAD": _result(0.95, 0.9, 0.99, rising=True),
     "NTPO": _result(0.6, 0.77, 0.95, rising=True),
+    "GRPO": _result(0.6, 0.77, 0.95, rising=True),
     "untrained": _result(0.4, 0.8, 0.97),
     "RandomCoder": _result(0.7, 0.8, 0.98),
 }
@@ -81,53 +84,57 @@ def _fill(pieces: Pieces, options: Options) -> None:
 
 
 def _findings(runs: dict[str, dict[str, Any]]) -> TableFindings:
-    return TableFindings("wine", "default", {name: {0: runs[name]} if name in runs else {} for name in GOOD})
+    shown = [name for name in GOOD if name != "GRPO"]
+    return TableFindings("wine", "default", {name: {0: runs[name]} if name in runs else {} for name in shown})
 
 
 # ---------------------------------------------------------------------- jobs
 
 
-def test_learners_are_tuned_alike_on_a_seed_that_nothing_is_reported_of() -> None:
+def test_learners_are_tuned_alike_on_seeds_that_nothing_is_reported_of() -> None:
     jobs = TUNING.jobs()
-    tried = {method: [job.arguments["learning_rate"] for job in jobs if job.method == method] for method in LEARNERS}
-    assert tried["POAD"] == tried["NTPO"] == list(RATES)
-    assert {job.seed for job in jobs} <= set(TUNING_SEEDS)
+    tried = Counter((job.method, job.arguments.get("credit_level", "")) for job in jobs)
+    assert len(tried) == len(LEARNERS)
+    assert set(tried.values()) == {len(RATES) * len(TUNING_SEEDS)}
+    assert {job.seed for job in jobs} == set(TUNING_SEEDS)
     assert {job.attempts for job in jobs} == {jobs[0].attempts}
 
 
-def test_everybody_gets_the_same_number_of_evaluations(tmp_path: Path) -> None:
+def test_everybody_gets_the_same_number_of_evaluations_and_a_falling_rate(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
     _fill(pieces, ONE)
-    final = [job for job in DATASCI.jobs(ONE, pieces) if isinstance(job, CodingJob) and job.seed == 0]
-    assert [job.method for job in final] == ["POAD", "untrained", "NTPO", "RandomCoder"]
+    final = [job for job in DATASCI.jobs(ONE, pieces) if isinstance(job, CodingJob) and job.seed == 300]
+    assert [job.method for job in final] == ["POAD", "NTPO", "POAD", "GRPO", "untrained"]
     assert {job.attempts for job in final} == {ATTEMPTS}
+    assert {job.arguments["learning_rate"] for job in final[:-1]} == {f"lin_{RATES[1]:g}"}
 
 
-def test_what_claims_hang_on_is_run_first_on_all_tables(tmp_path: Path) -> None:
+def test_the_pair_with_a_verdict_has_eight_seeds_and_the_others_three(tmp_path: Path) -> None:
+    options = Options(seeds=DATASCI.seeds, tasks=("wine",))
     pieces = Pieces(tmp_path)
-    _fill(pieces, ONE)
-    two = ONE._replace(tasks=("wine", "iris"), seeds=(0, 1))
-    final = [job for job in DATASCI.jobs(two, pieces) if isinstance(job, CodingJob) and job.seed in two.seeds]
-    assert [(job.method, job.seed, job.table) for job in final[:5]] == [
-        ("POAD", 0, "wine"),
-        ("POAD", 0, "iris"),
-        ("POAD", 1, "wine"),
-        ("POAD", 1, "iris"),
-        ("untrained", 0, "wine"),
-    ]
+    _fill(pieces, options)
+    final = [job for job in DATASCI.jobs(options, pieces) if isinstance(job, CodingJob) and job.seed >= 300]
+    counts = Counter((job.method, job.arguments.get("credit_level", "token")) for job in final)
+    assert counts == {
+        ("POAD", "token"): 8,
+        ("NTPO", "token"): 8,
+        ("POAD", "action"): 3,
+        ("GRPO", "token"): 3,
+        ("untrained", "token"): 3,
+    }
 
 
-def test_the_rate_falls_in_reported_runs(tmp_path: Path) -> None:
-    _fill(Pieces(tmp_path), ONE)
-    final = [job for job in DATASCI.jobs(ONE, Pieces(tmp_path)) if isinstance(job, CodingJob) and job.seed == 0]
-    rates = {job.arguments["learning_rate"] for job in final if job.method in LEARNERS}
-    assert rates == {f"lin_{RATES[1]:g}"}
-
-
-def test_without_tuning_only_controls_are_run(tmp_path: Path) -> None:
-    final = [job for job in DATASCI.jobs(ONE, Pieces(tmp_path)) if isinstance(job, CodingJob) and job.seed == 0]
-    assert [job.method for job in final] == list(CONTROLS)
+def test_without_tuning_only_the_untrained_model_is_run(tmp_path: Path) -> None:
+    final = [job for job in DATASCI.jobs(ONE, Pieces(tmp_path)) if isinstance(job, CodingJob) and job.seed == 300]
+    assert [job.method for job in final] == ["untrained"]
     assert chosen_rates(Pieces(tmp_path)) is None
+
+
+def test_generated_tables_have_no_best_code_to_score_again() -> None:
+    job = coding_job("POAD", "generated", 64, 0, rate=1e-3)
+    assert job.fresh_splits == ()
+    assert job.env_kwargs == {}
+    assert job.env_id == "DataSciCoding-generated-v0"
 
 
 def test_the_rate_that_earned_most_is_taken(tmp_path: Path) -> None:
@@ -150,8 +157,9 @@ def test_a_piece_is_named_by_all_that_matters() -> None:
 
 
 def test_arrays_are_the_published_ones_where_figures_are() -> None:
-    assert {table: coding_job("untrained", table, 1, 0).env_kwargs["preprocessing"] for table in TABLES} == {
-        table: "published" if published(table) else "default" for table in TABLES
+    tables = ("wine", "balance-scale", "iris", "breast-cancer", "digits")
+    assert {table: coding_job("untrained", table, 1, 0).env_kwargs["preprocessing"] for table in tables} == {
+        table: "published" if published(table) else "default" for table in tables
     }
 
 
@@ -304,41 +312,35 @@ def test_a_table_whose_controls_are_missing_counts_for_nothing_yet() -> None:
 # ---------------------------------------------------------------------- the report
 
 
-def test_the_report_has_numbers_pictures_and_what_is_missing(tmp_path: Path) -> None:
+def test_the_report_has_numbers_pictures_and_missing_runs(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path / "pieces")
     _fill(pieces, ONE)
-    two = ONE._replace(seeds=(0, 1), tasks=("balance-scale", "wine"))
-    lines = write_report(DATASCI, two.seeds, pieces, tmp_path)
+    lines = write_report(DATASCI, ONE.seeds, pieces, tmp_path)
     content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
-    table = content["tables"]["balance-scale"]
+    table = content["tables"]["wine"]
     assert table["methods"]["POAD"]["claims"]["AUC rises"] == "yes"
     assert table["methods"]["untrained"]["end"]["share"]["value"] == pytest.approx(0.4)
     assert table["methods"]["POAD"]["found_at"] == [4]
-    assert table["published"]["POAD-Best (CodeLLaMA-7B)"] == 0.9651
-    assert "wine" not in content["tables"]
-    assert "balance-scale, POAD: 2 of 3 seeds" in content["missing"]
-    assert "wine, untrained: 3 of 3 seeds" in content["missing"]
+    assert table["methods"]["POAD"]["length"] == 100.0
+    assert list(table["methods"]["POAD"]["runs"]) == ["300"]
+    assert "generated" not in content["tables"]
+    assert "wine, POAD: 7 of 8 seeds" in content["missing"]
+    assert "generated, untrained: 3 of 3 seeds" in content["missing"]
     assert any(line.startswith("Missing:") for line in lines)
+    assert [row["verdict"] for row in content["primary"]] == ["too few seeds"] * 2 + ["not run yet"] * 2
     with Image.open(tmp_path / "datasci.png") as picture:
         assert picture.width > 200
 
 
-def test_runs_at_constant_rates_are_told_apart(tmp_path: Path) -> None:
-    pieces = Pieces(tmp_path / "pieces")
-    _fill(pieces, ONE)
-    worse = {**GOOD["POAD"], "areas": [None] * len(GOOD["POAD"]["areas"])}
-    pieces.put(coding_job("POAD", "wine", ATTEMPTS, 1, rate=RATES[1]), worse, MADE)
-    pieces.put(coding_job("POAD", "wine", ATTEMPTS, 1, rate=RATES[2]), worse, MADE)  # never chosen
-    write_report(DATASCI, ONE.seeds, pieces, tmp_path)
-    content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
-    assert "wine" not in content["tables"]
-    assert list(content["constant_rates"]["tables"]) == ["wine"]
-    assert "POAD, share above 0.9: no on wine (1 seed)." in content["constant_rates"]["verdicts"]
-    assert "POAD, share above 0.9: yes on balance-scale (1 seed)." in content["verdicts"]
-    told = content["constant_rates"]["tables"]["wine"]["methods"]["POAD"]
-    assert told["seeds"] == [1]
-    assert told["end"]["share"]["value"] == 0.0
-    assert told["end"]["area"]["value"] is None
+def test_the_verdict_is_of_the_rewards_at_the_end(tmp_path: Path) -> None:
+    pieces, options = Pieces(tmp_path / "pieces"), Options(seeds=DATASCI.seeds, tasks=("wine",))
+    _fill(pieces, options)
+    content = DATASCI.report(options, pieces).content
+    reward, length = (row for row in content["primary"] if row["task"] == "wine")
+    assert reward["verdict"] == "supported"
+    ends = {name: rewards_of(ending(GOOD[name]["areas"])).mean() for name in ("POAD", "NTPO")}
+    assert reward["effect"]["value"] == pytest.approx(ends["POAD"] - ends["NTPO"], abs=1e-6)
+    assert length["verdict"] == "not settled"
 
 
 def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:

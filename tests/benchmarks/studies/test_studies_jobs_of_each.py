@@ -1,30 +1,52 @@
-"""Jobs of each study: tuning with equal budgets on seeds of its own, shared runs, jobs that depend on others."""
+"""Jobs of each study: tuning with equal budgets, baselines that do not learn, planned comparisons."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 from studies_users import fill, result
 
 from benchmarks.runner.errors import NotTunedError, StudyError
 from benchmarks.studies.credit import CREDIT
-from benchmarks.studies.curves import CURVES, GAMMA, GAMMA_TOKEN, METHODS, OWN_POLICY, SAME_POLICY, TASKS
-from benchmarks.studies.engine.findings import find, primary
-from benchmarks.studies.engine.jobs import TrainingJob
+from benchmarks.studies.curves import CURVES
+from benchmarks.studies.engine.comparing import Comparing
+from benchmarks.studies.engine.findings import (
+    Planned,
+    Prediction,
+    Row,
+    Trend,
+    Verdict,
+    as_predicted,
+    find,
+    judged,
+    primary,
+)
+from benchmarks.studies.engine.jobs import Job, TaskJob, TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import FINAL_SEEDS, TUNING_SEEDS, Options, Study
-from benchmarks.studies.engine.tuning import BEYOND, RATES, Comparison, area
-from benchmarks.studies.generalisation import GENERALISATION_STUDY
+from benchmarks.studies.engine.study import FINAL_SEEDS, SEEDS_FOR_A_VERDICT, TUNING_SEEDS, Options, Study
+from benchmarks.studies.engine.tuning import BEYOND, FURTHER, RATES, Arm, Comparison, area
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
+from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.registry import ALL
+from benchmarks.studies.tasks import ACTION_LEVEL, GAMMA, MATCHED, MULTIKEY, NTPO, POAD, TWOSOME
+from benchmarks.studies.tasks import FOOD as FOOD_TASK
 from lang_envs import TRAINING_IDS, UNSEEN_IDS
 
-FOOD = Comparison("test", TASKS["food-preparation"], SAME_POLICY)
+FOOD = Comparison("test", FOOD_TASK, (POAD, NTPO, TWOSOME))
 OPTIONS = Options(tasks=("food-preparation",))
+FACTS = {"choices_per_action": 1.5, "tokens_per_action": 4.0, "random": 0.0, "oracle": 1.0}
+
+
+def _made(make: Callable[[TrainingJob], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    """Make the pieces of tasks too."""
+    return lambda job: dict(FACTS) if isinstance(job, TaskJob) else make(job)
 
 
 def _best(rates: dict[str, float]):
@@ -37,32 +59,37 @@ def _best(rates: dict[str, float]):
     return make
 
 
-def _all_jobs(study: Study, options: Options, pieces: Pieces) -> list[TrainingJob]:
+def _all_jobs(study: Study | Comparing, options: Options, pieces: Pieces, make: Any = None) -> list[Any]:
     """Everything, each piece made up as soon as its job is known."""
-    known: dict[str, TrainingJob] = {}
+    known: dict[str, Job] = {}
     while True:
         new = [job for job in study.jobs(options, pieces) if job.name not in known]
         if not new:
             return list(known.values())
         rollout = [{"action": "pick up the tomato", "tokens": ["x"], "reward": 0.0, "values": [0.0], "advantages": {}}]
-        fill(pieces, new, partial(_with, rollout))
+        fill(pieces, new, make or _made(partial(_with, rollout)))
         known |= {job.name: job for job in new}
 
 
 def _with(rollout: list[dict[str, object]], _: TrainingJob) -> dict[str, object]:
-    return result(rollout=rollout)
+    return result(0.9, rollout=rollout)
+
+
+def _trainings(jobs: Sequence[Any]) -> list[TrainingJob]:
+    return [job for job in jobs if isinstance(job, TrainingJob)]
 
 
 # ---------------------------------------------------------------------- tuning
 
 
 def test_rates_are_chosen_on_the_tuning_seeds_alone(tmp_path: Path) -> None:
-    pieces, best = Pieces(tmp_path), {"POAD": 1e-3, "NTPO": 5e-4, "TWOSOME": 2e-3, "ARCHER": 2e-3}
+    pieces, best = Pieces(tmp_path), {"POAD": 1e-3, "NTPO": 5e-4, "TWOSOME": 2e-3}
     fill(pieces, FOOD.tuning.jobs(), _best(best))
-    finals = [FOOD.final_job(arm, rate, seed) for arm in FOOD.arms for rate in RATES for seed in FINAL_SEEDS]
+    tried = [(arm, {"learning_rate": rate}) for arm in FOOD.arms for rate in RATES]
+    finals = [job for arm, arguments in tried for job in FOOD.final_jobs(arm, arguments, FINAL_SEEDS)]
     fill(pieces, finals, _best(best))  # would say otherwise
     assert FOOD.tuning.chosen(pieces) == best
-    final = [job for job in FOOD.jobs(OPTIONS, pieces) if job.seed in FINAL_SEEDS]
+    final = [job for job in _trainings(list(FOOD.jobs(OPTIONS, pieces))) if job.seed in FINAL_SEEDS]
     assert {(job.algorithm, job.arguments["learning_rate"]) for job in final} == set(best.items())
 
 
@@ -70,11 +97,11 @@ def test_rates_are_chosen_on_the_tuning_seeds_alone(tmp_path: Path) -> None:
 def test_without_equal_budgets_there_are_no_final_runs(n_missing: int, tmp_path: Path) -> None:
     pieces, jobs = Pieces(tmp_path), FOOD.tuning.jobs()
     fill(pieces, jobs[:-n_missing], lambda _: result())
-    with pytest.raises(NotTunedError, match=f"got {24 - n_missing} of 24 runs"):
+    with pytest.raises(NotTunedError, match=f"got {18 - n_missing} of 18 runs"):
         FOOD.tuning.chosen(pieces)
-    assert {job.seed for job in FOOD.jobs(OPTIONS, pieces)} == set(TUNING_SEEDS)
+    assert {job.seed for job in _trainings(list(FOOD.jobs(OPTIONS, pieces)))} == set(TUNING_SEEDS)
     fill(pieces, jobs[-n_missing:], lambda _: result())
-    assert {job.seed for job in FOOD.jobs(OPTIONS, pieces)} == {*TUNING_SEEDS, *FINAL_SEEDS}
+    assert {job.seed for job in _trainings(list(FOOD.jobs(OPTIONS, pieces)))} == {*TUNING_SEEDS, *FINAL_SEEDS}
 
 
 def test_of_equal_rates_the_smaller_is_taken(tmp_path: Path) -> None:
@@ -96,73 +123,61 @@ def test_the_area_is_the_mean_height() -> None:
 # ---------------------------------------------------------------------- every study
 
 
-TRAINING = [study for study in ALL if study.name not in ("datasci", "credit-truth")]
-"""The studies whose jobs are of `TrainingJob`; the others have tests of their own."""
+COMPARING = [study for study in ALL if isinstance(study, Comparing)]
 
 
-@pytest.mark.parametrize("study", TRAINING, ids=lambda study: study.name)
-def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Study, tmp_path: Path) -> None:
-    jobs = _all_jobs(study, Options(), Pieces(tmp_path))
+@pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
+def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Comparing, tmp_path: Path) -> None:
+    jobs = _trainings(_all_jobs(study, Options(seeds=study.seeds), Pieces(tmp_path)))
     tuned = [job for job in jobs if job.seed in TUNING_SEEDS]
     budgets = Counter((job.env_id, job.algorithm, str({**job.arguments, "learning_rate": 0})) for job in tuned)
     n_rates = {len(RATES), len(RATES) + len(BEYOND[0])}  # the fake results are best at the edge
     assert set(budgets.values()) <= {n * len(TUNING_SEEDS) for n in n_rates}
     assert not any(job.evaluation.tests for job in tuned)
-    assert {job.seed for job in jobs} <= {*TUNING_SEEDS, *FINAL_SEEDS}
+    assert {job.seed for job in jobs} <= {*TUNING_SEEDS, *study.seeds}
     assert not {job.env_id for job in jobs} & set(UNSEEN_IDS)
+    assert len(study.seeds) >= SEEDS_FOR_A_VERDICT
 
 
-def test_curves_has_both_panels_on_the_four_tasks_and_shares_twosome(tmp_path: Path) -> None:
-    jobs = _all_jobs(CURVES, Options(), Pieces(tmp_path))
-    assert {job.env_id for job in jobs} == set(TRAINING_IDS)
-    arms = 2 * len(METHODS) - 1  # TWOSOME's own policy is the shared one
-    tuned = [task for task in TASKS.values() if task.tuned_on is None]
-    assert len(tuned) == 2
-    assert len(jobs) == arms * (len(tuned) * len(RATES) * len(TUNING_SEEDS) + len(TRAINING_IDS) * len(FINAL_SEEDS))
-    assert {arm.name for arm in SAME_POLICY} == set(METHODS)
-    assert {arm.arguments["action_sampling"] for arm in SAME_POLICY} == {"candidates"}
+def test_no_seed_of_the_study_that_sets_a_default_is_counted_in_another() -> None:
+    others = {seed for study in COMPARING if study is not LAMBDA_TOKEN for seed in study.seeds}
+    assert not others & set(LAMBDA_TOKEN.seeds)
+
+
+@pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
+def test_planned_comparisons_are_of_methods_that_are_run(study: Comparing) -> None:
+    methods = {task.name: {arm.name for arm in arms} for task, arms in study.arms}
+    for plan in study.planned:
+        names = {plan.first, plan.second} if isinstance(plan, Planned) else plan.levels.keys()
+        assert set(plan.tasks) <= methods.keys()
+        for task in plan.tasks or methods:
+            assert names <= methods[task]
+
+
+@pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
+def test_poad_and_ntpo_are_compared_at_the_same_trace(study: Comparing) -> None:
+    for _, arms in study.arms:
+        traces = {arm.name: arm.arguments.get("gae_lambda_token") for arm in arms}
+        if {"POAD", "NTPO"} <= traces.keys():
+            assert traces["POAD"] == traces["NTPO"]
+    assert MATCHED.arguments["gae_lambda_token"] == pytest.approx(GAMMA * POAD.arguments["gae_lambda_token"])
+
+
+def test_curves_are_of_the_four_tasks_of_the_paper() -> None:
+    assert {task.env_id for task, _ in CURVES.arms} == set(TRAINING_IDS)
 
 
 def test_tuning_only_has_no_final_runs_and_tasks_can_be_named(tmp_path: Path) -> None:
     options = OPTIONS._replace(tuning_only=True)
-    jobs = _all_jobs(CURVES, options, Pieces(tmp_path))
+    jobs = _trainings(_all_jobs(CURVES, options, Pieces(tmp_path)))
     assert {job.seed for job in jobs} == set(TUNING_SEEDS)
-    assert {job.env_id for job in jobs} == {TASKS["food-preparation"].env_id}
+    assert {job.env_id for job in jobs} == {FOOD_TASK.env_id}
     with pytest.raises(StudyError, match=r"Expected tasks among .*; got food"):
         list(CURVES.jobs(Options(tasks=("food",)), Pieces(tmp_path)))
 
 
-@pytest.mark.parametrize(("study", "n_new"), [(GAMMA_TOKEN, 3), (GAMMA, 2)], ids=["gamma-token", "gamma"])
-def test_what_curves_has_run_is_not_run_again(study, n_new: int, tmp_path: Path) -> None:
-    pieces = Pieces(tmp_path)
-    _all_jobs(CURVES, OPTIONS, pieces)
-    there = {path.name for path in tmp_path.iterdir()}
-    jobs = _all_jobs(study, OPTIONS, pieces)
-    new = [job for job in jobs if pieces.path(job).name not in there]
-    assert len(new) == n_new * (len(RATES) * len(TUNING_SEEDS) + len(FINAL_SEEDS))
-
-
-def test_gamma_token_has_the_five_discounts_inside_actions() -> None:
-    arms = GAMMA_TOKEN.comparisons(Options())[0].arms
-    inside = [arm.arguments.get("gamma_token", {"POAD": 1.0, "NTPO": 0.95}[arm.algorithm]) for arm in arms]
-    assert inside == [1.0, 0.95, 0.9, 0.8, 0.5]
-    assert [arm.arguments.get("gamma", 0.95) for arm in GAMMA.comparisons(Options())[0].arms] == [0.95, 1.0, 0.95, 1.0]
-
-
-def test_generalisation_tests_the_runs_of_curves_before_and_after(tmp_path: Path) -> None:
-    pieces = Pieces(tmp_path)
-    _all_jobs(CURVES, OPTIONS, pieces)
-    there = {path.name for path in tmp_path.iterdir()}
-    jobs = _all_jobs(GENERALISATION_STUDY, OPTIONS, pieces)
-    new = [job for job in jobs if pieces.path(job).name not in there]
-    assert {(job.steps, job.arguments["action_sampling"]) for job in new} == {(0, "trie"), (0, "candidates")}
-    final = [job for job in jobs if job.seed in FINAL_SEEDS]
-    assert len(final) == (len(OWN_POLICY) + 2) * len(FINAL_SEEDS)
-    assert {(job.evaluation.tests, job.evaluation.test_episodes) for job in final} == {(UNSEEN_IDS, 100)}
-
-
 def test_credit_first_trains_the_player_and_then_who_judges_its_actions(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path), Options(tasks=("tomato-salad",))
+    pieces, options = Pieces(tmp_path), Options(seeds=CREDIT.seeds, tasks=("tomato-salad",))
     first = list(CREDIT.jobs(options, pieces))
     assert [(job.algorithm, job.evaluation.script) for job in first] == [("POAD", ())]
     later = [job for job in _all_jobs(CREDIT, options, pieces) if job.name != first[0].name]
@@ -171,11 +186,7 @@ def test_credit_first_trains_the_player_and_then_who_judges_its_actions(tmp_path
         ("TWOSOME", ("pick up the tomato",)),
     ]
     with pytest.raises(StudyError, match="Expected tasks among tomato-salad, key-token; got pizza"):
-        list(CREDIT.jobs(Options(tasks=("pizza",)), pieces))
-
-
-def test_wall_time_has_no_runs_of_its_own(tmp_path: Path) -> None:
-    assert _all_jobs(ALL[-1], Options(), Pieces(tmp_path)) == []
+        list(CREDIT.jobs(options._replace(tasks=("pizza",)), pieces))
 
 
 @pytest.mark.parametrize(("best", "further"), [(5e-4, BEYOND[0]), (1e-3, ()), (2e-3, BEYOND[1])])
@@ -190,10 +201,55 @@ def test_a_best_rate_at_the_edge_extends_the_grid(best: float, further: Sequence
             tuning.chosen(pieces)
     fill(pieces, tuning.jobs(pieces), lambda job: result(0.9 if job.arguments["learning_rate"] == best else 0.1))
     assert set(tuning.chosen(pieces).values()) == {best}
-    assert {job.seed for job in comparison.jobs(Options(seeds=LAMBDA_TOKEN.seeds), pieces)} == {
+    assert {job.seed for job in _trainings(list(comparison.jobs(Options(seeds=LAMBDA_TOKEN.seeds), pieces)))} == {
         *TUNING_SEEDS,
         *range(200, 210),
     }
+
+
+# ---------------------------------------------------------------------- baselines that do not learn
+
+
+GATED = Comparing(
+    "gated", "a test", "A test", ((MULTIKEY, (POAD, NTPO)),), (Planned("POAD", "NTPO", Prediction.HIGHER),)
+)
+
+
+def _gated(pieces: Pieces, wakes: Mapping[str, Any] | None) -> list[Any]:
+    """All jobs, where NTPO learns with one of the further settings or with none."""
+
+    def make(job: TrainingJob) -> dict[str, Any]:
+        changed = wakes is not None and all(job.arguments.get(name) == value for name, value in wakes.items())
+        return result(0.9 if job.algorithm == "POAD" or changed else 0.2)
+
+    return _all_jobs(GATED, Options(), pieces, _made(make))
+
+
+def test_a_baseline_that_does_not_learn_gets_six_further_settings_and_no_more(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path)
+    jobs = _trainings(_gated(pieces, None))
+    tuned = [job for job in jobs if job.algorithm == "NTPO" and job.seed in TUNING_SEEDS]
+    assert len(tuned) == (len(RATES) + len(BEYOND[0]) + len(FURTHER)) * len(TUNING_SEEDS)
+    assert len(FURTHER) <= 6
+    assert len([job for job in jobs if job.seed in FINAL_SEEDS]) == 2 * len(FINAL_SEEDS)
+    (row,) = GATED.report(Options(), pieces).content["primary"]
+    assert row["verdict"] == Verdict.NOT_LEARNED
+    assert row["corrected_p"] < 0.05  # the difference alone would have been called settled
+
+
+def test_the_further_setting_that_learns_makes_the_reported_runs(tmp_path: Path) -> None:
+    pieces, wakes = Pieces(tmp_path), FURTHER[1]
+    jobs = _trainings(_gated(pieces, wakes))
+    final = [job for job in jobs if job.algorithm == "NTPO" and job.seed in FINAL_SEEDS]
+    assert len(final) == 2 * len(FINAL_SEEDS)  # before, and with the setting
+    content = GATED.report(Options(), pieces).content
+    ntpo = content["comparisons"][0]["methods"]["NTPO"]
+    assert ntpo["further"] == dict(wakes)
+    assert ntpo["learned"] == 1.0
+    assert content["primary"][0]["verdict"] == Verdict.NOT_SETTLED
+
+
+# ---------------------------------------------------------------------- planned comparisons
 
 
 def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows(tmp_path: Path) -> None:
@@ -203,22 +259,63 @@ def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows
     arms = {arm.name: arm for arm in comparison.arms}
 
     def play(name: str, heights: Sequence[float]) -> None:
-        for seed, height in zip(seeds, heights, strict=False):
-            fill(
-                pieces, [comparison.final_job(arms[name], 1e-3, seed)], lambda _, height=height: result(height, height)
-            )
+        jobs = comparison.final_jobs(arms[name], {"learning_rate": 1e-3}, seeds)
+        for job, height in zip(jobs, heights, strict=False):
+            fill(pieces, [job], lambda _, height=height: result(height, height))
 
     play("POAD 1", [0.5 + 0.01 * n for n in range(10)])
     play("POAD 0.95", [0.7 + 0.01 * n for n in range(10)])
     play("POAD 0.8", [0.2 + 0.01 * n for n in range(10)])
     play("POAD 0", [0.9, 0.9])
-    findings = [find(comparison, pieces, seeds)]
-    rows = {(one["first"], one["second"]): one for one in primary(findings, LAMBDA_TOKEN.primary, 8)}
-    better, worse, few = (
-        rows[pair] for pair in (("POAD 0.95", "POAD 1"), ("POAD 0.8", "POAD 1"), ("POAD 0", "POAD 1"))
+    found = primary([find(comparison, pieces, seeds)], LAMBDA_TOKEN.planned)
+    rows = {one["comparison"]: one for one in found}
+    assert len(rows) == 5  # of the six planned ones, one is of the other task alone
+    better, worse, few, unknown = (
+        rows[f"{first} against {second}"]
+        for first, second in (
+            ("POAD 0.95", "POAD 1"),
+            ("POAD 0.8", "POAD 1"),
+            ("POAD 0", "POAD 1"),
+            ("POAD 1", "action level"),
+        )
     )
-    assert (better["verdict"], worse["verdict"], few["verdict"]) == ("supported", "contradicted", "too few seeds")
+    verdicts = [one["verdict"] for one in (better, worse, few, unknown)]
+    assert verdicts == [Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.TOO_FEW, Verdict.MISSING]
+    assert [as_predicted(one) for one in (better, worse, few, unknown)] == [True, False, None, None]
     assert better["p"] == pytest.approx(2 / 184_756, rel=0.01)  # 10 of 20 scores
-    assert better["corrected_p"] == pytest.approx(better["p"] * len(LAMBDA_TOKEN.primary), rel=0.01)
-    assert better["difference"]["value"] == pytest.approx(0.75 * 0.2)  # curves begin at 0
-    assert ("POAD 1", "action level") not in rows  # without runs
+    assert better["corrected_p"] == pytest.approx(better["p"] * len(rows), rel=0.01)
+    assert better["effect"]["value"] == pytest.approx(0.75 * 0.2)  # curves begin at 0
+
+
+def test_a_trend_is_the_rank_correlation_of_all_runs(tmp_path: Path) -> None:
+    levels = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
+    arms = tuple(Arm(name, "NTPO", {"gamma_token": value}) for name, value in levels.items())
+    plan = Trend("a trend", levels, Prediction.HIGHER, claim="some claim")
+    study, pieces = Comparing("trend", "a test", "A test", ((MULTIKEY, arms),), (plan,)), Pieces(tmp_path)
+    heights = iter(range(1_000))
+
+    def make(job: TrainingJob) -> dict[str, Any]:
+        return result(job.arguments["gamma_token"] + 0.001 * (next(heights) % 7))
+
+    _all_jobs(study, Options(), pieces, _made(make))
+    content = study.report(Options(), pieces).content
+    areas = {name: one["areas"] for name, one in content["comparisons"][0]["methods"].items()}
+    pairs = [(levels[name], one) for name, own in areas.items() for one in own]
+    expected = stats.spearmanr(*zip(*pairs, strict=True))
+    (row,) = content["primary"]
+    assert row["effect"]["value"] == pytest.approx(expected.statistic, abs=1e-6)
+    assert row["p"] == pytest.approx(expected.pvalue, rel=1e-4)
+    assert row["verdict"] == Verdict.SUPPORTED
+
+
+def test_rows_without_runs_count_in_the_correction() -> None:
+    empty = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")
+    tested = empty.tested(np.arange(10.0) + 20, np.arange(10.0))
+    alone, among = judged([tested])[0], judged([tested, empty, empty, empty])[0]
+    assert among["corrected_p"] == pytest.approx(4 * alone["corrected_p"], rel=1e-4)
+
+
+def test_multikey_leaves_twosome_out_where_it_has_256_candidates() -> None:
+    without = [task.name for task, arms in MULTIKEY_STUDY.arms if TWOSOME not in arms]
+    assert without == ["multikey 4 4"]
+    assert all(ACTION_LEVEL in arms for _, arms in MULTIKEY_STUDY.arms)

@@ -1,0 +1,68 @@
+"""Facts about a task before any training: choices per action, and returns of random and of optimal play."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import poad_sb3
+from benchmarks.runner.evaluation import play
+from benchmarks.runner.results import references_of
+from benchmarks.studies.engine.jobs import TaskJob
+from lang_envs import oracle
+from lang_envs.agents import random_agent
+
+_SEED = 10_000
+_EPISODES_OF_CHANCE = 2_000
+"""Random episodes where no exact return is committed."""
+
+
+def run_task(job: TaskJob) -> dict[str, Any]:
+    """Play some episodes of the untrained policy.
+
+    Returns:
+        `choices_per_action`: mean number of tokens of an action at which more than one was possible;
+        `share_with_several`: of the actions with more than one such token; `tokens_per_action`; `actions`: how many
+        were counted; `random` and `oracle`: mean returns, discounted as the task reports them; `exact`: whether these
+        two were computed without sampling.
+    """
+    env = gym.make(job.env_id, **job.env_kwargs)
+    model = poad_sb3.POAD(
+        "LLMPolicy", env, seed=_SEED, action_sampling=job.action_sampling, policy_kwargs={"model": job.model}
+    )
+    vec_env = model.get_env()
+    assert vec_env is not None
+    vec_env.seed(_SEED)
+    observation, episodes, choices, tokens = vec_env.reset(), 0, [], []
+    while episodes < job.episodes:
+        steps = model.policy.act(observation)
+        choices += [len(step.path.decisions) for step in steps]
+        tokens += [len(step.path.action) for step in steps]
+        observation, _, dones, _ = vec_env.step(np.stack([step.env_action for step in steps]))
+        episodes += int(dones.sum())
+    exact = None if job.env_kwargs else references_of(job.env_id)
+    ends = exact._asdict() if exact is not None else _played(job)
+    return {
+        "choices_per_action": round(float(np.mean(choices)), 3),
+        "share_with_several": round(float(np.mean(np.array(choices) > 1)), 4),
+        "tokens_per_action": round(float(np.mean(tokens)), 2),
+        "actions": len(choices),
+        "random": round(ends["random"], 5),
+        "oracle": round(ends["oracle"], 5),
+        "exact": exact is not None,
+    }
+
+
+def _played(job: TaskJob) -> dict[str, float]:
+    chance = random_agent(np.random.default_rng((_SEED, 1)))
+    players = {"random": (chance, _EPISODES_OF_CHANCE), "oracle": (lambda env, *_: oracle(env), job.episodes)}
+    return {
+        name: float(
+            np.mean(
+                [one.discounted_return for one in play(job.env_id, player, n, seed=_SEED, env_kwargs=job.env_kwargs)]
+            )
+        )
+        for name, (player, n) in players.items()
+    }

@@ -1,0 +1,66 @@
+"""`multikey`: token credit where many tokens of an action are a choice and few of them decide."""
+
+from __future__ import annotations
+
+from benchmarks.studies.engine.comparing import Comparing
+from benchmarks.studies.engine.findings import Planned, Prediction, Trend
+from benchmarks.studies.engine.jobs import Evaluation
+from benchmarks.studies.engine.tuning import Task
+from benchmarks.studies.tasks import ACTION_LEVEL, GRPO, MATCHED, MULTIKEY, NTPO, POAD, RLOO, TURN_PPO, TWOSOME, trie
+
+ONE = Task(
+    "multikey 1 0",
+    "MultiKey-v0",
+    2_048,
+    Evaluation(every=256, episodes=50),
+    MULTIKEY,
+    {"k": 1, "d": 0, "horizon": 4},
+)
+EIGHT = Task(
+    "multikey 4 4",
+    "MultiKey-v0",
+    8_192,
+    Evaluation(every=1_024, episodes=50),
+    MULTIKEY,
+    {"k": 4, "d": 4, "horizon": 4},
+)
+TRAP = Task("length-trap", "MultiKey-length-trap-v0", 8_192, Evaluation(every=1_024, episodes=50), MULTIKEY)
+
+_ON_TRIE = (POAD, NTPO, MATCHED, ACTION_LEVEL, GRPO, RLOO, TURN_PPO)
+_GAMMA_TOKENS = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
+_DISCOUNTED = tuple(
+    trie(name, "NTPO", gae_lambda_token=NTPO.arguments["gae_lambda_token"], gamma_token=value)
+    for name, value in _GAMMA_TOKENS.items()
+)
+_FASTER = "POAD learns faster than {}"
+
+MULTIKEY_STUDY = Comparing(
+    "multikey",
+    "POAD, NTPO, action level, TWOSOME, GRPO, RLOO and turn PPO on MultiKey with (keys, distractors)",
+    "MultiKey: interquartile means over seeds, 95 % intervals",
+    (
+        (MULTIKEY, (*_ON_TRIE, TWOSOME, *_DISCOUNTED)),
+        (TRAP, (*_ON_TRIE, TWOSOME)),
+        (EIGHT, _ON_TRIE),
+        (ONE, (*_ON_TRIE, TWOSOME)),
+    ),
+    (
+        Planned("POAD", "NTPO", Prediction.NOT_SETTLED, (MULTIKEY.name, EIGHT.name), _FASTER.format("NTPO")),
+        Planned("POAD", "NTPO", Prediction.HIGHER, (TRAP.name,), _FASTER.format("NTPO")),
+        Planned("POAD", "TWOSOME", Prediction.HIGHER, (MULTIKEY.name,), _FASTER.format("TWOSOME")),
+        Planned("POAD", "GRPO", Prediction.HIGHER, (MULTIKEY.name,)),
+        Planned("POAD", "RLOO", Prediction.HIGHER, (MULTIKEY.name,)),
+        Trend(
+            "NTPO, gamma_token from 0.5 to 0.95",
+            {"NTPO": 0.95, **_GAMMA_TOKENS},
+            Prediction.HIGHER,
+            (MULTIKEY.name,),
+            "NTPO gets worse as gamma_token falls",
+        ),
+    ),
+    (
+        "Two words a slot, four decisions an episode. Actions: 2 with (1, 0), 64 with (2, 4), 256 with (4, 4). TWOSOME "
+        "scores every candidate and is left out of (4, 4).",
+        "Rates are chosen on (2, 4) for all tasks.",
+    ),
+)

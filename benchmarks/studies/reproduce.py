@@ -1,0 +1,181 @@
+"""`python -m benchmarks reproduce ID`: run committed results again and compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import typer
+
+from benchmarks.runner.errors import StudyError
+from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.studies.engine.jobs import CodingJob, Evaluation, Job, TaskJob, TrainingJob
+from benchmarks.studies.engine.pieces import STUDIES
+from lang_envs.cli.common import console
+
+TIMES = frozenset({"cpu_seconds", "seconds"})
+"""Fields of a result that differ from run to run."""
+_FIRST = RESULTS / "first_studies.json"
+
+
+class Difference(NamedTuple):
+    """A field that came out otherwise.
+
+    Attributes:
+        name: Of the field.
+        first: Index of the first number that differs, of a list of numbers; None of anything else.
+        largest: The largest difference of two numbers; None where there are none.
+    """
+
+    name: str
+    first: int | None
+    largest: float | None
+
+
+def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
+    """Return the names of pieces by id: `STUDY/TASK/METHOD` of the reports, and `first/...` of the first studies."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        of_tasks = [(one["task"], one["methods"]) for one in content.get("comparisons", ())]
+        of_tasks += [(name, one["methods"]) for name, one in content.get("tables", {}).items()]
+        for task, methods in of_tasks:
+            for method, one in methods.items():
+                found[identifier(content["study"], task, method)] = list(one.get("runs", {}).values())
+    first = json.loads(_FIRST.read_text(encoding="utf-8")) if folder == STUDIES else {}
+    return {name: names for name, names in {**found, **first}.items() if names}
+
+
+def identifier(*parts: str) -> str:
+    """Join the parts of an id, without spaces."""
+    return "/".join(part.replace(", ", ",").replace(" ", "-") for part in parts)
+
+
+def find_pieces(wanted: str, folder: Path = STUDIES) -> list[Path]:
+    """Return the pieces of an id: one that begins with it whole, part by part, or a piece of that name.
+
+    Raises:
+        StudyError: If there are none.
+    """
+    known = identifiers(folder)
+    names = [
+        name for id_, own in known.items() if id_ == wanted or id_.startswith(f"{wanted.rstrip('/')}/") for name in own
+    ]
+    pieces = folder / "pieces"
+    names = names or [path.stem for path in sorted(pieces.glob("*.json")) if path.stem.startswith(wanted)]
+    paths = [pieces / f"{name}.json" for name in dict.fromkeys(names)]
+    if not paths or not wanted:
+        near = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in known))
+        raise StudyError(f"Expected the id of a result; got {wanted!r}. Fix: one that begins with {near}, or a piece.")
+    return paths
+
+
+def job_of(settings: Mapping[str, Any]) -> Job:
+    """Make the job that the settings of a piece describe.
+
+    Raises:
+        StudyError: If no kind of job has such settings, or the base model is another one now.
+    """
+    from benchmarks.studies.credit_truth.measuring import TruthJob
+
+    for kind in (TrainingJob, CodingJob, TaskJob, TruthJob):
+        names = [one.name for one in fields(kind)]
+        if set(names) <= settings.keys():
+            hints = get_type_hints(kind)
+            job: Job = kind(**{name: _as(hints[name], settings[name]) for name in names})
+            if job.settings != dict(settings):
+                raise StudyError(
+                    f"Expected the settings of {job} as they would be now; got others: the base model or the format of "
+                    "results has changed. Fix: the commit that the piece records."
+                )
+            return job
+    raise StudyError(f"Expected the settings of a run; got {', '.join(settings)}. Fix: another piece.")
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Return a value that JSON has read as it was: lists as tuples, an evaluation from its fields."""
+    if hint is Evaluation:
+        given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
+        return Evaluation(**given)
+    return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
+
+
+def compare(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[Difference]:
+    """Return the recorded fields that came out otherwise; times are left out."""
+    read_back = json.loads(json.dumps(again))
+    names = sorted(recorded.keys() - TIMES)
+    return [
+        _difference(name, recorded.get(name), read_back.get(name))
+        for name in names
+        if recorded.get(name) != read_back.get(name)
+    ]
+
+
+def _difference(name: str, recorded: Any, again: Any) -> Difference:
+    pairs = list(zip(*(one if isinstance(one, list) else [one] for one in (recorded, again)), strict=False))
+    if not all(isinstance(one, int | float) for pair in pairs for one in pair):
+        return Difference(name, None, None)
+    first = next((number for number, (x, y) in enumerate(pairs) if x != y), None)
+    return Difference(name, first, max((abs(x - y) for x, y in pairs), default=None))
+
+
+def same_machine(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Return the facts in which the machine of a piece differs as far as results depend on it."""
+    apart = []
+    for name in ("cpu", "cpu_capability"):
+        if name in recorded and recorded[name] != here.get(name):
+            apart.append(f"{name.replace('_', ' ')} {recorded[name]}, here {here.get(name)}")
+    for package, version in recorded.get("versions", {}).items():
+        if package in ("torch", "numpy", "transformers", "peft") and here["versions"].get(package) != version:
+            apart.append(f"{package} {version}, here {here['versions'].get(package)}")
+    return apart
+
+
+def lines_of(piece: Mapping[str, Any], differences: Sequence[Difference], apart: Sequence[str]) -> Iterator[str]:
+    """Yield sentences about a result that was made again."""
+    if not differences:
+        yield "equal bit for bit, times left out"
+        return
+    if apart:
+        yield f"made with {'; '.join(apart)}: floating-point sums are rounded otherwise there, and the runs part"
+    for one in differences:
+        if one.largest is None:
+            yield f"{one.name} differs"
+        elif one.name == "returns" and one.first is not None:
+            yield f"returns part at step {piece['steps'][one.first]:,}, by {one.largest:.3g} at most"
+        else:
+            yield f"{one.name} differs by {one.largest:.3g} at most"
+
+
+def reproduce(
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID", help="As on the site: STUDY, STUDY/TASK, STUDY/TASK/METHOD, a piece.")
+    ],
+    show: Annotated[bool, typer.Option("--list", help="Show the runs of the ids; run none.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
+) -> None:
+    """Run results of the site again and compare them, field by field; exit status 1 where one differs."""
+    import torch
+
+    torch.set_num_threads(1)  # as in every run
+    here, parted = describe_machine(), 0
+    paths = list(dict.fromkeys(path for one in ids for path in find_pieces(one, out)))
+    for number, path in enumerate(paths, 1):
+        if show:
+            console().print(path.stem, highlight=False)
+            continue
+        piece = json.loads(path.read_bytes())
+        job = job_of(piece["settings"])
+        console().print(f"{number} of {len(paths)}: {job}", markup=False, highlight=False, soft_wrap=True)
+        result = job.run()
+        differences = compare(piece["result"], result)
+        parted += bool(differences)
+        for line in lines_of(piece["result"], differences, same_machine(piece["measured"], here)):
+            console().print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+    if not show:
+        console().print(f"{len(paths) - parted} of {len(paths)} equal.", highlight=False)
+    if parted:
+        raise typer.Exit(1)

@@ -1,0 +1,46 @@
+"""Tasks and methods that several studies share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.studies.engine.jobs import Evaluation
+from benchmarks.studies.engine.tuning import Arm, Task
+from lang_envs import UNSEEN_IDS
+
+MULTIKEY = Task(
+    "multikey 2 4",
+    "MultiKey-v0",
+    8_192,
+    Evaluation(every=1_024, episodes=50),
+    env_kwargs={"k": 2, "d": 4, "horizon": 4},
+)
+SALAD = Task("tomato-lettuce-salad", "Overcooked-TomatoLettuceSalad-v0", 24_576, Evaluation(every=3_072, episodes=30))
+TOMATO = Task("tomato-salad", "Overcooked-TomatoSalad-v0", 8_192, Evaluation(every=1_024, episodes=50), tuned_on=SALAD)
+FOOD = Task(
+    "food-preparation",
+    "VirtualHome-FoodPreparation-v0",
+    4_096,
+    Evaluation(every=512, episodes=50, tests=UNSEEN_IDS, test_episodes=100),
+)
+ENTERTAINMENT = Task(
+    "entertainment", "VirtualHome-Entertainment-v0", 8_192, Evaluation(every=1_024, episodes=50), tuned_on=FOOD
+)
+GAMMA, GAE_LAMBDA_TOKEN = 0.95, 1.0
+"""Discount between actions, that of NTPO inside them too; and the trace inside actions that `lambda-token` chose."""
+
+
+def trie(name: str, algorithm: str, **arguments: Any) -> Arm:
+    """Return a method that samples token by token among the listed actions."""
+    return Arm(name, algorithm, {"action_sampling": "trie", **arguments})
+
+
+POAD = trie("POAD", "POAD", gae_lambda_token=GAE_LAMBDA_TOKEN)
+NTPO = trie("NTPO", "NTPO", gae_lambda_token=GAE_LAMBDA_TOKEN)
+MATCHED = trie("POAD, matched traces", "POAD", gae_lambda_token=GAMMA * GAE_LAMBDA_TOKEN)
+"""With the noise of NTPO where one token decides: its trace inside actions decays as NTPO's discount does."""
+ACTION_LEVEL = trie("action level", "POAD", credit_level="action", ratio="token")
+"""One advantage for all tokens of an action, with the loss of POAD."""
+TWOSOME = Arm("TWOSOME", "TWOSOME", {"action_sampling": "candidates"})
+"""A softmax over whole candidates, and a loss of whole actions."""
+GRPO, RLOO, TURN_PPO = trie("GRPO", "GRPO"), trie("RLOO", "RLOO"), trie("turn PPO", "TurnPPO")

@@ -1,0 +1,128 @@
+"""`reproduce`: ids of the site, jobs from the settings of their pieces, and comparisons of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies_users import MADE, job, result
+from typer.testing import CliRunner
+
+from benchmarks.app import app
+from benchmarks.runner.errors import StudyError
+from benchmarks.studies.engine.jobs import TaskJob
+from benchmarks.studies.engine.pieces import STUDIES, Pieces
+from benchmarks.studies.reproduce import (
+    compare,
+    find_pieces,
+    identifier,
+    identifiers,
+    job_of,
+    lines_of,
+    same_machine,
+)
+
+ROOT = Path(__file__).parents[3]
+COMMITTED = sorted((STUDIES / "pieces").glob("*.json"))
+
+
+def _reproduce(*arguments: str):
+    return CliRunner().invoke(app, ["reproduce", *arguments], env={"COLUMNS": "200"})
+
+
+def test_every_committed_piece_is_a_job_of_now() -> None:
+    """A changed default or base model would make committed results those of another method."""
+    for path in COMMITTED:
+        settings = json.loads(path.read_bytes())["settings"]
+        assert job_of(settings).name == path.stem
+
+
+def test_every_id_of_the_site_has_its_pieces() -> None:
+    for name, pieces in identifiers().items():
+        assert find_pieces(name) == [STUDIES / "pieces" / f"{one}.json" for one in dict.fromkeys(pieces)]
+        assert all(path.exists() for path in find_pieces(name))
+    page = (ROOT / "docs/benchmarks/first_studies.md").read_text(encoding="utf-8")
+    shown = re.findall(r"`reproduce (first/[^`]+?)(?:/TABLE)?`", page)
+    assert len(shown) > 10
+    for name in shown:
+        assert find_pieces(name)
+
+
+def test_parts_of_an_id_are_whole_words() -> None:
+    assert identifier("lambda-token", "multikey 2 4", "POAD, gamma 1") == "lambda-token/multikey-2-4/POAD,gamma-1"
+    with pytest.raises(StudyError, match="Expected the id of a result; got 'first/curv'"):
+        find_pieces("first/curv")
+    with pytest.raises(StudyError, match="got ''"):
+        find_pieces("")
+
+
+def test_fields_are_compared_but_for_times() -> None:
+    recorded = result(0.5)
+    assert compare(recorded, {**recorded, "cpu_seconds": 9.0, "added_later": 1}) == []
+    changed = {**recorded, "returns": [0.0, 0.5, 0.25], "success": None}
+    returns, success = compare(recorded, changed)
+    assert (returns.name, returns.first, returns.largest) == ("returns", 2, 0.25)
+    assert (success.name, success.largest) == ("success", None)
+    told = list(lines_of(recorded, [returns, success], ["cpu A, here B"]))
+    assert told == [
+        "made with cpu A, here B: floating-point sums are rounded otherwise there, and the runs part",
+        "returns part at step 200, by 0.25 at most",
+        "success differs",
+    ]
+    assert list(lines_of(recorded, [], [])) == ["equal bit for bit, times left out"]
+
+
+def test_machines_differ_by_facts_that_results_depend_on() -> None:
+    here = {"cpu": "a", "cpu_capability": "AVX2", "versions": {"torch": "2", "gymnasium": "1"}}
+    assert same_machine(here, here) == []
+    assert same_machine({**here, "cpu_capability": "AVX512"}, here) == ["cpu capability AVX512, here AVX2"]
+    assert same_machine({**here, "versions": {"torch": "1", "gymnasium": "0"}}, here) == ["torch 1, here 2"]
+    assert same_machine({"versions": {}}, here) == []  # pieces from before November 2026
+
+
+def test_settings_of_another_base_model_are_refused() -> None:
+    settings: dict[str, Any] = {**job().settings, "model": "pocket trained again"}
+    with pytest.raises(StudyError, match=r"the base model or the format of results has changed"):
+        job_of(settings)
+    with pytest.raises(StudyError, match="Expected the settings of a run"):
+        job_of({"format": 1})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the piece of a task, made here."""
+    task = TaskJob("KeyToken-v0", episodes=1)
+    Pieces(tmp_path / "pieces").put(task, task.run(), MADE)
+    return tmp_path
+
+
+def test_a_result_is_made_again_and_compared(folder: Path) -> None:
+    (path,) = (folder / "pieces").glob("*.json")
+    same = _reproduce(path.stem, "--out", str(folder))
+    assert same.exit_code == 0, same.output
+    assert "equal bit for bit" in same.stdout
+    assert "1 of 1 equal." in same.stdout
+    content = json.loads(path.read_bytes())
+    content["result"]["random"] += 0.5
+    path.write_text(json.dumps(content))
+    other = _reproduce("keytoken", "--out", str(folder))
+    assert other.exit_code == 1
+    assert "random differs by 0.5 at most" in other.stdout
+    listed = _reproduce("keytoken", "--list", "--out", str(folder))
+    assert listed.stdout.split() == [path.stem]
+
+
+@pytest.mark.slow
+def test_another_cpu_capability_is_named_with_the_step_where_curves_part() -> None:
+    """Ten minutes: a run of AVX512 again with the sums of AVX2."""
+    path = next(one for one in COMMITTED if json.loads(one.read_bytes())["measured"].get("cpu_capability") == "AVX512")
+    command = [sys.executable, "-m", "benchmarks", "reproduce", path.stem]
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert "cpu capability AVX512, here AVX2" in done.stdout or "equal bit for bit" in done.stdout
