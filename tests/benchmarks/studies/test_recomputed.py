@@ -1,0 +1,88 @@
+"""Committed intervals, p-values and verdicts of the studies, computed again with scipy from the returns of the runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.runner.machine import RESULTS
+from benchmarks.studies.engine.pieces import STUDIES
+
+REPORTS = {
+    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((RESULTS / "studies").glob("*.json"))
+}
+METHODS = [
+    (name, one["task"], method)
+    for name, content in REPORTS.items()
+    for one in content.get("comparisons", ())
+    for method in one["methods"]
+]
+ROWS = [
+    (name, number)
+    for name, content in REPORTS.items()
+    for number, row in enumerate(content.get("primary", ()))
+    if row["p"] is not None and row["effect_is"] == "difference of mean areas"
+]
+
+
+def _methods(name: str, task: str) -> dict[str, Any]:
+    return next(one["methods"] for one in REPORTS[name]["comparisons"] if one["task"] == task)
+
+
+def _areas(method: dict[str, Any]) -> list[float]:
+    """Areas from the pieces, by integration of straight lines."""
+    areas = []
+    for piece in method["runs"].values():
+        result = json.loads((STUDIES / "pieces" / f"{piece}.json").read_bytes())["result"]
+        steps, returns = np.array(result["steps"]), np.array(result["returns"])
+        areas.append(float(((returns[1:] + returns[:-1]) / 2 * np.diff(steps)).sum() / (steps[-1] - steps[0])))
+    return areas
+
+
+@pytest.mark.parametrize(("name", "task", "method"), METHODS, ids=str)
+def test_areas_and_their_intervals(name: str, task: str, method: str) -> None:
+    one = _methods(name, task)[method]
+    areas = _areas(one)
+    assert one["areas"] == pytest.approx(areas, abs=1e-6)
+    assert one["area"]["value"] == pytest.approx(stats.trim_mean(areas, 0.25), abs=1e-6)
+    if len(areas) > 2:
+        drawn = stats.bootstrap(
+            (areas,), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis), method="percentile", rng=1
+        ).confidence_interval
+        width = drawn.high - drawn.low
+        assert (one["area"]["low"], one["area"]["high"]) == pytest.approx((drawn.low, drawn.high), abs=0.1 * width)
+
+
+@pytest.mark.parametrize(("name", "number"), ROWS, ids=str)
+def test_p_values_and_differences(name: str, number: int) -> None:
+    row = REPORTS[name]["primary"][number]
+    methods = _methods(name, row["task"])
+    first, second = (np.array(_areas(methods[one])) for one in row["comparison"].split(" against "))
+    assert row["effect"]["value"] == pytest.approx(first.mean() - second.mean(), abs=1e-6)
+    ties = len({*first, *second}) < len(first) + len(second)
+    if not ties:
+        assert row["p"] == pytest.approx(stats.mannwhitneyu(first, second, method="exact").pvalue, rel=1e-4)
+    if min(len(first), len(second)) > 2:
+        drawn = stats.bootstrap(
+            (first, second),
+            lambda x, y, axis: x.mean(axis=axis) - y.mean(axis=axis),
+            method="percentile",
+            rng=1,
+        ).confidence_interval
+        width = drawn.high - drawn.low
+        interval = (row["effect"]["low"], row["effect"]["high"])
+        assert interval == pytest.approx((drawn.low, drawn.high), abs=0.1 * width)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in ROWS}))
+def test_the_correction_is_that_of_holm_over_all_rows(name: str) -> None:
+    rows = REPORTS[name]["primary"]
+    known = sorted((row for row in rows if row["p"] is not None), key=lambda row: row["p"])
+    largest = 0.0
+    for rank, row in enumerate(known):
+        largest = max(largest, min(1.0, (len(rows) - rank) * row["p"]))
+        assert row["corrected_p"] == pytest.approx(largest, rel=1e-4)
