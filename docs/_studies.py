@@ -163,7 +163,7 @@ _CLAIMS: Mapping[str, str] = {
     "gamma 1 is worse than 0.95": "",
     "POAD writes better code than NTPO": "",
     "POAD generalises better to unseen tasks": "",
-    "credit falls on key tokens": "shown in [one episode](../results.md#credit); counted in `multikey` once it has run",
+    "credit falls on key tokens": "",
     "language ability is unchanged": "cannot be tested at this size: the pocket model has little to lose",
 }
 """Claims by their names in the studies, and where no study counts them the reason."""
@@ -206,7 +206,7 @@ def claims() -> str:
             where = f"{row['study']}: {row['task']}"
             rows.append(("" if number else claim, where, _choices(row), row["prediction"], effect, row["verdict"]))
         if not own:
-            rows.append((claim, "", "", "", "", (reason or "not run yet").replace("../results.md", "")))
+            rows.append((claim, "", "", "", "", reason or "not run yet"))
     head = ("claim of the paper", "tested by", "choices per action", "predicted", "effect, corrected p", "verdict here")
     return table(head, rows)
 
@@ -217,5 +217,5 @@ def claims_summary() -> str:
     for claim, reason in _CLAIMS.items():
         counts = Counter(row["verdict"] for row in planned_rows() if row["claim"] == claim)
         told = "; ".join(f"{verdict} on {n}" for verdict, n in counts.items())
-        rows.append((claim, told or reason.partition("](")[0].replace("[", "") or "not run yet"))
+        rows.append((claim, told or reason or "not run yet"))
     return table(("claim of the paper", "here, by number of comparisons"), rows)

@@ -80,8 +80,9 @@ def job_of(settings: Mapping[str, Any]) -> Job:
         StudyError: If no kind of job has such settings, or the base model is another one now.
     """
     from benchmarks.studies.credit_truth.measuring import TruthJob
+    from benchmarks.studies.key_credit import KeyCreditJob
 
-    for kind in (TrainingJob, CodingJob, TaskJob, TruthJob):
+    for kind in (KeyCreditJob, TrainingJob, CodingJob, TaskJob, TruthJob):  # a kind with more fields first
         names = [one.name for one in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from benchmarks.studies.engine.findings import Findings, Planned, Trend, find, lines, primary
+from benchmarks.studies.engine.findings import Findings, Planned, Row, Trend, find, judged, lines, planned_rows
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report
 from benchmarks.studies.engine.tuning import BEYOND, Arm, Comparison, Task
 from lang_envs.report.statistics import LEVEL, RESAMPLES
+
+
+class Beside(NamedTuple):
+    """Measurements of a study beside its learning curves.
+
+    Attributes:
+        jobs: Of some seeds.
+        rows: Planned comparisons of their results; they are corrected together with those of the curves.
+        content: Further fields of the report.
+    """
+
+    jobs: Callable[[Sequence[int]], Iterable[Job]]
+    rows: Callable[[Pieces, Sequence[int]], Sequence[Row]]
+    content: Callable[[Pieces, Sequence[int]], Mapping[str, Any]] = lambda pieces, seeds: {}
 
 
 class Comparing(NamedTuple):
@@ -24,6 +38,7 @@ class Comparing(NamedTuple):
         planned: The primary comparisons; see docs/benchmarks/protocol.md.
         remarks: Facts that a reader needs to read it.
         seeds: Seeds of the reported runs where none are named.
+        beside: Measurements that are no learning curves.
     """
 
     name: str
@@ -33,6 +48,7 @@ class Comparing(NamedTuple):
     planned: Sequence[Planned | Trend]
     remarks: Sequence[str] = ()
     seeds: Sequence[int] = FINAL_SEEDS
+    beside: Beside | None = None
 
     def comparisons(self, options: Options) -> list[Comparison]:
         """Comparisons of the chosen tasks."""
@@ -54,6 +70,8 @@ class Comparing(NamedTuple):
         """Yield tuning and final runs, comparison by comparison."""
         for one in self.comparisons(options):
             yield from one.jobs(options, pieces)
+        if self.beside is not None and not options.tasks and not options.tuning_only:
+            yield from self.beside.jobs(options.checked_seeds())
 
     def findings(self, options: Options, pieces: Pieces) -> list[Findings]:
         """Return findings of all comparisons."""
@@ -62,7 +80,10 @@ class Comparing(NamedTuple):
     def report(self, options: Options, pieces: Pieces) -> Report:
         """Report verdicts, areas, last returns, missing runs; with pictures of the existing ones."""
         findings = self.findings(options, pieces)
-        rows = primary(findings, self.planned)
+        planned = list(planned_rows(findings, self.planned))
+        if self.beside is not None:
+            planned += self.beside.rows(pieces, options.seeds)
+        rows = judged(planned)
         content = {
             "seeds": list(options.seeds),
             "statistics": f"interquartile mean over seeds, {LEVEL:.0%} intervals by bootstrap, {RESAMPLES:,} resamples",
@@ -70,6 +91,7 @@ class Comparing(NamedTuple):
             "missing": [f"{one.comparison.task.name}: {what}" for one in findings for what in one.missing],
             "comparisons": [one.to_json() for one in findings],
             "primary": rows,
+            **({} if self.beside is None else self.beside.content(pieces, options.seeds)),
         }
         shown = list(lines(findings, rows))
         if not any(one.methods for one in findings):

@@ -261,21 +261,17 @@ def judged(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [row.to_json(None if row.p is None else next(corrected)) for row in rows]
 
 
-def primary(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> list[dict[str, Any]]:
-    """Judge the planned comparisons of areas.
+def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> Iterator[Row]:
+    """Yield the planned comparisons of areas, tested where there are runs.
 
     Args:
         findings: Of the tasks.
         planned: See docs/benchmarks/protocol.md.
     """
-    return judged(
-        [
-            _compared(plan, one) if isinstance(plan, Planned) else _correlated(plan, one)
-            for plan in planned
-            for one in findings
-            if not plan.tasks or one.comparison.task.name in plan.tasks
-        ]
-    )
+    for plan in planned:
+        for one in findings:
+            if not plan.tasks or one.comparison.task.name in plan.tasks:
+                yield _compared(plan, one) if isinstance(plan, Planned) else _correlated(plan, one)
 
 
 def _compared(plan: Planned, one: Findings) -> Row:

@@ -129,6 +129,21 @@ def train(
     return model, watch
 
 
+def train_job(job: TrainingJob) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
+    """Train as a job says, on one thread."""
+    torch.set_num_threads(1)
+    return train(
+        job.env_id,
+        job.steps,
+        job.seed,
+        eval_every=job.evaluation.every,
+        eval_episodes=job.evaluation.episodes,
+        env_kwargs=job.env_kwargs,
+        algorithm=getattr(poad_sb3, job.algorithm),
+        **job.arguments,
+    )
+
+
 def run_training(job: TrainingJob) -> dict[str, Any]:
     """Do a job on one thread.
 
@@ -136,18 +151,8 @@ def run_training(job: TrainingJob) -> dict[str, Any]:
         `steps`, and there `returns` (discounted as the code bases report), `success`, `actions`; `cpu_seconds` of
         training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` if the job has them.
     """
-    torch.set_num_threads(1)
     evaluation = job.evaluation
-    model, training = train(
-        job.env_id,
-        job.steps,
-        job.seed,
-        eval_every=evaluation.every,
-        eval_episodes=evaluation.episodes,
-        env_kwargs=job.env_kwargs,
-        algorithm=getattr(poad_sb3, job.algorithm),
-        **job.arguments,
-    )
+    model, training = train_job(job)
     result: dict[str, Any] = {
         "steps": training.steps,
         "returns": [round(one.mean_return, 5) for one in training.summaries],

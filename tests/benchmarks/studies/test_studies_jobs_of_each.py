@@ -26,7 +26,7 @@ from benchmarks.studies.engine.findings import (
     as_predicted,
     find,
     judged,
-    primary,
+    planned_rows,
 )
 from benchmarks.studies.engine.jobs import Job, TaskJob, TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
@@ -46,7 +46,7 @@ FACTS = {"choices_per_action": 1.5, "tokens_per_action": 4.0, "random": 0.0, "or
 
 def _made(make: Callable[[TrainingJob], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
     """Make the pieces of tasks too."""
-    return lambda job: dict(FACTS) if isinstance(job, TaskJob) else make(job)
+    return lambda job: dict(FACTS) if isinstance(job, TaskJob) else {**make(job), "key": 0.2, "distractor": 0.1}
 
 
 def _best(rates: dict[str, float]):
@@ -76,7 +76,8 @@ def _with(rollout: list[dict[str, object]], _: TrainingJob) -> dict[str, object]
 
 
 def _trainings(jobs: Sequence[Any]) -> list[TrainingJob]:
-    return [job for job in jobs if isinstance(job, TrainingJob)]
+    """The runs of learning curves."""
+    return [job for job in jobs if type(job) is TrainingJob]
 
 
 # ---------------------------------------------------------------------- tuning
@@ -267,7 +268,7 @@ def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows
     play("POAD 0.95", [0.7 + 0.01 * n for n in range(10)])
     play("POAD 0.8", [0.2 + 0.01 * n for n in range(10)])
     play("POAD 0", [0.9, 0.9])
-    found = primary([find(comparison, pieces, seeds)], LAMBDA_TOKEN.planned)
+    found = judged(list(planned_rows([find(comparison, pieces, seeds)], LAMBDA_TOKEN.planned)))
     rows = {one["comparison"]: one for one in found}
     assert len(rows) == 5  # of the six planned ones, one is of the other task alone
     better, worse, few, unknown = (

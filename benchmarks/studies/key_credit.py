@@ -1,0 +1,92 @@
+"""Credit of key tokens and of distractors on MultiKey, after a part of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agents.policy import PolicyAgent
+from benchmarks.runner import plan
+from benchmarks.runner.episodes import Step, make_text_env, play_episode
+from benchmarks.runner.records import step_records
+from benchmarks.studies.engine.findings import Prediction, Row
+from benchmarks.studies.engine.jobs import TrainingJob
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.training import train_job
+from benchmarks.studies.tasks import MULTIKEY, POAD
+from lang_envs.envs.multikey.admissible import key_slots
+
+_STEPS, _RATE = 1_024, 1e-3
+"""A part of a training: a critic that knows everything has no advantages left."""
+_EPISODES = 50
+_SEED = 10_000
+
+
+@dataclass(frozen=True)
+class KeyCreditJob(TrainingJob):
+    """A training on MultiKey, and then the mean absolute advantage of its tokens in sampled episodes.
+
+    Attributes:
+        episodes: Sampled after the training.
+    """
+
+    runner = "benchmarks.studies.key_credit:run_key_credit"
+    episodes: int = _EPISODES
+
+    @property
+    def label(self) -> str:
+        return f"key-credit_{super().label}"
+
+    def outcome(self, result: Any) -> str:
+        return f"|advantage| of key tokens {result['key']}, of distractors {result['distractor']}"
+
+
+def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
+    """Do a job on one thread.
+
+    Returns:
+        Mean absolute advantages by the credit of POAD: `key` of the tokens of key slots, `distractor` of the others;
+        `return` of the episodes.
+    """
+    model, _ = train_job(job)
+    env, agent = make_text_env(job.env_id, job.env_kwargs), PolicyAgent.of(model)
+    keys = set(key_slots(job.env_kwargs["k"], job.env_kwargs["d"]))
+    found: dict[str, list[float]] = {"key": [], "distractor": []}
+    returns = []
+    for number in range(job.episodes):
+        steps: list[Step] = []
+        returns.append(play_episode(env, agent, _SEED + number, 1.0, steps.append).episode_return)
+        for record in step_records(plan.Job(job.env_id, job.seed, number), steps):
+            advantages = record["advantages"]["POAD"][:-1]  # the last token ends the action and is no slot
+            for slot, advantage in enumerate(advantages):
+                found["key" if slot in keys else "distractor"].append(abs(advantage))
+    env.close()
+    means = {name: round(float(np.mean(one)), 6) for name, one in found.items()}
+    return {**means, "return": round(float(np.mean(returns)), 5)}
+
+
+def key_credit_jobs(seeds: Sequence[int]) -> Iterator[KeyCreditJob]:
+    """Yield a run of POAD for each seed."""
+    short = replace(MULTIKEY.evaluation, every=_STEPS, episodes=10)
+    task = MULTIKEY._replace(steps=_STEPS, evaluation=short)
+    for seed in seeds:
+        job = task.job(POAD.algorithm, seed, **{**POAD.arguments, "learning_rate": _RATE})
+        yield KeyCreditJob(**vars(job))
+
+
+def key_credit_rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
+    """Compare the credit of key tokens with that of distractors, over the seeds that were run."""
+    row = Row(
+        "credit falls on key tokens",
+        MULTIKEY.name,
+        "|advantage| of key tokens against distractors",
+        Prediction.HIGHER,
+        "difference of means",
+    )
+    found = [piece for job in key_credit_jobs(seeds) if (piece := pieces.find(job)) is not None]
+    if not found:
+        return [row]
+    return [row.tested(*(np.array([one[name] for one in found]) for name in ("key", "distractor")))]
