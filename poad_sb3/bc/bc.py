@@ -134,7 +134,7 @@ class BC:
                 errors = critic(batch.features)[batch.feature_of[batch.has_value]] - batch.returns[batch.has_value]
                 loss = (errors / critic.scale.deviation).square().mean()
                 self._critic_optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 self._step(self._critic_optimizer, list(critic.parameters()), "critic")
 
     def _step(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], name: str) -> None:

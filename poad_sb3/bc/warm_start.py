@@ -41,7 +41,7 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
                 f"Expected policy_kwargs.{name} as in {path}, {wanted}; got {have}. Fix: train with the same."
             )
     _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
-    own, weights = policy.state_dict(), parameters["policy"]
+    own, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
     if policy.critic is None or not any(map(_of_critic, weights)):
         weights = {name: tensor for name, tensor in weights.items() if not _of_critic(name)}
         weights |= {name: tensor for name, tensor in own.items() if _of_critic(name)}
