@@ -62,7 +62,7 @@ class BC:
         self.batch_size = batch_size or int(algorithm.batch_size)
         seed = (algorithm.seed or 0) if seed is None else seed
         self._rng, self._critic_rng = np.random.default_rng([seed, 3]), np.random.default_rng([seed, 4])
-        self._transitions = [one for episode in episodes for one in self._transitions_of(episode)]
+        self._transitions = [one for episode in episodes if episode for one in self._transitions_of(episode)]
         if not self._transitions:
             raise ObservationError(
                 f"Expected recorded steps to learn from; got {len(episodes)} episodes without any. "
@@ -82,7 +82,7 @@ class BC:
             except ObservationError as error:
                 raise ObservationError(
                     f"Step {line['step']} of episode {line['episode']}, seed {line['seed']}, of {line['env']} cannot "
-                    f"be cloned: {error} Fix: leave the episode out, or record one of admissible actions."
+                    f"be cloned. {error}"
                 ) from error
             duration = float(line["moves"]) if smdp else 1.0
             yield _Transition(path, float(line["reward"]), duration, line is episode[-1])
@@ -120,7 +120,7 @@ class BC:
         total = 0.0
         for part in self.policy.evaluate_actions(paths):
             loss = -part.log_prob.sum()
-            (loss / len(paths)).backward()
+            (loss / len(paths)).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         self._step(self._optimizer, self.policy.adapter_parameters(), "policy")
         return total
@@ -134,7 +134,7 @@ class BC:
                 errors = critic(batch.features)[batch.feature_of[batch.has_value]] - batch.returns[batch.has_value]
                 loss = (errors / critic.scale.deviation).square().mean()
                 self._critic_optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 self._step(self._critic_optimizer, list(critic.parameters()), "critic")
 
     def _step(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], name: str) -> None:

@@ -87,7 +87,10 @@ class TrieDistribution(ActionDistribution):
         """See `ActionDistribution.path`; the action is one of the list."""
         if question.actions is not None and text not in question.actions:
             listed = ", ".join(map(repr, question.actions[:5]))
-            raise ObservationError(f"Expected an admissible action ({listed}, ...); got {text[:80]!r}.")
+            raise ObservationError(
+                f"Expected an admissible action ({listed}, ...); got {text[:80]!r}. "
+                "Fix: leave the episode out, or record one of admissible actions."
+            )
         one = self.tokenized(question)
         return self._path(one, (question.actions or ()).index(text))
 
