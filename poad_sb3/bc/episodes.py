@@ -19,6 +19,7 @@ from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, reset_seed_of, step_line
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.distributions.base import ScoreCache
+from poad_sb3.errors import ObservationError
 from poad_sb3.prompts import Question
 from poad_sb3.prompts.templates import ContextSpec
 from poad_sb3.vec_env.text_observations import parse_observation
@@ -34,8 +35,14 @@ def questions_of(episode: Episode, spec: ContextSpec) -> list[Question]:
     """Return the question before each step, with the context that a prompt needs.
 
     Raises:
-        KeyError: If the lines lack a field of `info` that the prompt shows.
+        ObservationError: If the lines lack a field of `info` that the prompt shows.
     """
+    missing = sorted(set(spec.fields) - {*episode[0].get("info", {})})
+    if missing:
+        raise ObservationError(
+            f"Expected recorded steps with info[{missing[0]!r}], which the prompt shows; results files have none. "
+            "Fix: let oracle_episodes play them, or policy_kwargs={'prompt': 'completion'}."
+        )
     context = EpisodeContext(spec.history, spec.fields).begun(episode[0]["observation"])
     found = []
     for number, line in enumerate(episode):
@@ -124,6 +131,7 @@ def policy_episodes(
         first: Number of the first episode of the seed; others begin elsewhere and draw other samples.
         env_kwargs: Arguments of `gym.make`.
     """
+    policy.set_training_mode(False)
     cache, spec = ScoreCache([]), policy.lm.prompter.template.context_spec
 
     def act(_: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:

@@ -37,9 +37,7 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
         ("policy_kwargs.prompt", prompt, header["prompt"]),
     ):
         if have != wanted:
-            raise CheckpointError(
-                f"Expected policy_kwargs.{name} as in {path}, {wanted}; got {have}. Fix: train with the same."
-            )
+            raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {have}. Fix: train with the same.")
     _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
     own, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
     if policy.critic is None or not any(map(_of_critic, weights)):
@@ -56,5 +54,8 @@ def _of_critic(name: str) -> bool:
 
 
 def _adapter(policy_kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the settings of the adapter; its target modules follow from the names of the weights."""
     lora = policy_kwargs.get("lora", DEFAULT_LORA)
-    return None if lora is None else {**DEFAULT_LORA, **lora}
+    if lora is None:
+        return None
+    return {name: value for name, value in {**DEFAULT_LORA, **lora}.items() if name != "target_modules"}

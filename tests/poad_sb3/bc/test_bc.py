@@ -267,7 +267,11 @@ def test_a_critic_that_one_of_both_lacks_stays_fresh(demonstrations: list[Episod
 @pytest.mark.parametrize(
     ("policy_kwargs", "match"),
     [
-        ({"lora": {"r": 4}}, r"policy_kwargs\.lora as in .*base.zip, .*'r': 8.*got .*'r': 4.*Fix: train with the same"),
+        ({"lora": {"target_modules": ["k_proj"]}}, "does not fit. Expected the trainable tensors of this policy"),
+        (
+            {"lora": {"r": 4}},
+            r"Expected policy_kwargs\.lora as in .*base.zip, .*'r': 8.*got .*'r': 4.*Fix: train with the same",
+        ),
         ({"lora": {"lora_alpha": 8}}, "'lora_alpha': 16"),
         ({"lora": None}, "got None"),
         ({"prompt": CompletionPrompt(history=2)}, r"policy_kwargs\.prompt as in"),
@@ -365,6 +369,13 @@ def test_free_texts_that_cannot_be_sampled_are_refused(arguments: dict[str, Any]
         BC(make_method("POAD, free", **arguments), SHAPES)
 
 
+def test_lines_without_the_fields_of_a_prompt_are_refused() -> None:
+    with pytest.raises(
+        ObservationError, match=r"Expected recorded steps with info\['prefix'\], .* Fix: let oracle_epi"
+    ):
+        questions_of(SHAPES[0], ContextSpec(fields=("prefix", "suffix")))
+
+
 @pytest.mark.parametrize("episodes", [[], [[]]])
 def test_no_steps_are_refused(episodes: list[Episode]) -> None:
     with pytest.raises(ObservationError, match=r"Expected recorded steps to learn from; got \d episodes .* Fix: pass"):
@@ -409,6 +420,8 @@ def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
     for ours, theirs in zip(trained.adapter_parameters(), cloned.adapter_parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     assert json.loads(Path("rl/config.json").read_text())["warm_start"] == str(Path("base").resolve())
+    assert "There is no checkpoint" in run(*train, "--warm-start", "nowhere", "--out", "none", code=1)
+    assert not Path("none").exists()
     assert "--warm-start" in run(*train, "--warm-start", "rl", "--out", "rl", "--resume", code=1)
 
     steps = [line for line in read_results(Path("rl/episodes.jsonl")).episodes if line["steps_list"]]
