@@ -24,7 +24,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "poad_sb3": (
         ("cli",),
-        ("runs", "export", "memory"),
+        ("runs", "export", "memory", "bc"),
         ("",),  # the package itself: it exports the algorithms
         ("badq", "archer", "ntpo", "poad", "twosome", "turn_ppo", "bilevel_ppo", "grpo", "rloo", "gigpo", "reinforce"),
         ("common",),

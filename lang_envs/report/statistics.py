@@ -8,6 +8,8 @@ seeds with replacement within every task, never across tasks, so that easy and h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = [
     "mean",
     "percentile_interval",
     "require_scores",
+    "wilson_interval",
     "with_interval",
 ]
 
@@ -54,6 +57,15 @@ class Estimate(NamedTuple):
     value: float
     low: float | None
     high: float | None
+
+
+def wilson_interval(n_successes: int, n: int) -> tuple[float, float]:
+    """Return the 95% interval of a probability from a number of successes in `n` trials (Wilson 1927)."""
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    rate, shrink = n_successes / n, 1 / (1 + z**2 / n)
+    half = z * sqrt(rate * (1 - rate) / n + (z / (2 * n)) ** 2)
+    center = rate + z**2 / (2 * n)
+    return max(0.0, shrink * (center - half)), min(1.0, shrink * (center + half))
 
 
 def mean(scores: Floats) -> Floats:

@@ -72,6 +72,12 @@ def train(
     ] = None,
     settings: Settings = None,
     env_settings: EnvSettings = None,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_OR_ZIP", help="Start from the adapter and the critic of this checkpoint of any method."
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in the folder stopped.")] = False,
     wandb: Annotated[str | None, typer.Option(metavar="PROJECT", help="Log to Weights & Biases too.")] = None,
     dry_run: Annotated[
@@ -98,6 +104,7 @@ def train(
             n_parts=n_parts,
             save_every=save_every,
             record_episodes=record_episodes,
+            warm_start=warm_start,
             settings=settings or (),
             env_settings=env_settings or (),
         )
@@ -105,6 +112,75 @@ def train(
             show_only(console(), request, out, resume=resume, as_json=as_json)
         else:
             train_run(console(), request, out, resume=resume, progress=progress, wandb_project=wandb)
+
+
+@app.command()
+def bc(
+    env_ids: Annotated[list[str], typer.Option("--env", metavar="ID", help="Environment; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Folder to make; its latest.zip is an ordinary checkpoint.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--episodes", metavar="FILE", help="A results file with recorded steps; repeatable."),
+    ] = None,
+    oracle_noise: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0, max=1, help="Share of random actions of the oracle, 0.3 by default; or one for each --env."
+        ),
+    ] = None,
+    n_episodes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Episodes of the oracle in each environment; 100 by default, 0 with --episodes."),
+    ] = None,
+    n_epochs: Annotated[int, typer.Option(min=0, help="Passes of the policy over the episodes.")] = 5,
+    n_critic_epochs: Annotated[
+        int | None, typer.Option(min=0, help="Passes of the critic; as many by default.")
+    ] = None,
+    stop_at_success: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Evaluate after each pass, and stop at this mean success."),
+    ] = None,
+    eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of an evaluation, in each environment.")] = 100,
+    algo: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}; POAD by default.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A name of `poad presets`.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
+    settings: Settings = None,
+    env_settings: EnvSettings = None,
+) -> None:
+    """Clone recorded episodes, or an oracle with random actions, as a start for reinforcement learning."""
+    with ProgressLines() as progress:
+        require_llm()
+        from poad_sb3.cli.bc import clone
+        from poad_sb3.cli.request import Request
+
+        request = Request.parse(
+            env_id=env_ids[0],
+            algo=algo,
+            preset=preset,
+            steps=None,
+            seed=seed,
+            n_envs=None,
+            n_parts=None,
+            save_every=None,
+            record_episodes=None,
+            warm_start=None,
+            settings=settings or (),
+            env_settings=env_settings or (),
+        )
+        clone(
+            console(),
+            request,
+            env_ids,
+            files or (),
+            out,
+            noise=oracle_noise or (0.3,),
+            n_episodes=n_episodes,
+            n_epochs=n_epochs,
+            n_critic_epochs=n_critic_epochs,
+            stop_at=stop_at_success,
+            eval_episodes=eval_episodes,
+            progress=progress,
+        )
 
 
 @app.command("eval")

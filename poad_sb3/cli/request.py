@@ -33,6 +33,7 @@ class Request:
         n_parts: Parts of them.
         save_every: Steps between checkpoints.
         record_episodes: Episodes that are recorded at a time.
+        warm_start: Run or checkpoint whose weights the training starts from.
         arguments: Constructor arguments.
         env_kwargs: Arguments of `gym.make`.
     """
@@ -46,6 +47,7 @@ class Request:
     n_parts: int | None
     save_every: int | None
     record_episodes: int | None
+    warm_start: Path | None
     arguments: Mapping[str, Any]
     env_kwargs: Mapping[str, Any]
 
@@ -74,6 +76,10 @@ class Request:
         """Location of the base model in the options, if given; the fingerprint verifies that it is the same model."""
         settings = self.arguments.get(MERGED)
         return {name: settings[name] for name in MOVABLE if name in settings} if isinstance(settings, dict) else {}
+
+    @property
+    def _warm_start(self) -> str | None:
+        return None if self.warm_start is None else str(self.warm_start.resolve())
 
     def default_folder(self) -> Path:
         """Folder of the run if none is given."""
@@ -114,6 +120,7 @@ class Request:
             steps=self.steps or _STEPS,
             save_every=self.save_every or _SAVE_EVERY,
             record_episodes=self.record_episodes,
+            warm_start=self._warm_start,
         )
 
     def require_same(self, config: RunConfig) -> None:
@@ -127,14 +134,14 @@ class Request:
             "--preset": self.preset,
             "--seed": self.seed,
         }
-        said |= {"--n-envs": self.n_envs, "--n-parts": self.n_parts}
+        said |= {"--n-envs": self.n_envs, "--n-parts": self.n_parts, "--warm-start": self._warm_start}
         recorded: dict[str, Any] = {
             "ENV": config.env_id,
             "--algo": config.algorithm,
             "--preset": config.preset,
             "--seed": config.seed,
         }
-        recorded |= {"--n-envs": config.n_envs, "--n-parts": config.n_parts}
+        recorded |= {"--n-envs": config.n_envs, "--n-parts": config.n_parts, "--warm-start": config.warm_start}
         try:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:

@@ -18,7 +18,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import get_device
 
 from lang_envs.errors import LangEnvsError
-from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, require_device
+from poad_sb3.bc import warm_start
+from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, found, require_device
 from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import write_run_report
@@ -119,7 +120,8 @@ def train_run(
     if existing is not None and folder.latest.exists():
         model = _load(folder, config, envs, device, request.moved())
     else:
-        model = _make(config, envs, device, request.arguments)
+        model = make_algorithm(config, envs, device, request.arguments)
+        _warm_start(config, model)
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
     config = _completed(config, existing, model, envs)
@@ -143,13 +145,30 @@ def train_run(
         typer.echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
-def _make(config: RunConfig, envs: VecEnv, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
+def make_algorithm(config: RunConfig, envs: VecEnv, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
+    """Make the algorithm of a new run, or fail with one line.
+
+    Args:
+        config: The run.
+        envs: Its environments.
+        device: Where to.
+        given: Names of arguments that must have an effect.
+    """
     try:
         model = algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **{**config.given, "device": device})
         require_effects(model, given)
     except BAD as error:
         fail(str(error))
     return model
+
+
+def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
+    if config.warm_start is None:
+        return
+    try:
+        warm_start(model, found(Path(config.warm_start))[0])
+    except BAD as error:
+        fail(str(error))
 
 
 def _load(

@@ -226,7 +226,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             raise UnsupportedEnvError("Expected an environment to learn in; got None. Fix: model.set_env(env) first.")
         resume, self._resume = self._resume, None
         if resume is not None:
-            if not checkpoints.restore_envs(self.env, resume["envs"]):
+            has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
+            if has_begun and not checkpoints.restore_envs(self.env, resume["envs"]):
                 self._last_obs = None
                 warnings.warn(
                     "The environments could not be put back where the checkpoint left them; training goes on from a "

@@ -241,7 +241,7 @@ def _policy_step(
     if settings.target_kl is not None and not kl <= settings.target_kl:
         policy.optimizer.zero_grad()
         return False
-    norm = _step(policy.optimizer, policy.adapter_parameters(), settings.max_grad_norm, "policy")
+    norm = optimizer_step(policy.optimizer, policy.adapter_parameters(), settings.max_grad_norm, "policy")
     loss = losses(new_units).mean()
     outside = (off > clips.high) | (off < -clips.low)
     log.add(policy_gradient_loss=float(loss), clip_fraction=float(outside.float().mean()), policy_grad_norm=norm)
@@ -283,11 +283,18 @@ def _value_step(
     loss = clipped_value_loss(values / unit, old, target, clip_range_vf).mean()
     policy.critic_optimizer.zero_grad()
     (settings.vf_coef * loss).backward()  # type: ignore[no-untyped-call]
-    norm = _step(policy.critic_optimizer, list(policy.critic.parameters()), settings.max_grad_norm, "critic")
+    norm = optimizer_step(policy.critic_optimizer, list(policy.critic.parameters()), settings.max_grad_norm, "critic")
     log.add(value_loss=float(loss.detach()), critic_grad_norm=norm)
 
 
-def _step(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], max_norm: float, name: str) -> float:
+def optimizer_step(
+    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], max_norm: float, name: str
+) -> float:
+    """Clip the gradient norm and take a step; return the norm before.
+
+    Raises:
+        FloatingPointError: If it is not finite; no step is taken.
+    """
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
     if not np.isfinite(norm):
         optimizer.zero_grad()

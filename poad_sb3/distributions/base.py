@@ -192,6 +192,14 @@ class ActionDistribution(ABC):
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """Return the most probable action for each question; see `sample`."""
 
+    def path(self, question: Question, text: str) -> TokenPath:
+        """Return the tokens of an action that was chosen elsewhere, for its log-probability.
+
+        Raises:
+            ObservationError: If this distribution never samples the action.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Return the probability of every admissible action."""

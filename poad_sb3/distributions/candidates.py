@@ -64,16 +64,20 @@ class CandidateDistribution(TrieDistribution):
         pairs = zip(actions or (), trie.sequences, strict=True)
         return TokenizedActions(trie, *build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs]))
 
+    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
+        path = super()._path(one, pick)
+        if self._paper_mode:
+            return path._replace(decisions=tuple(Decision(at, (), token) for at, token in enumerate(path.action)))
+        return path._replace(row=one.row, nodes=one.trie.nodes[pick])
+
     def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
-        chosen = super()._sampled(text, one, scores, pick)
         if not self._paper_mode:
-            return chosen._replace(path=chosen.path._replace(row=one.row, nodes=one.trie.nodes[pick]))
-        tokens = one.trie.sequences[pick]
-        path = TokenPath(one.prompt, tokens, tuple(Decision(place, (), token) for place, token in enumerate(tokens)))
+            return super()._sampled(text, one, scores, pick)
+        path = self._path(one, pick)
         if one.row.mixture is not None:
             return SampledAction(text, path, scores.tokens[list(one.row.mixture.token_edges[pick])])
         (scored,) = self.evaluate([path])  # the only action: without a score so far
-        log_probs = np.empty(len(tokens), dtype=np.float32)
+        log_probs = np.empty(len(path.action), dtype=np.float32)
         log_probs[scored.units.cpu().numpy()] = scored.log_prob.detach().cpu().numpy()
         return SampledAction(text, path, log_probs)
 

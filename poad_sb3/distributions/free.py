@@ -53,6 +53,22 @@ class FreeDistribution(ActionDistribution):
         """Decode greedily: the most probable token at each place, not the most probable text."""
         return generate(self.lm, [self.prompt(one) for one in questions], self._sampling, None)
 
+    def path(self, question: Question, text: str) -> TokenPath:
+        """See `ActionDistribution.path`; any text that fits is an action, if every token can be sampled."""
+        tokens, sampling = self.lm.action_ids(text), self._sampling
+        if sampling.restricts_tokens:
+            raise ObservationError(
+                f"Expected top_k=0 and top_p=1, with which every text has a probability; got {sampling.top_k} and "
+                f"{sampling.top_p}. Fix: leave them out here, and give them to the training that follows."
+            )
+        if len(tokens) > sampling.max_new_tokens:
+            raise ObservationError(
+                f"Expected actions of at most max_new_tokens={sampling.max_new_tokens} tokens; got one of "
+                f"{len(tokens)}, {text[:60]!r}. Fix: a larger max_new_tokens."
+            )
+        decisions = tuple(Decision(place, (), token) for place, token in enumerate(tokens))
+        return TokenPath(self.prompt(question), tokens, decisions, temperature=float(sampling.temperature))
+
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Refuse: any text is an action.
 

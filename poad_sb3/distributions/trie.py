@@ -83,6 +83,17 @@ class TrieDistribution(ActionDistribution):
         """See `ActionDistribution.mode`."""
         return self._choose(questions, [None] * len(questions), cache)
 
+    def path(self, question: Question, text: str) -> TokenPath:
+        """See `ActionDistribution.path`; the action is one of the list."""
+        if question.actions is not None and text not in question.actions:
+            listed = ", ".join(map(repr, question.actions[:5]))
+            raise ObservationError(
+                f"Expected an admissible action ({listed}, ...); got {text[:80]!r}. "
+                "Fix: leave the episode out, or record one of admissible actions."
+            )
+        one = self.tokenized(question)
+        return self._path(one, (question.actions or ()).index(text))
+
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`."""
         one = self.tokenized(question)
@@ -168,8 +179,10 @@ class TrieDistribution(ActionDistribution):
         return SampledAction((question.actions or ())[pick], path, of_tokens)
 
     def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
-        path = TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
-        return SampledAction(text, path, path_log_probs(one.trie, scores.edges, pick))
+        return SampledAction(text, self._path(one, pick), path_log_probs(one.trie, scores.edges, pick))
+
+    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
+        return TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
 
     @torch.no_grad()
     def _scores_of(self, wanted: Sequence[DecisionRow], cache: ScoreCache) -> list[RowScores]:

@@ -51,6 +51,7 @@ class RunConfig:
         save_every: Steps between checkpoints.
         sessions: One entry for each process that has trained it: `time` (UTC), `command`, `versions`, `from_step`.
         record_episodes: Episodes that are recorded at a time, 0 for none; None for the default of the environment.
+        warm_start: Path of the run or checkpoint whose weights it started from; None for the base model's own.
         format: Version of the layout.
     """
 
@@ -70,6 +71,7 @@ class RunConfig:
     sessions: list[dict[str, Any]] = field(default_factory=list)
     n_parts: int | None = None
     record_episodes: int | None = None
+    warm_start: str | None = None
     format: int = 1
 
     def moved(self, model: Mapping[str, Any]) -> RunConfig:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.reports.statistics import difference, holm, probability_of_improvement, rank_test
-from lang_envs.report.statistics import estimate, interquartile_mean, learning_curve, mean
+from lang_envs.report.statistics import estimate, interquartile_mean, learning_curve, mean, wilson_interval
 
 
 def _arrays(*rows: list[float]) -> list[np.ndarray]:
@@ -35,6 +35,12 @@ def test_the_interval_of_a_mean_of_zeros_and_ones_is_that_of_the_binomial_distri
     assert found.value == 0.5
     assert found.low == pytest.approx(stats.binom.ppf(0.025, n, 0.5) / n)
     assert found.high == pytest.approx(stats.binom.ppf(0.975, n, 0.5) / n)
+
+
+@pytest.mark.parametrize(("n_successes", "n"), [(0, 1), (0, 5), (5, 5), (3, 7), (40, 100)])
+def test_the_interval_of_a_rate_is_that_of_scipy(n_successes: int, n: int) -> None:
+    expected = stats.binomtest(n_successes, n).proportion_ci(method="wilson")
+    assert wilson_interval(n_successes, n) == pytest.approx(tuple(expected), abs=1e-12)
 
 
 def test_resampling_stays_within_tasks() -> None:

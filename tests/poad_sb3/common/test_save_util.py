@@ -67,6 +67,13 @@ def test_load_then_learn_equals_never_having_stopped(tmp_path):
     assert_same(straight, second)
 
 
+def test_a_checkpoint_before_the_first_step_begins_like_the_model(tmp_path):
+    straight = POAD("LLMPolicy", "KeyToken-v0", seed=5, **SMALL).learn(N)
+    POAD("LLMPolicy", "KeyToken-v0", seed=5, **SMALL).save(tmp_path / "model")
+    assert_same(straight, POAD.load(tmp_path / "model.zip", "KeyToken-v0").learn(N))
+    POAD.load(tmp_path / "model.zip", ENV_ID).learn(N)  # without a warning that its state cannot be restored
+
+
 @pytest.mark.matrix
 def test_several_environments_resume_exactly(tmp_path):
     def make():

@@ -1,0 +1,157 @@
+"""`BC`: behaviour cloning of recorded episodes, and regression of the critic on their returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from poad_sb3.bc.episodes import Episode, questions_of
+from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.common.ppo_update import optimizer_step
+from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.distributions.base import SampledAction, TokenPath
+from poad_sb3.errors import ObservationError
+from poad_sb3.language_model.critic import TokenCritic
+
+
+class _Transition(NamedTuple):
+    path: TokenPath
+    reward: float
+    duration: float
+    is_last: bool
+
+
+class BC:
+    """Behaviour cloning (BC) of recorded episodes with the policy of an algorithm.
+
+    The policy maximises the likelihood of the recorded actions under its own distribution (trie, candidates or free),
+    the one that the algorithm samples from. The critic, if there is one, then learns the discounted returns to go of
+    the recorded rewards, discounted as the credit of the algorithm does: with `gamma_token=1` all tokens of an action
+    have one target. Optimisers are its own: those of the algorithm stay fresh, so that `algorithm.save` writes a
+    checkpoint that reinforcement learning begins from.
+
+    Args:
+        algorithm: Holds the policy; of any method.
+        episodes: Lines of recorded steps; see `recorded_episodes` and `oracle_episodes`.
+        batch_size: Actions in a minibatch; as in the algorithm if None.
+        learning_rate: Of the adapter; the first one of the algorithm if None.
+        critic_learning_rate: Of the critic, likewise.
+        seed: Orders the minibatches; that of the algorithm, or 0, if None.
+
+    Raises:
+        ObservationError: If there are no steps, or the policy could never take a recorded action.
+    """
+
+    def __init__(
+        self,
+        algorithm: LLMOnPolicyAlgorithm,
+        episodes: Sequence[Episode],
+        *,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        critic_learning_rate: float | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.algorithm, self.policy = algorithm, algorithm.policy
+        self.batch_size = batch_size or int(algorithm.batch_size)
+        seed = (algorithm.seed or 0) if seed is None else seed
+        self._rng, self._critic_rng = np.random.default_rng([seed, 3]), np.random.default_rng([seed, 4])
+        self._transitions = [one for episode in episodes if episode for one in self._transitions_of(episode)]
+        if not self._transitions:
+            raise ObservationError(
+                f"Expected recorded steps to learn from; got {len(episodes)} episodes without any. "
+                "Fix: pass oracle_episodes(env_id, 100), or recorded_episodes(path) of a file with steps."
+            )
+        rate = algorithm.lr_schedule(1) if learning_rate is None else learning_rate
+        self._optimizer = torch.optim.AdamW(self.policy.adapter_parameters(), lr=rate, eps=1e-5, weight_decay=0.0)
+        if self.policy.critic is not None:
+            rate = algorithm.critic_lr_schedule(1) if critic_learning_rate is None else critic_learning_rate
+            self._critic_optimizer = torch.optim.Adam(self.policy.critic.parameters(), lr=rate, eps=1e-5)
+
+    def _transitions_of(self, episode: Episode) -> Iterator[_Transition]:
+        smdp, spec = self.algorithm.smdp_discount, self.policy.lm.prompter.template.context_spec
+        for line, question in zip(episode, questions_of(episode, spec), strict=True):
+            try:
+                path = self.policy.distribution.path(question, line["action"])
+            except ObservationError as error:
+                raise ObservationError(
+                    f"Step {line['step']} of episode {line['episode']}, seed {line['seed']}, of {line['env']} cannot "
+                    f"be cloned. {error}"
+                ) from error
+            duration = float(line["moves"]) if smdp else 1.0
+            yield _Transition(path, float(line["reward"]), duration, line is episode[-1])
+
+    def train(
+        self,
+        n_epochs: int = 1,
+        n_critic_epochs: int | None = None,
+        on_epoch_end: Callable[[int, float], bool | None] | None = None,
+    ) -> Self:
+        """Fit the policy, then the critic.
+
+        Args:
+            n_epochs: Passes of the policy over the episodes.
+            n_critic_epochs: Passes of the critic; as many as `n_epochs` if None.
+            on_epoch_end: Called after each pass of the policy with its number, from 1, and the mean negative
+                log-likelihood of an action in it; False ends the policy's passes.
+        """
+        self.policy.set_training_mode(False)  # a base model's own dropout would change the distribution
+        for epoch in range(1, n_epochs + 1):
+            order, total = self._rng.permutation(len(self._transitions)), 0.0
+            for start in range(0, len(order), self.batch_size):
+                picks = order[start : start + self.batch_size]
+                total += self._policy_step([self._transitions[pick].path for pick in picks])
+            if on_epoch_end is not None and on_epoch_end(epoch, total / len(order)) is False:
+                break
+        n_critic_epochs = n_epochs if n_critic_epochs is None else n_critic_epochs
+        if self.policy.critic is not None and n_critic_epochs:
+            self._fit_critic(self.policy.critic, n_critic_epochs)
+        return self
+
+    def _policy_step(self, paths: Sequence[TokenPath]) -> float:
+        """Take a step of the adapter; return the sum of the negative log-likelihoods of the actions."""
+        self._optimizer.zero_grad()
+        total = 0.0
+        for part in self.policy.evaluate_actions(paths):
+            loss = -part.log_prob.sum()
+            (loss / len(paths)).backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        self._step(self._optimizer, self.policy.adapter_parameters(), "policy")
+        return total
+
+    def _fit_critic(self, critic: TokenCritic, n_epochs: int) -> None:
+        buffer = self._rollout()
+        if self.algorithm.normalize_value:
+            critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(self.policy.device))
+        for _ in range(n_epochs):
+            for batch in buffer.get(self.batch_size, self._critic_rng):
+                errors = critic(batch.features)[batch.feature_of[batch.has_value]] - batch.returns[batch.has_value]
+                loss = (errors / critic.scale.deviation).square().mean()
+                self._critic_optimizer.zero_grad()
+                loss.backward()
+                self._step(self._critic_optimizer, list(critic.parameters()), "critic")
+
+    def _step(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], name: str) -> None:
+        optimizer_step(optimizer, parameters, self.algorithm.max_grad_norm, name)
+
+    def _rollout(self) -> TokenRolloutBuffer:
+        """Return the episodes as one rollout whose returns are those of the rewards alone: values 0, lambdas 1."""
+        credit = replace(self.algorithm.credit, gae_lambda=1.0, gae_lambda_token=1.0)
+        spaces = self.policy.observation_space, self.policy.action_space
+        buffer = TokenRolloutBuffer(len(self._transitions), *spaces, self.policy.device, estimator=credit)
+        for one in self._transitions:
+            action = SampledAction("", one.path, np.zeros(len(one.path.action), dtype=np.float32))
+            buffer.add([action], np.array([one.reward]), np.array([one.is_last]), {}, one.duration)
+
+        def features(paths: Sequence[TokenPath]) -> TokenValues:
+            known = self.policy.token_values(paths, observe=True)
+            return known._replace(values=torch.zeros_like(known.values))
+
+        buffer.compute_returns_and_advantage(features, [self._transitions[-1].path.prompt])
+        return buffer

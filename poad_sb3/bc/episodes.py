@@ -1,0 +1,200 @@
+"""Episodes as lists of the lines of their steps: played by an oracle or a policy, or read from results files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.random import Generator
+
+from lang_envs.agents import oracle_agent, random_agent
+from lang_envs.report.results import read_results
+from lang_envs.wrappers import TextAction
+from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation
+from poad_sb3.common.episode_lines import EPISODES_PER_SEED, reset_seed_of, step_line
+from poad_sb3.common.policies import LLMPolicy
+from poad_sb3.distributions.base import ScoreCache
+from poad_sb3.errors import ObservationError
+from poad_sb3.prompts import Question
+from poad_sb3.prompts.templates import ContextSpec
+from poad_sb3.vec_env.text_observations import parse_observation
+
+Episode = list[dict[str, Any]]
+"""Lines of the steps of one episode, in the format of results files."""
+
+_ORACLE_FIRST = EPISODES_PER_SEED // 2
+"""First episode of an oracle: none is one of an evaluation with the same seed."""
+
+
+def questions_of(episode: Episode, spec: ContextSpec) -> list[Question]:
+    """Return the question before each step, with the context that a prompt needs.
+
+    Raises:
+        ObservationError: If the lines lack a field of `info` that the prompt shows.
+    """
+    missing = sorted(set(spec.fields) - {*episode[0].get("info", {})})
+    if missing:
+        raise ObservationError(
+            f"Expected recorded steps with info[{missing[0]!r}], which the prompt shows; results files have none. "
+            "Fix: let oracle_episodes play them, or policy_kwargs={'prompt': 'completion'}."
+        )
+    context = EpisodeContext(spec.history, spec.fields).begun(episode[0]["observation"])
+    found = []
+    for number, line in enumerate(episode):
+        if number:
+            context = context.after(episode[number - 1]["action"], line["observation"])
+        found.append(_question(context, line["admissible_actions"], line.get("info", {})))
+    return found
+
+
+def _question(context: EpisodeContext, listed: Sequence[str] | None, info: Mapping[str, Any]) -> Question:
+    packed = context.pack(dict(info)) if context.is_wanted else None
+    return parse_observation(admissible_observation(context.text, listed, packed))[0][0]
+
+
+def recorded_episodes(path: str | Path) -> list[Episode]:
+    """Read the episodes whose steps are in a results file, `NAME.jsonl` beside `NAME.steps.jsonl`.
+
+    Raises:
+        ReportError: If the files are damaged.
+        ValueError: If no steps were recorded.
+    """
+    lines = read_results(Path(path)).episodes
+    episodes = [line["steps_list"] for line in lines if line["steps_list"]]
+    if not episodes:
+        raise ValueError(
+            f"Expected recorded steps beside {path}; got {len(lines)} episodes without steps. "
+            "Fix: record them, with `python -m benchmarks run ... --steps` or `poad train`."
+        )
+    return episodes
+
+
+def oracle_episodes(
+    env_id: str,
+    n_episodes: int,
+    *,
+    noise: float = 0.3,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> list[Episode]:
+    """Play episodes with the oracle of an environment, and a share of uniformly random admissible actions.
+
+    A random one also stands for a command of the oracle that is not listed: VirtualHome knows such commands.
+
+    Args:
+        env_id: Id of the environment.
+        n_episodes: Their number.
+        noise: Probability of a random action in each step.
+        seed: Of the episodes and the random actions.
+        env_kwargs: Arguments of `gym.make`.
+
+    Raises:
+        ValueError: If `noise` is no probability.
+    """
+    if not 0 <= noise <= 1:
+        raise ValueError(f"Expected noise to be a probability, 0 to 1; got {noise}.")
+    oracle = oracle_agent()
+
+    def choose(env: TextAction, question: Question, rng: Generator) -> str:
+        is_random, chosen = rng.random() < noise, oracle(env, question.text, question.actions)
+        is_listed = question.actions is None or chosen in question.actions
+        return chosen if is_listed and not is_random else random_agent(rng)(env, question.text, question.actions)
+
+    def act(envs: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:
+        return [choose(*each) for each in zip(envs, questions, rngs, strict=True)]
+
+    return _play(env_id, n_episodes, act, seed=seed, first=_ORACLE_FIRST, env_kwargs=env_kwargs)
+
+
+@torch.no_grad()
+def policy_episodes(
+    policy: LLMPolicy,
+    env_id: str,
+    n_episodes: int,
+    *,
+    seed: int = 0,
+    first: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> list[Episode]:
+    """Play episodes with sampled actions of a policy, side by side; its own generators stay as they are.
+
+    Args:
+        policy: The policy.
+        env_id: Id of the environment.
+        n_episodes: Their number.
+        seed: Of the episodes and the samples.
+        first: Number of the first episode of the seed; others begin elsewhere and draw other samples.
+        env_kwargs: Arguments of `gym.make`.
+    """
+    policy.set_training_mode(False)
+    cache, spec = ScoreCache([]), policy.lm.prompter.template.context_spec
+
+    def act(_: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:
+        return [one.text for one in policy.distribution.sample(questions, rngs, cache)]
+
+    return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs, spec=spec)
+
+
+_Act = Callable[[Sequence[TextAction], Sequence[Question], Sequence[Generator]], list[str]]
+
+
+def _play(
+    env_id: str,
+    n_episodes: int,
+    act: _Act,
+    *,
+    seed: int,
+    first: int,
+    env_kwargs: Mapping[str, Any] | None,
+    spec: ContextSpec = ContextSpec(),  # noqa: B008 - immutable
+) -> list[Episode]:
+    with ExitStack() as stack:
+        made = (gym.make(env_id, disable_env_checker=True, **(env_kwargs or {})) for _ in range(n_episodes))
+        playing = [
+            _Playing(number, env_id, seed, stack.enter_context(TextAction(env)), spec)
+            for number, env in enumerate(made, start=first)
+        ]
+        everyone = playing
+        while playing:
+            questions = [_question(one.context, one.info["admissible_actions"], one.info) for one in playing]
+            actions = act([one.env for one in playing], questions, [one.rng for one in playing])
+            playing = [one for one, action in zip(playing, actions, strict=True) if not one.step(action)]
+    return [one.lines for one in everyone]
+
+
+class _Playing:
+    """An episode that is being played."""
+
+    def __init__(self, number: int, env_id: str, seed: int, env: TextAction, spec: ContextSpec) -> None:
+        reset_seed = reset_seed_of(env_id, seed, number)
+        self.key = {"env": env_id, "seed": seed, "episode": number}
+        self.env, self.rng = env, np.random.default_rng([reset_seed, 1])
+        text, self.info = env.reset(seed=reset_seed)
+        self.context = EpisodeContext(spec.history, spec.fields).begun(text)
+        self.lines: Episode = []
+
+    def step(self, action: str) -> bool:
+        """Take a step; return whether it ended the episode."""
+        before, text = self.info, self.context.text
+        observation, reward, terminated, truncated, self.info = self.env.step(action)
+        self.context = self.context.after(action, str(observation))
+        line = step_line(
+            self.key,
+            len(self.lines),
+            observation=text,
+            admissible_actions=before["admissible_actions"],
+            action=action,
+            info=self.info,
+            reward=float(reward),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+        )
+        # Fields of prompts, such as the code before and after a gap.
+        line["info"] = {name: value for name, value in before.items() if isinstance(value, str)}
+        self.lines.append(line)
+        return bool(terminated or truncated)

@@ -1,0 +1,61 @@
+"""`warm_start`: the weights of a checkpoint as the start of another training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.save_util import load_from_zip_file
+
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.common.save_util import read_header, read_policy_kwargs
+from poad_sb3.errors import CheckpointError
+from poad_sb3.settings.model import DEFAULT_LORA
+
+
+def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
+    """Load the adapter and the critic of a checkpoint of any method; the rest of the algorithm stays as it is.
+
+    Optimisers, counters and generators are those of the algorithm. Where one of both has no critic, only the adapter is
+    loaded.
+
+    Args:
+        algorithm: Of the same base model, adapter and prompt.
+        path: A checkpoint.
+
+    Raises:
+        CheckpointError: If base model, adapter, critic or prompt differ; the algorithm is unchanged.
+    """
+    header = read_header(path)
+    algorithm._check_fingerprint(header["base_fingerprint"])
+    policy = algorithm.policy
+    mine, theirs = (_adapter(one) for one in (algorithm.policy_kwargs, read_policy_kwargs(path)))
+    prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
+    for name, have, wanted in (
+        ("policy_kwargs.lora", mine, theirs),
+        ("policy_kwargs.prompt", prompt, header["prompt"]),
+    ):
+        if have != wanted:
+            raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {have}. Fix: train with the same.")
+    _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
+    own, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
+    if policy.critic is None or not any(map(_of_critic, weights)):
+        weights = {name: tensor for name, tensor in weights.items() if not _of_critic(name)}
+        weights |= {name: tensor for name, tensor in own.items() if _of_critic(name)}
+    try:
+        algorithm.set_parameters({**algorithm.get_parameters(), "policy": weights})
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not fit. {error}") from error
+
+
+def _of_critic(name: str) -> bool:
+    return name.startswith("critic.")
+
+
+def _adapter(policy_kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the settings of the adapter; its target modules follow from the names of the weights."""
+    lora = policy_kwargs.get("lora", DEFAULT_LORA)
+    if lora is None:
+        return None
+    return {name: value for name, value in {**DEFAULT_LORA, **lora}.items() if name != "target_modules"}

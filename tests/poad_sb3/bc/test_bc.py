@@ -1,0 +1,467 @@
+"""Behaviour cloning: likelihood, targets of the critic, warm starts, refusals."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from poad_runs import Run
+from toy import COLOURS, TimedLampEnv, make_agent, make_method, randomise
+
+from lang_envs.report.results import read_results
+from lang_envs.wrappers import TextAction
+from poad_sb3 import GRPO, NTPO, POAD, TWOSOME, CheckpointError, LLMPolicy, ObservationError, TurnPPO
+from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
+from poad_sb3.bc.episodes import questions_of
+from poad_sb3.common.episode_lines import reset_seed_of
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.distributions import TrieDistribution
+from poad_sb3.distributions.base import TokenPath
+from poad_sb3.prompts import CompletionPrompt
+from poad_sb3.prompts.templates import ContextSpec
+from poad_sb3.vec_env.make_envs import make_envs
+
+KEYS = "KeyToken-v0"
+PRESSES = [f"press the {colour} button" for colour in ("red", "green", "blue")]
+
+
+def step(number: int, action: str, listed: list[str] | None, reward: float, *, over: bool = False) -> dict[str, Any]:
+    """Return the line of a step; it takes two units of time."""
+    key = {"env": "lamp", "seed": 0, "episode": 0, "step": number}
+    told = {"observation": "", "admissible_actions": listed, "action": action}
+    return {**key, **told, "reward": reward, "success": over, "moves": 2, "terminated": over, "truncated": False}
+
+
+SHAPES: list[Episode] = [
+    [step(0, "wait", ["wait"], 0.5, over=True)],
+    [
+        step(0, "press the red button", [*PRESSES, "wait"], 1.0),
+        step(1, "wait", ["wait", *PRESSES], 0.0),
+        step(2, "wait", ["wait"], -0.25),
+        step(3, "press the blue button", PRESSES, 2.0, over=True),
+    ],
+    [step(0, "open", ["open", "wait here"], 0.0), step(1, "wait here", ["wait", "wait here"], 1.0, over=True)],
+]
+for colour, episode in zip(COLOURS, SHAPES, strict=True):
+    for line in episode:
+        line["observation"] = f"The {colour} lamp is on, {line['step']} moves."
+"""Actions of one word and one token, an action without alternatives, an episode of one step."""
+
+
+@pytest.fixture(scope="module")
+def demonstrations() -> list[Episode]:
+    return oracle_episodes(KEYS, 12, noise=0.0)
+
+
+@pytest.fixture(scope="module")
+def base(demonstrations: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> tuple[POAD, Path]:
+    """A cloned agent and its checkpoint. Leave both as they are."""
+    model = keys(POAD)
+    BC(model, demonstrations).train(3)
+    path = tmp_path_factory.mktemp("base") / "base.zip"
+    model.save(path)
+    return model, path
+
+
+def keys(kind: type[LLMOnPolicyAlgorithm], env_id: str = KEYS, **arguments: Any) -> Any:
+    policy_kwargs = {"critic_arch": (16,), **arguments.pop("policy_kwargs", {})}
+    arguments = {"n_steps": 16, "batch_size": 8, "seed": 0, **arguments}
+    return kind("LLMPolicy", make_envs(env_id, {}, 1), policy_kwargs=policy_kwargs, **arguments)
+
+
+def paths(policy: LLMPolicy, episodes: list[Episode]) -> list[TokenPath]:
+    return [
+        policy.distribution.path(question, line["action"])
+        for episode in episodes
+        for line, question in zip(episode, questions_of(episode, ContextSpec()), strict=True)
+    ]
+
+
+@torch.no_grad()
+def log_probs(model: LLMOnPolicyAlgorithm, episodes: list[Episode]) -> torch.Tensor:
+    return model.policy.distribution.log_prob(paths(model.policy, episodes))
+
+
+# ------------------------------------------------------------------ likelihood
+
+
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "GLAM", "POAD, paper", "POAD, free"])
+def test_an_action_chosen_elsewhere_has_the_path_of_a_sampled_one(name: str) -> None:
+    policy = make_method(name, **({"max_new_tokens": 20} if "free" in name else {})).policy
+    randomise(policy)
+    question = questions_of(SHAPES[1], ContextSpec())[0]
+    for _ in range(4):
+        (sampled,) = policy.act([question])
+        if sampled.path.action == policy.lm.action_ids(sampled.text):  # a free text may be tokenized in another way
+            assert policy.distribution.path(question, sampled.text) == sampled.path
+    assert policy.lm.prompter.action_text(policy.distribution.path(question, "wait").action) == "wait"
+
+
+@pytest.mark.parametrize(("name", "max_norm"), [("POAD", 0.1), ("POAD", 1e9), ("POAD, free", 1e9), ("GRPO", 0.1)])
+def test_a_step_is_that_of_a_slow_reference(name: str, max_norm: float) -> None:
+    model = make_method(name, **({"max_new_tokens": 20} if "free" in name else {}), max_grad_norm=max_norm)
+    randomise(model.policy)
+    slow = copy.deepcopy(model.policy)
+    found = []
+    BC(model, SHAPES, batch_size=100).train(1, 0, lambda _, loss: found.append(loss))
+
+    losses = []
+    for path in paths(slow, SHAPES):
+        logits = slow.lm.network(input_ids=torch.tensor([[*path.prompt, *path.action]])).logits[0]
+        total = torch.zeros(())
+        for place, token in enumerate(path.action):
+            before = logits[len(path.prompt) - 1 + place]
+            rivals = {d.position: d.children for d in path.decisions}.get(place, (token,)) or tuple(range(len(before)))
+            total = total - torch.log_softmax(before[list(rivals)], 0)[rivals.index(token)]
+        losses.append(total)
+    loss = torch.stack(losses).mean()
+    optimizer = torch.optim.AdamW(slow.adapter_parameters(), lr=2e-3, eps=1e-5, weight_decay=0.0)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(slow.adapter_parameters(), max_norm)
+    optimizer.step()
+    assert norm > 0.1
+    assert found == [pytest.approx(loss.item(), abs=1e-5)]
+    for ours, expected in zip(model.policy.adapter_parameters(), slow.adapter_parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, expected.grad, atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-3)
+
+
+def test_cloning_raises_the_likelihood(demonstrations: list[Episode], base: tuple[POAD, Path]) -> None:
+    assert log_probs(base[0], demonstrations).mean() > log_probs(keys(POAD), demonstrations).mean() + 0.5
+
+
+def test_a_callback_ends_the_epochs_of_the_policy(demonstrations: list[Episode]) -> None:
+    model, seen = keys(POAD), []
+    BC(model, demonstrations[:2]).train(5, 0, lambda epoch, loss: seen.append((epoch, loss)) or epoch < 2)
+    assert [epoch for epoch, _ in seen] == [1, 2]
+    assert seen[1][1] < seen[0][1]
+
+
+def test_equal_seeds_give_equal_weights_and_other_methods_the_same_adapter(demonstrations: list[Episode]) -> None:
+    def cloned(kind: type[LLMOnPolicyAlgorithm], seed: int) -> dict[str, torch.Tensor]:
+        model = keys(kind, seed=seed)
+        BC(model, demonstrations[:4]).train(1)
+        return model.policy.state_dict()
+
+    first, again, other, ntpo, grpo = (
+        cloned(POAD, 1),
+        cloned(POAD, 1),
+        cloned(POAD, 2),
+        cloned(NTPO, 1),
+        cloned(GRPO, 1),
+    )
+    assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())
+    assert not all(torch.equal(tensor, other[name]) for name, tensor in first.items())
+    for method in (ntpo, grpo):
+        assert all(torch.equal(tensor, method[name]) for name, tensor in first.items() if "lora" in name)
+    assert not torch.equal(first["critic.mlp.0.weight"], ntpo["critic.mlp.0.weight"])
+
+
+# ------------------------------------------------------------------ critic
+
+
+@pytest.mark.parametrize("smdp", [False, True])
+@pytest.mark.parametrize("name", ["POAD", "NTPO", "ARCHER", "TurnPPO", "BiLevelPPO"])
+def test_targets_are_the_recorded_returns_discounted_as_by_the_credit(name: str, smdp: bool) -> None:
+    model = make_method(name, lamp=TimedLampEnv, gamma=0.9, smdp_discount=smdp)
+    randomise(model.policy)  # a critic that has values already changes no target
+    samples = BC(model, SHAPES)._rollout().all_samples()
+
+    inside = 0.9 if name in ("NTPO", "ARCHER") else 1.0  # of one token and the next
+    between = 0.9 ** (2 if smdp else 1)
+    targets, lengths = [], iter([len(path.action) for path in samples.paths])
+    for episode in SHAPES:
+        sizes = [next(lengths) for _ in episode]
+        for t, size in enumerate(sizes):
+            for token in range(size):
+                total, discount = 0.0, inside ** (size - 1 - token)
+                for later in range(t, len(episode)):
+                    total += discount * episode[later]["reward"]
+                    if later + 1 < len(episode):
+                        discount *= between * inside ** (sizes[later + 1] - 1)
+                targets.append(total if name != "TurnPPO" or token == 0 else None)
+    valued = torch.tensor([target is not None for target in targets])
+    assert torch.equal(samples.has_value, valued)
+    expected = torch.tensor([target for target in targets if target is not None])
+    torch.testing.assert_close(samples.returns[valued], expected)
+
+
+@pytest.mark.parametrize("normalize_value", [False, True])
+def test_the_critic_learns_the_returns(normalize_value: bool) -> None:
+    model = make_agent(gamma=0.9, normalize_value=normalize_value)
+    adapter = [parameter.clone() for parameter in model.policy.adapter_parameters()]
+    BC(model, SHAPES, critic_learning_rate=3e-3).train(0, 1000)
+    values = model.policy.token_values(paths(model.policy, SHAPES))
+    firsts = values.values[torch.from_numpy(values.starts)]
+    returns = torch.tensor([0.5, 1 + 0.81 * -0.25 + 0.729 * 2, 0.9 * -0.25 + 0.81 * 2, -0.25 + 0.9 * 2, 2.0, 0.9, 1.0])
+    assert (firsts - returns).square().mean() < 0.1 * returns.var()
+    assert all(map(torch.equal, model.policy.adapter_parameters(), adapter))
+
+
+def test_methods_without_a_critic_train_the_policy_alone() -> None:
+    model = make_method("GRPO")
+    BC(model, SHAPES).train(1)
+    assert model.policy.critic is None
+
+
+# ------------------------------------------------------------------ warm start
+
+
+@pytest.mark.parametrize("kind", [POAD, NTPO, TurnPPO, TWOSOME, GRPO])
+def test_a_warm_start_has_the_log_probabilities_of_the_base(
+    kind: type[LLMOnPolicyAlgorithm], base: tuple[POAD, Path], demonstrations: list[Episode]
+) -> None:
+    cloned, path = base
+    arguments = {"action_sampling": "trie"} if kind is TWOSOME else {}
+    model = keys(kind, seed=5, **arguments)
+    fresh = [rng.bit_generator.state for rng in (model._shuffle_rng, model.policy.predict_rng)]
+    warm_start(model, path)
+    assert torch.equal(log_probs(model, demonstrations), log_probs(cloned, demonstrations))
+    if model.policy.critic is not None:
+        both = [one.policy.token_values(paths(one.policy, demonstrations)).values for one in (model, cloned)]
+        assert torch.equal(*both)
+    assert [rng.bit_generator.state for rng in (model._shuffle_rng, model.policy.predict_rng)] == fresh
+    assert not any(state["state"] for name, state in model.get_parameters().items() if name != "policy")
+    model.learn(16)
+    assert model.num_timesteps >= 16
+
+
+def test_whole_candidates_of_a_warm_start_are_those_of_the_same_weights(
+    base: tuple[POAD, Path], demonstrations: list[Episode]
+) -> None:
+    cloned, path = base
+    model = keys(TWOSOME, seed=5)
+    warm_start(model, path)
+    trie = TrieDistribution(model.policy.lm)
+    lines = questions_of(demonstrations[0], ContextSpec())
+    asked = [trie.path(question, line["action"]) for question, line in zip(lines, demonstrations[0], strict=True)]
+    with torch.no_grad():
+        assert torch.equal(trie.log_prob(asked), log_probs(cloned, demonstrations[:1]))
+
+
+def test_a_base_is_an_ordinary_checkpoint_for_any_environment(base: tuple[POAD, Path]) -> None:
+    cloned, path = base
+    trained = [POAD.load(path, make_envs(name, {}, 1)).learn(16) for name in (KEYS, KEYS, "MultiKey-v0")]
+    first, again, other = (one.policy.state_dict() for one in trained)
+    assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())
+    assert not all(torch.equal(tensor, other[name]) for name, tensor in first.items())
+    assert not all(torch.equal(tensor, first[name]) for name, tensor in cloned.policy.state_dict().items())
+
+
+def test_a_critic_that_one_of_both_lacks_stays_fresh(demonstrations: list[Episode], tmp_path: Path) -> None:
+    without = keys(GRPO)
+    BC(without, demonstrations[:2]).train(1)
+    without.save(tmp_path / "grpo.zip")
+    model = keys(POAD, seed=7)
+    critic = copy.deepcopy(model.policy.critic.state_dict())
+    warm_start(model, tmp_path / "grpo.zip")
+    assert torch.equal(log_probs(model, demonstrations), log_probs(without, demonstrations))
+    assert all(torch.equal(tensor, critic[name]) for name, tensor in model.policy.critic.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("policy_kwargs", "match"),
+    [
+        ({"lora": {"target_modules": ["k_proj"]}}, "does not fit. Expected the trainable tensors of this policy"),
+        (
+            {"lora": {"r": 4}},
+            r"Expected policy_kwargs\.lora as in .*base.zip, .*'r': 8.*got .*'r': 4.*Fix: train with the same",
+        ),
+        ({"lora": {"lora_alpha": 8}}, "'lora_alpha': 16"),
+        ({"lora": None}, "got None"),
+        ({"prompt": CompletionPrompt(history=2)}, r"policy_kwargs\.prompt as in"),
+        ({"critic_arch": (8,)}, r"base.zip does not fit. .* first 'critic.*Fix: make the policy with .* critic_arch"),
+        ({"critic_whitening": False}, "first 'critic.whitening"),
+    ],
+)
+def test_a_base_of_another_policy_is_refused(
+    policy_kwargs: dict[str, Any], match: str, base: tuple[POAD, Path]
+) -> None:
+    model = keys(POAD, policy_kwargs=policy_kwargs)
+    before = copy.deepcopy(model.policy.state_dict())
+    with pytest.raises(CheckpointError, match=match):
+        warm_start(model, base[1])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.policy.state_dict().items())
+
+
+def test_a_base_of_another_model_is_refused(base: tuple[POAD, Path]) -> None:
+    with pytest.raises(CheckpointError, match="Expected the base model the checkpoint was written with"):
+        warm_start(keys(POAD, policy_kwargs={"model": "pocket-coder"}), base[1])
+
+
+# ------------------------------------------------------------------ episodes
+
+
+def test_an_oracle_with_noise_repeats_itself_and_takes_listed_actions_only() -> None:
+    name = "VirtualHome-Entertainment-v0"  # its oracle knows commands that are not listed
+    episodes = oracle_episodes(name, 8, noise=0.4, seed=3)
+    assert episodes == oracle_episodes(name, 8, noise=0.4, seed=3)
+    assert episodes != oracle_episodes(name, 8, noise=0.4, seed=4)
+    assert all(line["action"] in line["admissible_actions"] for episode in episodes for line in episode)
+    best, worst = (oracle_episodes(name, 4, noise=noise) for noise in (0.0, 1.0))
+    assert [len(one) for one in best] == [11] * 4
+    assert all(one[-1]["success"] for one in best)
+    assert not any(one[-1]["success"] for one in worst)
+
+
+def test_lines_of_episodes_replay_in_their_environment(demonstrations: list[Episode]) -> None:
+    env = TextAction(gym.make(KEYS))
+    for episode in demonstrations[:2]:
+        text, _ = env.reset(seed=reset_seed_of(KEYS, 0, episode[0]["episode"]))
+        for line in episode:
+            assert text == line["observation"]
+            text, reward, *_ = env.step(line["action"])
+            assert reward == line["reward"]
+
+
+def test_sampled_episodes_leave_the_generators_alone(base: tuple[POAD, Path]) -> None:
+    policy = base[0].policy
+    before = repr(policy.predict_rng.bit_generator.state), repr(policy.rollout_rngs), torch.get_rng_state()
+    episodes = policy_episodes(policy, KEYS, 6)
+    assert episodes == policy_episodes(policy, KEYS, 6)
+    assert episodes[3:] == policy_episodes(policy, KEYS, 3, first=3)
+    assert (repr(policy.predict_rng.bit_generator.state), repr(policy.rollout_rngs)) == before[:2]
+    assert torch.equal(torch.get_rng_state(), before[2])
+
+
+def test_prompts_with_history_see_the_recorded_steps() -> None:
+    model = keys(POAD, policy_kwargs={"prompt": CompletionPrompt(history=2)})
+    (episode,) = oracle_episodes(KEYS, 1, noise=0.0)
+    spec = model.policy.lm.prompter.template.context_spec
+    questions = questions_of(episode, spec)
+    assert [len(one.context.history) for one in questions] == [0, 1, 2, 2]
+    assert questions[2].context.history[1].action == episode[1]["action"]
+    (played,) = policy_episodes(model.policy, KEYS, 1)
+    BC(model, [episode, played]).train(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (
+            {"action": "fly away"},
+            r"^Step 1 of episode 0, seed 0, of lamp cannot be cloned. .*got 'fly away'\..*Fix",
+        ),
+        ({"admissible_actions": None}, "Expected a list of admissible actions; got none"),
+    ],
+)
+def test_actions_that_the_policy_cannot_take_are_refused(change: dict[str, Any], match: str) -> None:
+    episode = copy.deepcopy(SHAPES[1])
+    episode[1] |= change
+    with pytest.raises(ObservationError, match=match):
+        BC(make_agent(), [episode])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"max_new_tokens": 2}, "Expected actions of at most max_new_tokens=2 tokens; got one of 3, 'wait'"),
+        ({"top_k": 5}, r"Expected top_k=0 and top_p=1, .*; got 5 and 1\.0\. Fix"),
+    ],
+)
+def test_free_texts_that_cannot_be_sampled_are_refused(arguments: dict[str, Any], match: str) -> None:
+    with pytest.raises(ObservationError, match=match):
+        BC(make_method("POAD, free", **arguments), SHAPES)
+
+
+def test_lines_without_the_fields_of_a_prompt_are_refused() -> None:
+    with pytest.raises(
+        ObservationError, match=r"Expected recorded steps with info\['prefix'\], .* Fix: let oracle_epi"
+    ):
+        questions_of(SHAPES[0], ContextSpec(fields=("prefix", "suffix")))
+
+
+@pytest.mark.parametrize("episodes", [[], [[]]])
+def test_no_steps_are_refused(episodes: list[Episode]) -> None:
+    with pytest.raises(ObservationError, match=r"Expected recorded steps to learn from; got \d episodes .* Fix: pass"):
+        BC(make_agent(), episodes)
+
+
+def test_a_share_is_a_probability() -> None:
+    with pytest.raises(ValueError, match=r"Expected noise to be a probability, 0 to 1; got 1\.5"):
+        oracle_episodes(KEYS, 1, noise=1.5)
+
+
+# ------------------------------------------------------------------ command line
+
+SMALL = ("--set", "batch_size=8", "--set", "policy_kwargs.critic_arch=[8]")
+SHORT = ("--n-epochs", "2", "--eval-episodes", "3", *SMALL)
+
+
+def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
+    said = run("bc", "--env", KEYS, "--env", "MultiKey-v0", "--n-episodes", "4", "--out", "base", *SHORT)
+    record = json.loads(Path("base/bc.json").read_text())
+    assert record["episodes"] == 8
+    assert record["steps"] == 4 * 4 + 4 * 4
+    assert [epoch["mean_success"] for epoch in record["epochs"]] == [None, None]
+    assert set(record["successes"]["after"]) == {KEYS, "MultiKey-v0"}
+    assert "MultiKey-v0" in said
+    assert "95% interval" in said
+    assert "KeyToken" in run("eval", "base", "--env", KEYS, "--episodes", "2")
+
+    train = ("train", KEYS, "--algo", "NTPO", "--steps", "16", "--set", "n_steps=16", "--record-episodes", "1", *SMALL)
+    run(
+        *train,
+        "--warm-start",
+        "base",
+        "--out",
+        "rl",
+        "--set",
+        "learning_rate=1e-9",
+        "--set",
+        "critic_learning_rate=1e-9",
+    )
+    cloned, trained = POAD.load("base/latest.zip").policy, NTPO.load("rl/latest.zip").policy
+    for ours, theirs in zip(trained.adapter_parameters(), cloned.adapter_parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert json.loads(Path("rl/config.json").read_text())["warm_start"] == str(Path("base").resolve())
+    assert "There is no checkpoint" in run(*train, "--warm-start", "nowhere", "--out", "none", code=1)
+    assert not Path("none").exists()
+    assert "--warm-start" in run(*train, "--warm-start", "rl", "--out", "rl", "--resume", code=1)
+
+    steps = [line for line in read_results(Path("rl/episodes.jsonl")).episodes if line["steps_list"]]
+    run("bc", "--env", KEYS, "--episodes", "rl/episodes.jsonl", "--out", "again", *SHORT)
+    assert json.loads(Path("again/bc.json").read_text())["episodes"] == len(steps)
+    assert len(recorded_episodes("rl/episodes.jsonl")) == len(steps)
+    wrong = ("bc", "--env", "MultiKey-v0", "--episodes", "rl/episodes.jsonl", "--out", "none", *SHORT)
+    run(*wrong, code=1)
+    assert not Path("none").exists()
+
+
+def test_a_success_that_is_reached_ends_the_epochs(run: Run) -> None:
+    options = (
+        "--n-epochs",
+        "40",
+        "--n-critic-epochs",
+        "1",
+        "--stop-at-success",
+        "0.3",
+        "--eval-episodes",
+        "20",
+        *SMALL,
+    )
+    said = run("bc", "--env", KEYS, "--oracle-noise", "0", "--n-episodes", "30", "--out", "base", *options)
+    epochs = json.loads(Path("base/bc.json").read_text())["epochs"]
+    assert len(epochs) < 40
+    assert epochs[-1]["mean_success"] >= 0.3
+    assert all(one["mean_success"] < 0.3 for one in epochs[:-1])
+    assert f"epoch {len(epochs)}: " in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--oracle-noise", "0.1", "--oracle-noise", "0.2"),
+        ("--episodes", "missing.jsonl"),
+        ("--n-episodes", "0"),
+        ("--set", "nonsense=1"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_folder_is_made(run: Run, options: tuple[str, ...]) -> None:
+    run("bc", "--env", KEYS, "--n-epochs", "1", "--eval-episodes", "1", "--out", "base", *SMALL, *options, code=1)
+    assert not Path("base").exists()
