@@ -24,6 +24,7 @@ def study(name: str) -> str:
         "credit": _credited,
         "credit-truth": predictions,
         "datasci": _coded,
+        "warm-start": _generalised,
     }
     parts = [shown.get(name, _compared)(content)]
     pictures = sorted(path.name for path in (ROOT / "data/results/studies").glob("*.png"))
@@ -116,6 +117,24 @@ def _reproduced(*parts: str) -> str:
 
 
 # ---------------------------------------------------------------------- the other studies
+
+
+def _generalised(content: Content) -> str:
+    """Success on the unseen tasks, of the base, of the methods, and as published."""
+    parts = [_compared(content)]
+    if unseen := content["unseen"]:
+        tasks = list(next(iter(unseen.values())))
+        rows = [(code(env_id), *(_interval(scores[env_id]) for scores in unseen.values())) for env_id in tasks]
+        trained = " and ".join(f"{name} {value:.2f}" for name, value in content["trained_on"].items())
+        parts.append(f"Success on unseen tasks and, in the last row, on Entertainment:\n\n{table(('', *unseen), rows)}")
+        parts.append(f"Success on Food Preparation itself: {trained}.")
+    scores = content["published"]
+    rows = [
+        (code(env_id), *(f"{one[env_id][0]:.3f}, {100 * one[env_id][1]:.0f} %" for one in scores.values()))
+        for env_id in next(iter(scores.values()))
+    ]
+    parts.append(f"{content['published_label']}:\n\n{table(('', *scores), rows)}")
+    return "\n\n".join(parts)
 
 
 def _credited(content: Content) -> str:

@@ -11,11 +11,13 @@ from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.multikey import MULTIKEY_STUDY
+from benchmarks.studies.warm_start import WARM_START
 
 ALL: tuple[Study | Comparing, ...] = (
     LAMBDA_TOKEN,
     MULTIKEY_STUDY,
     CURVES,
+    WARM_START,
     DATASCI,
     CRITIC,
     CREDIT,

@@ -12,7 +12,7 @@ import typer
 
 from benchmarks.runner.errors import StudyError
 from benchmarks.runner.machine import RESULTS, describe_machine
-from benchmarks.studies.engine.jobs import CodingJob, Evaluation, Job, TaskJob, TrainingJob
+from benchmarks.studies.engine.jobs import Cloning, CodingJob, Evaluation, Job, TaskJob, TrainingJob, WarmStartJob
 from benchmarks.studies.engine.pieces import STUDIES
 from lang_envs.cli.common import console
 
@@ -82,7 +82,14 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     from benchmarks.studies.credit_truth.measuring import TruthJob
     from benchmarks.studies.key_credit import KeyCreditJob
 
-    for kind in (KeyCreditJob, TrainingJob, CodingJob, TaskJob, TruthJob):  # a kind with more fields first
+    for kind in (
+        KeyCreditJob,
+        WarmStartJob,
+        TrainingJob,
+        CodingJob,
+        TaskJob,
+        TruthJob,
+    ):  # a kind with more fields first
         names = [one.name for one in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)
@@ -97,10 +104,9 @@ def job_of(settings: Mapping[str, Any]) -> Job:
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """Return a value that JSON has read as it was: lists as tuples, an evaluation from its fields."""
-    if hint is Evaluation:
-        given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
-        return Evaluation(**given)
+    """Return a value that JSON has read as it was: lists as tuples, a record from its fields."""
+    if hint in (Evaluation, Cloning):
+        return hint(**{name: tuple(one) if isinstance(one, list) else one for name, one in value.items()})
     return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
 
 

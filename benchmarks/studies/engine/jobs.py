@@ -146,6 +146,50 @@ class TrainingJob(Job):
 
 
 @dataclass(frozen=True)
+class Cloning:
+    """Behaviour cloning of a noisy oracle, before a training; see `poad_sb3.bc`.
+
+    Attributes:
+        env_ids: Tasks that episodes are played on.
+        noise: Share of random actions on each of them.
+        episodes: Of each task.
+        epochs: Passes over the episodes, of the policy and then of the critic.
+        batch_size: Actions in a minibatch.
+        learning_rate: Of the adapter.
+        critic_learning_rate: Of the critic.
+        seed: Of the episodes and the minibatches.
+    """
+
+    env_ids: tuple[str, ...]
+    noise: tuple[float, ...]
+    episodes: int = 50
+    epochs: int = 6
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    critic_learning_rate: float = 1e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class WarmStartJob(TrainingJob):
+    """A training that begins from behaviour cloning; see `training.run_warm_start`.
+
+    Attributes:
+        cloning: Of the same policy, before the first step.
+    """
+
+    runner = "benchmarks.studies.engine.training:run_warm_start"
+    cloning: Cloning = field(kw_only=True)
+
+    @property
+    def label(self) -> str:
+        return f"warm_{super().label}"
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, from behaviour cloning"
+
+
+@dataclass(frozen=True)
 class TaskJob(Job):
     """Facts about a task that no training changes; see `task_facts.run_task`.
 

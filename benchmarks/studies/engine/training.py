@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +20,9 @@ from benchmarks.runner import plan
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.evaluation import Summary, play, summarize
 from benchmarks.runner.records import step_records
-from benchmarks.studies.engine.jobs import TrainingJob
+from benchmarks.studies.engine.jobs import TrainingJob, WarmStartJob
 from lang_envs.wrappers.admissible import admissible_observation
+from poad_sb3.bc import BC, oracle_episodes
 from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
@@ -104,6 +105,7 @@ def train(
     progress_bar: bool = False,
     callbacks: Sequence[BaseCallback] = (),
     algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
+    prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
     **arguments: Any,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
     """Train with the defaults (the pocket setting), or with other arguments.
@@ -118,9 +120,11 @@ def train(
         progress_bar: Whether one is shown.
         callbacks: Further ones.
         algorithm: The class that trains.
+        prepare: Called with the model before its first step; its time does not count.
         **arguments: Of the algorithm.
     """
     model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **arguments)
+    prepare(model)
     watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
     started, worked = time.perf_counter(), time.process_time()
     model.learn(steps, callback=[watch, *callbacks], progress_bar=progress_bar)
@@ -129,8 +133,10 @@ def train(
     return model, watch
 
 
-def train_job(job: TrainingJob) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
-    """Train as a job says, on one thread."""
+def train_job(
+    job: TrainingJob, prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None
+) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
+    """Train as a job says, on one thread; see `train`."""
     torch.set_num_threads(1)
     return train(
         job.env_id,
@@ -140,11 +146,40 @@ def train_job(job: TrainingJob) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
         eval_episodes=job.evaluation.episodes,
         env_kwargs=job.env_kwargs,
         algorithm=getattr(poad_sb3, job.algorithm),
+        prepare=prepare,
         **job.arguments,
     )
 
 
-def run_training(job: TrainingJob) -> dict[str, Any]:
+def run_warm_start(job: WarmStartJob) -> dict[str, Any]:
+    """Clone a noisy oracle, then do a job; the result is that of `run_training`.
+
+    Each method clones the same episodes with its own policy and its own targets of the critic. Those that sample alike
+    get the same adapter, bit for bit.
+    """
+    cloning = job.cloning
+    episodes = [
+        episode
+        for env_id, noise in zip(cloning.env_ids, cloning.noise, strict=True)
+        for episode in oracle_episodes(env_id, cloning.episodes, noise=noise, seed=cloning.seed)
+    ]
+
+    def prepare(model: LLMOnPolicyAlgorithm) -> None:
+        BC(
+            model,
+            episodes,
+            batch_size=cloning.batch_size,
+            learning_rate=cloning.learning_rate,
+            critic_learning_rate=cloning.critic_learning_rate,
+            seed=cloning.seed,
+        ).train(cloning.epochs)
+
+    return run_training(job, prepare)
+
+
+def run_training(
+    job: TrainingJob, prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None
+) -> dict[str, Any]:
     """Do a job on one thread.
 
     Returns:
@@ -152,7 +187,7 @@ def run_training(job: TrainingJob) -> dict[str, Any]:
         training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` if the job has them.
     """
     evaluation = job.evaluation
-    model, training = train_job(job)
+    model, training = train_job(job, prepare)
     result: dict[str, Any] = {
         "steps": training.steps,
         "returns": [round(one.mean_return, 5) for one in training.summaries],

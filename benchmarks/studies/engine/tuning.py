@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine import study
-from benchmarks.studies.engine.jobs import Evaluation, Job, TaskJob, TrainingJob
+from benchmarks.studies.engine.jobs import Cloning, Evaluation, Job, TaskJob, TrainingJob, WarmStartJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from poad_sb3.common.hyperparameters import preset
 
@@ -118,6 +118,7 @@ class Task(NamedTuple):
         tuned_on: Whose tuning runs its rates are chosen by, for every method; None for its own.
         env_kwargs: Arguments of `gym.make`.
         arguments: Of all methods, where they are not those of the preset.
+        cloning: Behaviour cloning before the training; None for none.
     """
 
     name: str
@@ -127,12 +128,14 @@ class Task(NamedTuple):
     tuned_on: Task | None = None
     env_kwargs: Mapping[str, Any] = {}
     arguments: Mapping[str, Any] = {}
+    cloning: Cloning | None = None
 
     def job(self, algorithm: str, seed: int, **changes: Any) -> TrainingJob:
         """Return a run with the arguments written down for the pocket model, but for some changes."""
         family = "pocket/overcooked" if self.env_id.startswith("Overcooked") else "pocket/virtualhome"
         arguments = {**preset(family, algorithm, n_envs=1), **self.arguments, **changes}
-        return TrainingJob(algorithm, self.env_id, self.steps, seed, arguments, self.evaluation, self.env_kwargs)
+        own = (algorithm, self.env_id, self.steps, seed, arguments, self.evaluation, self.env_kwargs)
+        return TrainingJob(*own) if self.cloning is None else WarmStartJob(*own, cloning=self.cloning)
 
     @property
     def facts(self) -> TaskJob:
