@@ -112,7 +112,6 @@ class CharConfig(PocketConfig):
     vocab_size: int = 259
     n_layers: int = 3
     batch_size: int = 16
-    n_batches: int = 1_600
 
 
 @dataclass(frozen=True)
