@@ -72,8 +72,9 @@ docs: $(VENV)/.docs ## build the site into site/
 wheel: $(VENV)/.dev ## build the wheel and try each extra of it in an empty environment (a network, many minutes)
 	$(RUN) -m benchmarks measure installing
 
-pocket: $(VENV)/.demo ## retrain the pocket model
+pocket: $(VENV)/.demo ## retrain the pocket model and the character-level one
 	$(RUN) -m poad_sb3.pocket.train
+	$(RUN) -m poad_sb3.pocket.train --model pocket-char
 
 pocket-coder: $(VENV)/.dev ## retrain the pocket coder
 	$(RUN) -m poad_sb3.pocket.train --model pocket-coder

@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from _families import FAMILIES, rows_of
 from _tables import code, result, table
+from transformers import AutoTokenizer
 
 from benchmarks.agents import KINDS
 from benchmarks.performance.synthetic import MODELS
@@ -17,8 +19,11 @@ from benchmarks.reports.leaderboard import entries
 from benchmarks.reports.report import markdown_text, shown
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.results import METRICS
+from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.report.statistics import estimate, mean
 from poad_sb3.pocket import SHIPPED_MODELS
+from poad_sb3.pocket.corpus import Example
+from poad_sb3.pocket.train import encode_action
 
 # ---------------------------------------------------------------------- agents and the leaderboard
 
@@ -190,11 +195,12 @@ def pocket(name: str = "pocket") -> str:
             ("of which sentences", f"{facts['n_sentences']:,} lines"),
         ]
     )
+    kind = "byte and special tokens" if name == "pocket-char" else "byte-level BPE tokens"
     rows = [
         ("architecture", f"`{shape['architectures'][0]}`, weights {shape['dtype']}"),
         ("parameters", f"{facts['parameters']:,} ({size:.1f} MB as safetensors)"),
         ("size", f"{facts['n_layers']} layers of width {facts['hidden_size']}, {facts['n_heads']} heads"),
-        ("vocabulary", f"{shape['vocab_size']} byte-level BPE tokens (at most {facts['vocab_size']} were asked for)"),
+        ("vocabulary", f"{shape['vocab_size']} {kind} (at most {facts['vocab_size']} were asked for)"),
         ("context", f"{shape['max_position_embeddings']} tokens"),
         ("corpus", f"{facts['corpus_lines']:,} lines, {facts['corpus_tokens']:,} tokens, all generated"),
         *corpus,
@@ -203,7 +209,24 @@ def pocket(name: str = "pocket") -> str:
         ("seed", str(facts["seed"])),
         ("trained with", f"torch {facts['torch']}"),
     ]
-    return table(("", "pocket model" if name == "pocket" else "pocket coder"), rows)
+    return table(("", name), rows)
+
+
+def action_tokens() -> str:
+    """Table of the tokens of household actions, by task and model."""
+    names = ("pocket", "pocket-char")
+    tokenizers = [AutoTokenizer.from_pretrained(SHIPPED_MODELS[name]) for name in names]
+    rows = []
+    for row in rows_of("VirtualHome"):
+        env = gym.make(row.id).unwrapped
+        assert isinstance(env, VirtualHomeEnv)
+        cells = [code(row.id), str(len(env.command_set))]
+        for tokenizer in tokenizers:
+            lengths = [len(encode_action(tokenizer, Example("", text))) + 1 for text in env.command_set]
+            cells += [f"{mean(np.array(lengths)):.1f}", f"{min(lengths)} to {max(lengths)}"]
+        rows.append(tuple(cells))
+    heads = ("task", "actions", *(f"`{name}`, {part}" for name in names for part in ("mean", "range")))
+    return table(heads, rows)
 
 
 # ---------------------------------------------------------------------- architectures, extras

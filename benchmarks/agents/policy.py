@@ -252,7 +252,7 @@ def untrained(
     """Return a fresh POAD: the start of training. Its critic expects 0 everywhere.
 
     Args:
-        model: `"pocket"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
+        model: `"pocket"`, `"pocket-char"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
         acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`; where
             without a list it writes freely in any case.
         deterministic: The most probable action instead of a sample.

@@ -56,8 +56,8 @@ class LanguageModel(nn.Module):
     """A causal language model, its trained parameters, and its tokenizer.
 
     Args:
-        model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
-            and tokenizer.
+        model: An embedded one (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging Face hub,
+            or a function that makes model and tokenizer.
         device: Where a quantised base is loaded.
         is_trained: False for a model that stays as it is, without an adapter.
         **settings: Others of `ModelSettings`; default, range and help of each are there.

@@ -57,8 +57,8 @@ class ModelSource:
     """Source of a model.
 
     Attributes:
-        model: `"pocket"` or `"pocket-coder"`, a folder, an id of the Hugging Face hub, or a function that makes model
-            and tokenizer.
+        model: An embedded one (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging Face hub,
+            or a function that makes model and tokenizer.
         revision: Commit, tag or branch on the hub.
         dtype: Key of `DTYPES`.
         quantization: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.

@@ -1,19 +1,26 @@
 """The models that are part of the package: small, trained here, for demonstrations and tests.
 
-`"pocket"` speaks the language of the kitchen and the home, `"pocket-coder"` writes scikit-learn code. Each is an
-ordinary Hugging Face model folder; it goes through the same code path as any other model.
+`"pocket"` speaks the language of the kitchen and the home, `"pocket-char"` that of the home with one token per
+character, `"pocket-coder"` writes scikit-learn code. Each is an ordinary Hugging Face model folder; it goes through the
+same code path as any other model.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["CODER_FOLDER", "POCKET_FOLDER", "SHIPPED_MODELS", "model_path"]
+__all__ = ["CHAR_FOLDER", "CODER_FOLDER", "POCKET_FOLDER", "SHIPPED_MODELS", "model_path"]
 
 POCKET_FOLDER = Path(__file__).parent / "weights"
 """Folder with `config.json`, `model.safetensors`, `tokenizer.json` and the model card."""
+CHAR_FOLDER = Path(__file__).parent / "char_weights"
+"""Likewise, of the character-level pocket model."""
 CODER_FOLDER = Path(__file__).parent / "coder_weights"
 """Likewise, of the pocket coder."""
-SHIPPED_MODELS: Mapping[str, Path] = {"pocket": POCKET_FOLDER, "pocket-coder": CODER_FOLDER}
+SHIPPED_MODELS: Mapping[str, Path] = {
+    "pocket": POCKET_FOLDER,
+    "pocket-char": CHAR_FOLDER,
+    "pocket-coder": CODER_FOLDER,
+}
 """Folders by the names that `policy_kwargs=dict(model=...)` knows."""
 
 

@@ -81,6 +81,8 @@ class PocketConfig(TrainingConfig):
     """
 
     name: ClassVar[str] = "pocket"
+    training_ids: ClassVar[tuple[str, ...]] = TRAINING_IDS
+    """Environments whose situations are in the corpus."""
 
     n_play: int = 24_000
     n_sentences: int = 6_000
@@ -88,11 +90,28 @@ class PocketConfig(TrainingConfig):
     def corpus(self) -> list[Example]:
         """See `TrainingConfig.corpus`."""
         rng = np.random.default_rng(self.seed)
-        return [*random_play(self.n_play, rng), *household_sentences(self.n_sentences, rng)]
+        return [*random_play(self.n_play, rng, self.training_ids), *household_sentences(self.n_sentences, rng)]
 
     def facts(self) -> Mapping[str, Any]:
         """See `TrainingConfig.facts`."""
-        return {"training_ids": list(TRAINING_IDS)}
+        return {"training_ids": list(self.training_ids)}
+
+
+@dataclass(frozen=True)
+class CharConfig(PocketConfig):
+    """The character-level pocket model: the household part of the pocket model's corpus.
+
+    Its vocabulary is too small for merges: the 256 bytes, one token per ASCII character, and the special tokens.
+    """
+
+    name: ClassVar[str] = "pocket-char"
+    training_ids: ClassVar[tuple[str, ...]] = tuple(one for one in TRAINING_IDS if one.startswith("VirtualHome"))
+
+    n_play: int = 12_000
+    n_sentences: int = 3_000
+    vocab_size: int = 259
+    n_layers: int = 3
+    batch_size: int = 16
 
 
 @dataclass(frozen=True)
@@ -123,5 +142,5 @@ class CoderConfig(TrainingConfig):
         return [*coding_lines(self.n_lines, rng), *bare_lines(self.n_bare, rng)]
 
 
-CONFIGS: Mapping[str, type[TrainingConfig]] = {kind.name: kind for kind in (PocketConfig, CoderConfig)}
+CONFIGS: Mapping[str, type[TrainingConfig]] = {kind.name: kind for kind in (PocketConfig, CharConfig, CoderConfig)}
 """Configurations by the names of the models."""

@@ -1,4 +1,4 @@
-"""Train an embedded model from scratch: `python -m poad_sb3.pocket.train [--model pocket-coder]`; it takes minutes.
+"""Train an embedded model from scratch: `python -m poad_sb3.pocket.train [--model NAME]`; it takes minutes.
 
 Writes a Hugging Face model folder (weights, tokenizer, model card). Everything is seeded; on one machine with one
 version of torch two runs give the same weights.

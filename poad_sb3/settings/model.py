@@ -36,7 +36,9 @@ class ModelSettings(Settings):
     """The language model, its trained part and its prompts: `policy_kwargs` of the algorithms."""
 
     model: str | Callable[[], Any] = setting(
-        "pocket", Free(), "pocket or pocket-coder, a folder, a hub id, or a function that makes model and tokenizer"
+        "pocket",
+        Free(),
+        "pocket, pocket-char or pocket-coder, a folder, a hub id, or a function that makes model and tokenizer",
     )
     revision: str | None = setting(None, Free(), "commit, tag or branch on the hub")
     lora: Mapping[str, Any] | None = setting(

@@ -108,7 +108,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TrainingJob(Job):
-    """One training run with the pocket model; see `training.run_training`.
+    """One training run with an embedded model; see `training.run_training`.
 
     Attributes:
         algorithm: A class of `poad_sb3`.
@@ -131,7 +131,7 @@ class TrainingJob(Job):
 
     @property
     def surroundings(self) -> dict[str, Any]:
-        return {"model": checksum("pocket")}
+        return {"model": checksum(self.arguments.get("policy_kwargs", {}).get("model", "pocket"))}
 
     @property
     def label(self) -> str:

@@ -44,6 +44,12 @@ def test_another_base_model_is_another_piece(tmp_path: Path, monkeypatch: pytest
     assert Pieces(tmp_path).find(job()) is None
 
 
+def test_a_job_names_the_weights_of_its_own_model() -> None:
+    assert job().settings["model"] == jobs.checksum("pocket")
+    for model in ("pocket", "pocket-char"):
+        assert job(arguments={"policy_kwargs": {"model": model}}).settings["model"] == jobs.checksum(model)
+
+
 def test_the_order_of_arguments_is_no_setting() -> None:
     one, other = ({"gamma": 0.9, "learning_rate": 1.0}, {"learning_rate": 1.0, "gamma": 0.9})
     assert job(arguments=one).name == job(arguments=other).name

@@ -19,7 +19,7 @@ from lang_envs.envs.datascicoding.evaluation import Status
 from poad_sb3 import POAD
 from poad_sb3.cli.request import _make_absolute
 from poad_sb3.common.hyperparameters import preset
-from poad_sb3.pocket import CODER_FOLDER, POCKET_FOLDER, SHIPPED_MODELS, model_path
+from poad_sb3.pocket import CODER_FOLDER, model_path
 from poad_sb3.pocket.coding.corpus import _line, coding_lines, evaluated
 from poad_sb3.pocket.coding.grammar import random_code
 from poad_sb3.pocket.coding.mistakes import ALL_MISTAKES, spoilt
@@ -251,7 +251,6 @@ def test_about_half_of_what_it_writes_runs_with_a_spread_of_scores():
 
 
 def test_it_goes_by_its_name(tmp_path, monkeypatch):
-    assert {"pocket": POCKET_FOLDER, "pocket-coder": CODER_FOLDER} == SHIPPED_MODELS
     assert model_path("pocket-coder") == str(CODER_FOLDER)
     assert model_path("some/model") == "some/model"
     monkeypatch.chdir(tmp_path)
