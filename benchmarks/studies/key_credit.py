@@ -19,7 +19,7 @@ from benchmarks.studies.engine.training import train_job
 from benchmarks.studies.tasks import MULTIKEY, POAD
 from lang_envs.envs.multikey.admissible import key_slots
 
-_STEPS, _RATE = 1_024, 1e-3
+_STEPS, _RATE = 4_096, 1e-3
 """A part of a training: a critic that knows everything has no advantages left."""
 _EPISODES = 50
 _SEED = 10_000

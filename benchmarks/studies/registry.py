@@ -10,6 +10,7 @@ from benchmarks.studies.datasci import DATASCI
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
+from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.warm_start import WARM_START
 
@@ -17,6 +18,7 @@ ALL: tuple[Study | Comparing, ...] = (
     LAMBDA_TOKEN,
     MULTIKEY_STUDY,
     CURVES,
+    LONG_ACTIONS,
     WARM_START,
     DATASCI,
     CRITIC,

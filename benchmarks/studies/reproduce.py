@@ -82,14 +82,8 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     from benchmarks.studies.credit_truth.measuring import TruthJob
     from benchmarks.studies.key_credit import KeyCreditJob
 
-    for kind in (
-        KeyCreditJob,
-        WarmStartJob,
-        TrainingJob,
-        CodingJob,
-        TaskJob,
-        TruthJob,
-    ):  # a kind with more fields first
+    # A kind with more fields first.
+    for kind in (KeyCreditJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
         names = [one.name for one in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)

@@ -32,6 +32,7 @@ from benchmarks.studies.engine.jobs import Job, TaskJob, TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, SEEDS_FOR_A_VERDICT, TUNING_SEEDS, Options, Study
 from benchmarks.studies.engine.tuning import BEYOND, FURTHER, RATES, Arm, Comparison, area
+from benchmarks.studies.key_credit import KeyCreditJob
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.registry import ALL
@@ -46,7 +47,14 @@ FACTS = {"choices_per_action": 1.5, "tokens_per_action": 4.0, "random": 0.0, "or
 
 def _made(make: Callable[[TrainingJob], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
     """Make the pieces of tasks too."""
-    return lambda job: dict(FACTS) if isinstance(job, TaskJob) else {**make(job), "key": 0.2, "distractor": 0.1}
+    return lambda job: (
+        dict(FACTS) if isinstance(job, TaskJob) else {**make(job), "key": 0.2, "distractor": 0.1, "tests": _tests(job)}
+    )
+
+
+def _tests(job: TrainingJob) -> dict[str, Any]:
+    score = {"discounted_return": 0.5, "success": 0.5, "steps": 9.0, "episodes": 100}
+    return dict.fromkeys(job.evaluation.tests, score)
 
 
 def _best(rates: dict[str, float]):
@@ -77,7 +85,7 @@ def _with(rollout: list[dict[str, object]], _: TrainingJob) -> dict[str, object]
 
 def _trainings(jobs: Sequence[Any]) -> list[TrainingJob]:
     """The runs of learning curves."""
-    return [job for job in jobs if type(job) is TrainingJob]
+    return [job for job in jobs if isinstance(job, TrainingJob) and not isinstance(job, KeyCreditJob) and job.steps]
 
 
 # ---------------------------------------------------------------------- tuning

@@ -28,12 +28,13 @@ from benchmarks.studies.engine import comparing, tuning
 from benchmarks.studies.engine import study as study_module
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction, find
-from benchmarks.studies.engine.jobs import Evaluation, TaskJob, TrainingJob
+from benchmarks.studies.engine.jobs import Evaluation, TaskJob, TrainingJob, WarmStartJob
 from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
 from benchmarks.studies.engine.tuning import Arm, Task
 from benchmarks.studies.registry import ALL
+from benchmarks.studies.warm_start import CLONING, WARM_START
 from lang_envs import UNSEEN_IDS
 
 ROOT = Path(__file__).parents[3]
@@ -48,8 +49,8 @@ def _make(job: Any) -> dict[str, Any]:
         return dict(FACTS)
     height = HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100)
     score = {"discounted_return": height, "success": 1.0, "steps": 9.0, "episodes": 100}
-    tests = {env_id: score for env_id in UNSEEN_IDS}
-    return result(height, **({"tests": tests} if job.evaluation.tests else {}))
+    tests = dict.fromkeys(job.evaluation.tests, score)
+    return result(height, key=0.2, distractor=0.1, **({"tests": tests} if tests else {}))
 
 
 def _fill(
@@ -141,6 +142,20 @@ def test_a_report_of_nothing_is_all_missing(study: Study, pieces: Pieces, tmp_pa
     assert lines[-2] == f"  {tmp_path / study.name}.json"
     assert lines[-1].startswith(f"  {tmp_path / study.name}.html (")
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(pieces: Pieces, tmp_path: Path) -> None:
+    options = Options(seeds=WARM_START.seeds)
+    _fill(WARM_START, pieces, options)
+    jobs = [job for job in WARM_START.jobs(options, pieces) if isinstance(job, WarmStartJob)]
+    assert {job.cloning for job in jobs} == {CLONING}
+    assert not set(CLONING.env_ids) & set(UNSEEN_IDS)
+    assert {job.algorithm for job in jobs if not job.steps} == {"POAD", "TWOSOME"}
+    content, _ = _written(WARM_START, pieces, tmp_path, options)
+    assert list(content["unseen"]) == ["base", "base, candidates", "POAD", "NTPO", "action level", "TWOSOME"]
+    assert set(content["unseen"]["POAD"]) > set(UNSEEN_IDS)
+    (row,) = (row for row in content["primary"] if row["claim"])
+    assert (row["task"], row["verdict"], row["seeds"]) == ("eight unseen tasks", "not settled", [8, 8])
 
 
 def test_pictures_of_a_part_are_drawn(pieces: Pieces, tmp_path: Path) -> None:
