@@ -59,12 +59,12 @@ def _primary(content: Content) -> str:
     """Table of the planned comparisons of a study."""
     rows = [
         (
-            one["task"],
+            code(one["task"]),
             _choices(one),
             one["comparison"],
             one["prediction"],
             ", ".join(map(str, one["seeds"])),
-            f"{one['effect_is']} {_interval(one['effect'])}" if one["effect"] else "",
+            _effect(one),
             f"{one['corrected_p']:.2g}" if one["effect"] else "",
             f"**{one['verdict']}**",
         )
@@ -72,6 +72,14 @@ def _primary(content: Content) -> str:
     ]
     head = ("task", "choices per action", "comparison", "predicted", "seeds", "effect", "p, corrected", "verdict")
     return table(head, rows)
+
+
+def _effect(one: Content) -> str:
+    """Show a difference of areas with its interval; another measure with its name."""
+    if not one["effect"]:
+        return ""
+    shown = _interval(one["effect"]).replace(" ", "&nbsp;", 1)
+    return shown if one["effect_is"] == "difference of mean areas" else f"{one['effect_is']} {shown}"
 
 
 def _choices(one: Content) -> str:
@@ -199,8 +207,8 @@ def claims_state() -> str:
     rows = planned_rows()
     counts = Counter(row["verdict"] for row in rows)
     left = counts.pop("not run yet", 0)
-    told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-    state = f"Of {len(rows)} planned comparisons {len(rows) - left} have runs{f': {told}' if told else ''}."
+    told = ", ".join(f"{verdict} {n}" for verdict, n in counts.items())
+    state = f"{len(rows)} comparisons are planned, {len(rows) - left} have runs{f': {told}' if told else ''}."
     picture = "![Verdicts of the planned comparisons](assets/verdicts.png)\n\n" if len(rows) > left else ""
     return f"{picture}{state}"
 
@@ -221,8 +229,8 @@ def claims() -> str:
     for claim, reason in _CLAIMS.items():
         own = [row for row in planned_rows() if row["claim"] == claim]
         for number, row in enumerate(own):
-            effect = f"{_interval(row['effect'])}, p {row['corrected_p']:.2g}" if row["effect"] else ""
-            where = f"{row['study']}: {row['task']}"
+            effect = f"{_effect(row)}, p {row['corrected_p']:.2g}" if row["effect"] else ""
+            where = f"{row['study']}: {code(row['task'])}"
             rows.append(("" if number else claim, where, _choices(row), row["prediction"], effect, row["verdict"]))
         if not own:
             rows.append((claim, "", "", "", "", reason or "not run yet"))
@@ -235,6 +243,8 @@ def claims_summary() -> str:
     rows = []
     for claim, reason in _CLAIMS.items():
         counts = Counter(row["verdict"] for row in planned_rows() if row["claim"] == claim)
-        told = "; ".join(f"{verdict} on {n}" for verdict, n in counts.items())
+        total, left = counts.total(), counts.pop("not run yet", 0)
+        known = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+        told = f"{known} of {total}" if known else f"not run yet ({total} planned)" if left else ""
         rows.append((claim, told or reason or "not run yet"))
-    return table(("claim of the paper", "here, by number of comparisons"), rows)
+    return table(("claim of the paper", "verdict here, in planned comparisons"), rows)
