@@ -89,4 +89,5 @@ def key_credit_rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
     found = [piece for job in key_credit_jobs(seeds) if (piece := pieces.find(job)) is not None]
     if not found:
         return [row]
-    return [row.tested(*(np.array([one[name] for one in found]) for name in ("key", "distractor")))]
+    key, distractor = (np.array([one[name] for one in found]) for name in ("key", "distractor"))
+    return [row.tested_in_pairs(key, distractor)]

@@ -47,7 +47,8 @@ MULTIKEY_STUDY = Comparing(
     ),
     (
         Planned("POAD", "NTPO", Prediction.NOT_SETTLED, (MULTIKEY.name, EIGHT.name), _FASTER.format("NTPO")),
-        Planned("POAD", "NTPO", Prediction.HIGHER, (TRAP.name,), _FASTER.format("NTPO")),
+        Planned("POAD", "NTPO", Prediction.HIGHER, (TRAP.name,), _FASTER.format("NTPO"), gated=False),
+        Planned(MATCHED.name, "NTPO", Prediction.NOT_SETTLED, (MULTIKEY.name, EIGHT.name)),
         Planned("POAD", "TWOSOME", Prediction.HIGHER, (MULTIKEY.name,), _FASTER.format("TWOSOME")),
         Planned("POAD", "GRPO", Prediction.HIGHER, (MULTIKEY.name,)),
         Planned("POAD", "RLOO", Prediction.HIGHER, (MULTIKEY.name,)),

@@ -60,14 +60,12 @@ def find_pieces(wanted: str, folder: Path = STUDIES) -> list[Path]:
     Raises:
         StudyError: If there are none.
     """
-    known = identifiers(folder)
-    names = [
-        name for id_, own in known.items() if id_ == wanted or id_.startswith(f"{wanted.rstrip('/')}/") for name in own
-    ]
-    pieces = folder / "pieces"
-    names = names or [path.stem for path in sorted(pieces.glob("*.json")) if path.stem.startswith(wanted)]
+    known, pieces, wanted = identifiers(folder), folder / "pieces", wanted.rstrip("/")
+    names = [name for id_, own in known.items() if f"{id_}/".startswith(f"{wanted}/") for name in own]
+    if wanted and "/" not in wanted and (pieces / f"{wanted}.json").exists():
+        names = [wanted]
     paths = [pieces / f"{name}.json" for name in dict.fromkeys(names)]
-    if not paths or not wanted:
+    if not paths:
         near = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in known))
         raise StudyError(f"Expected the id of a result; got {wanted!r}. Fix: one that begins with {near}, or a piece.")
     return paths
@@ -116,8 +114,9 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[Diffe
 
 
 def _difference(name: str, recorded: Any, again: Any) -> Difference:
-    pairs = list(zip(*(one if isinstance(one, list) else [one] for one in (recorded, again)), strict=False))
-    if not all(isinstance(one, int | float) for pair in pairs for one in pair):
+    lists = [one if isinstance(one, list) else [one] for one in (recorded, again)]
+    pairs = list(zip(*lists, strict=False))
+    if len(lists[0]) != len(lists[1]) or not all(isinstance(one, int | float) for pair in pairs for one in pair):
         return Difference(name, None, None)
     first = next((number for number, (x, y) in enumerate(pairs) if x != y), None)
     return Difference(name, first, max((abs(x - y) for x, y in pairs), default=None))

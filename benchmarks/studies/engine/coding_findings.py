@@ -160,6 +160,9 @@ class TableFindings(NamedTuple):
         """
         ours, theirs = self.bests(method, where), self.bests(control, where)
         common = self.runs[method].keys() & self.runs[control].keys()
+        bests = [one["best"] for name in (method, control) for one in self.runs[name].values() if one["best"]]
+        if where == "fresh" and not any(best.get("fresh") for best in bests):
+            return None  # scores of different tables are no best code
         won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
         return (won, len(common)) if common else None
 
@@ -239,8 +242,10 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
         known = [some for some in firsts if Verdict.UNKNOWN not in some or some & {Verdict.NO, Verdict.UNSETTLED}]
         whole = sum(some == {Verdict.YES} for some in known)
         if known:
-            sentences.append((whole >= 3, f"{method}, the first three together: on {whole} of {len(known)} tables."))
-        at = [number for one in found for number in one.found_at(method)]
+            sentences.append(
+                (whole == len(known), f"{method}, the first three together: on {whole} of {len(known)} tables.")
+            )
+        at = [number for one in found if one.bests(method, "fresh") for number in one.found_at(method)]
         early = sum(number <= FIRST_ROLLOUT for number in at)
         if early:  # to be known of the best code before it is called learned
             sentences.append(

@@ -55,19 +55,25 @@ class Comparing(NamedTuple):
         by_name = {task.name: task for task, _ in self.arms}
         chosen = options.chosen_tasks(by_name, {task.env_id: name for name, task in by_name.items()})
         return [
-            Comparison(self.name, task, arms, BEYOND, self.baselines(task))
+            Comparison(self.name, task, arms, BEYOND, self.baselines(task), self.seeds)
             for task, arms in self.arms
             if task.name in chosen
         ]
 
     def baselines(self, task: Task) -> frozenset[str]:
-        """Return the methods that another one is claimed to be better than on a task."""
-        return frozenset(
-            one.second for one in self.planned if isinstance(one, Planned) and (not one.tasks or task.name in one.tasks)
-        )
+        """Return the methods that have to learn on a task before another one is called better."""
+        planned = (one for one in self.planned if isinstance(one, Planned) and one.gated)
+        return frozenset(one.second for one in planned if not one.tasks or task.name in one.tasks)
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
-        """Yield tuning and final runs, comparison by comparison."""
+        """Yield tuning and final runs, comparison by comparison; each once."""
+        known: set[str] = set()
+        for job in self._jobs(options, pieces):
+            if job.name not in known:
+                known.add(job.name)
+                yield job
+
+    def _jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         for one in self.comparisons(options):
             yield from one.jobs(options, pieces)
         if self.beside is not None and not options.tasks and not options.tuning_only:

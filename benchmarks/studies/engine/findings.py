@@ -14,7 +14,7 @@ from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import SEEDS_FOR_A_VERDICT
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
-from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve
+from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve, mean
 
 MEASURES = {"area": "area under the curve", "final": "last return"}
 """Methods are compared by the mean height of the learning curve; its last point is shown beside it."""
@@ -50,6 +50,7 @@ class Planned(NamedTuple):
         prediction: Written before the run.
         tasks: Names; all tasks of the study if there are none.
         claim: The claim of the paper that is tested; empty for one of our own.
+        gated: Whether a baseline that does not learn leaves it without a verdict; not where its failure is claimed.
     """
 
     first: str
@@ -57,6 +58,7 @@ class Planned(NamedTuple):
     prediction: Prediction
     tasks: tuple[str, ...] = ()
     claim: str = ""
+    gated: bool = True
 
 
 class Trend(NamedTuple):
@@ -84,7 +86,8 @@ class Finding(NamedTuple):
         arguments: The chosen ones: the learning rate, and further settings of a baseline that did not learn.
         runs: Pieces by seed.
         names: Of the pieces, by seed: with these a run is repeated.
-        learned: Share of the seeds that learned; None if the returns of random and optimal play are unknown.
+        learned: Share of the seeds that learned; None while the returns of random and optimal play, or the runs of
+            further settings of a baseline, are missing.
     """
 
     arguments: Arguments
@@ -206,7 +209,8 @@ class Row(NamedTuple):
         effect: A difference or a correlation.
         p: Of the test, not corrected.
         probability: That a seed of the first method is better.
-        learned: Share of the baseline's seeds that learned; None where that is no question.
+        gated: Whether the baseline has to learn.
+        learned: Share of the baseline's seeds that learned; None if that is unknown yet.
     """
 
     claim: str
@@ -219,6 +223,7 @@ class Row(NamedTuple):
     effect: Estimate | None = None
     p: float | None = None
     probability: Estimate | None = None
+    gated: bool = False
     learned: float | None = None
 
     def tested(self, first: Floats, second: Floats) -> Row:
@@ -228,6 +233,15 @@ class Row(NamedTuple):
             effect=difference(first, second),
             p=rank_test(first, second),
             probability=probability_of_improvement([first], [second]),
+        )
+
+    def tested_in_pairs(self, first: Floats, second: Floats) -> Row:
+        """Return the row with the exact signed-rank test (Wilcoxon) of two scores of each run, `[n_seeds]` each."""
+        return self._replace(
+            seeds=(len(first),),
+            effect=estimate([first - second], mean),
+            p=float(stats.wilcoxon(first, second, method="exact").pvalue) if len(first) > 1 else 1.0,
+            probability=estimate([(first > second) + 0.5 * (first == second)], mean),
         )
 
     def to_json(self, corrected: float | None) -> dict[str, Any]:
@@ -244,11 +258,11 @@ class Row(NamedTuple):
 
     def verdict(self, corrected: float | None) -> Verdict:
         """Judge the row by docs/benchmarks/protocol.md."""
-        if corrected is None or self.effect is None:
+        if corrected is None or self.effect is None or (self.gated and self.learned is None):
             return Verdict.MISSING
         if min(self.seeds) < SEEDS_FOR_A_VERDICT:
             return Verdict.TOO_FEW
-        if self.learned is not None and self.learned < LEARNED_SHARE:
+        if self.gated and self.learned is not None and self.learned < LEARNED_SHARE:
             return Verdict.NOT_LEARNED
         if corrected >= SETTLED:
             return Verdict.NOT_SETTLED
@@ -280,12 +294,15 @@ def _compared(plan: Planned, one: Findings) -> Row:
     if not {plan.first, plan.second} <= one.methods.keys():
         return row
     first, second = (one.methods[name] for name in (plan.first, plan.second))
-    return row.tested(first.scores("area"), second.scores("area"))._replace(learned=second.learned)
+    return row.tested(first.scores("area"), second.scores("area"))._replace(gated=plan.gated, learned=second.learned)
 
 
 def _correlated(plan: Trend, one: Findings) -> Row:
     row = Row(plan.claim, one.comparison.task.name, plan.title, plan.prediction, "rank correlation", one.choices)
     if not plan.levels.keys() <= one.methods.keys():
+        return row
+    further = [{**one.methods[name].arguments, "learning_rate": None} for name in plan.levels]
+    if any(other != further[0] for other in further):  # a baseline that did not learn has other settings than the rest
         return row
     areas = [one.methods[name].scores("area") for name in plan.levels]
     levels = np.repeat(list(plan.levels.values()), [len(own) for own in areas])
@@ -323,7 +340,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
     """Collect the pieces of a comparison."""
     tuning, facts = comparison.tuning.scores(pieces), pieces.find(comparison.task.facts)
     try:
-        chosen = comparison.chosen(pieces, seeds)
+        chosen = comparison.chosen(pieces)
     except NotTunedError:
         done = sum(len(areas) for one in tuning.values() for areas in one.values())
         missing = [f"{len(comparison.tuning.jobs(pieces)) - done} tuning runs, and all final runs"]
@@ -334,8 +351,11 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
         runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
         if runs:
             names = {seed: jobs[seed].name for seed in runs}
-            learned = comparison.learned(list(runs.values()), pieces)
+            left = comparison.further_left(arm, pieces)
+            learned = None if left else comparison.learned(list(runs.values()), pieces)
             methods[arm.name] = Finding(chosen[arm.name], runs, names, learned)
+            if left:
+                missing.append(f"{arm.name}, {left} runs of further settings")
         if len(runs) < len(seeds):
             missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in seeds if seed not in runs)}")
     return Findings(comparison, methods, missing if methods else ["all final runs"], tuning, facts)

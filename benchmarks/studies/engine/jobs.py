@@ -198,7 +198,7 @@ class TaskJob(Job):
         env_kwargs: Arguments of `gym.make`.
         model: The untrained model that plays.
         action_sampling: Of its policy.
-        episodes: Of it, and of the oracle.
+        episodes: Of it.
     """
 
     runner = "benchmarks.studies.engine.task_facts:run_task"

@@ -15,8 +15,8 @@ from lang_envs import oracle
 from lang_envs.agents import random_agent
 
 _SEED = 10_000
-_EPISODES_OF_CHANCE = 2_000
-"""Random episodes where no exact return is committed."""
+_EPISODES = 2_000
+"""Of random play and of the oracle, where no exact return is known."""
 
 
 def run_task(job: TaskJob) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def run_task(job: TaskJob) -> dict[str, Any]:
         tokens += [len(step.path.action) for step in steps]
         observation, _, dones, _ = vec_env.step(np.stack([step.env_action for step in steps]))
         episodes += int(dones.sum())
-    exact = None if job.env_kwargs else references_of(job.env_id)
-    ends = exact._asdict() if exact is not None else _played(job)
+    exact = _exact(env.unwrapped, job)
+    ends = exact or _played(job)
     return {
         "choices_per_action": round(float(np.mean(choices)), 3),
         "share_with_several": round(float(np.mean(np.array(choices) > 1)), 4),
@@ -55,14 +55,19 @@ def run_task(job: TaskJob) -> dict[str, Any]:
     }
 
 
+def _exact(env: Any, job: TaskJob) -> dict[str, float] | None:
+    """Return exact returns where the environment knows them, or where they are committed."""
+    if hasattr(env, "optimal_return"):
+        return {"random": float(env.random_return), "oracle": float(env.optimal_return)}
+    references = None if job.env_kwargs else references_of(job.env_id)
+    return None if references is None else references._asdict()
+
+
 def _played(job: TaskJob) -> dict[str, float]:
     chance = random_agent(np.random.default_rng((_SEED, 1)))
-    players = {"random": (chance, _EPISODES_OF_CHANCE), "oracle": (lambda env, *_: oracle(env), job.episodes)}
-    return {
-        name: float(
-            np.mean(
-                [one.discounted_return for one in play(job.env_id, player, n, seed=_SEED, env_kwargs=job.env_kwargs)]
-            )
-        )
-        for name, (player, n) in players.items()
-    }
+    players = {"random": chance, "oracle": lambda env, *_: oracle(env)}
+    found = {}
+    for name, player in players.items():
+        played = play(job.env_id, player, _EPISODES, seed=_SEED, env_kwargs=job.env_kwargs)
+        found[name] = float(np.mean([one.discounted_return for one in played]))
+    return found

@@ -171,7 +171,8 @@ class Comparison(NamedTuple):
         task: The task.
         arms: The methods.
         beyond: See `Tuning`.
-        baselines: Names of the methods that another one is claimed to be better than: see `learned`.
+        baselines: Names of the methods that have to learn before another one is called better: see `learned`.
+        seeds: Seeds of the study: on these a baseline learns or not.
     """
 
     title: str
@@ -179,6 +180,7 @@ class Comparison(NamedTuple):
     arms: tuple[Arm, ...]
     beyond: tuple[Sequence[float], Sequence[float]] | None = None
     baselines: frozenset[str] = frozenset()
+    seeds: Sequence[int] = study.FINAL_SEEDS
 
     @property
     def tuning(self) -> Tuning:
@@ -186,7 +188,7 @@ class Comparison(NamedTuple):
         arms = {arm.name: arm for arm in self.arms if arm.rate_of is None}
 
         def job(name: str, rate: float, seed: int) -> TrainingJob:
-            return self._tuning_job(arms[name], {"learning_rate": rate}, seed)
+            return self._tuning_job(arms[name], {"learning_rate": rate}, seed, self.task.tuned_on or self.task)
 
         where = f"{self.title} on {self.task.env_id}"
         return Tuning(where, list(arms), RATES, study.TUNING_SEEDS, job, area, self.beyond)
@@ -195,8 +197,7 @@ class Comparison(NamedTuple):
         rates = self.tuning.chosen(pieces)
         return {arm.name: rates[arm.rate_of or arm.name] for arm in self.arms}
 
-    def _tuning_job(self, arm: Arm, arguments: Arguments, seed: int) -> TrainingJob:
-        task = self.task.tuned_on or self.task
+    def _tuning_job(self, arm: Arm, arguments: Arguments, seed: int, task: Task) -> TrainingJob:
         task = task._replace(evaluation=task.evaluation.without_tests)
         return task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
 
@@ -218,15 +219,24 @@ class Comparison(NamedTuple):
             return None
         return float(np.mean([one["returns"][-1] > (facts["random"] + facts["oracle"]) / 2 for one in runs]))
 
-    def further(self, arm: Arm, rate: float, pieces: Pieces, seeds: Sequence[int]) -> list[Arguments]:
-        """Return settings that a baseline is tried with, its own first, if all its runs are there and few learned."""
-        runs = [pieces.find(job) for job in self.final_jobs(arm, {"learning_rate": rate}, seeds)]
+    def further(self, arm: Arm, rate: float, pieces: Pieces) -> list[Arguments]:
+        """Return settings that a baseline is tried with, its own first, if all its runs are there and few learned.
+
+        A setting that the method itself is about stays as it is.
+        """
+        runs = [pieces.find(job) for job in self.final_jobs(arm, {"learning_rate": rate}, self.seeds)]
         share = self.learned([one for one in runs if one is not None], pieces)
         if arm.name not in self.baselines or None in runs or share is None or share >= LEARNED_SHARE:
             return []
-        return [{"learning_rate": rate, **more} for more in ({}, *FURTHER)]
+        fixed = {**self.task.arguments, **arm.arguments}
+        return [{"learning_rate": rate, **more} for more in ({}, *FURTHER) if not more.keys() & fixed.keys()]
 
-    def chosen(self, pieces: Pieces, seeds: Sequence[int]) -> dict[str, Arguments]:
+    def further_left(self, arm: Arm, pieces: Pieces) -> int:
+        """Return how many runs of further settings are left to do."""
+        tried = self.further(arm, self._rates(pieces)[arm.name], pieces)
+        return sum(pieces.find(job) is None for one in tried for job in self._tuning_jobs(arm, one))
+
+    def chosen(self, pieces: Pieces) -> dict[str, Arguments]:
         """Return the arguments of each method's reported runs, by the mean area on the tuning seeds.
 
         Raises:
@@ -236,7 +246,7 @@ class Comparison(NamedTuple):
         found: dict[str, Arguments] = {}
         for arm in self.arms:
             found[arm.name] = {"learning_rate": rates[arm.name]}
-            tried = self.further(arm, rates[arm.name], pieces, seeds)
+            tried = self.further(arm, rates[arm.name], pieces)
             runs = [[pieces.find(job) for job in self._tuning_jobs(arm, one)] for one in tried]
             scores = [[area(piece) for piece in one if piece is not None] for one in runs]
             if tried and all(len(own) == len(study.TUNING_SEEDS) for own in scores):
@@ -244,7 +254,7 @@ class Comparison(NamedTuple):
         return found
 
     def _tuning_jobs(self, arm: Arm, arguments: Arguments) -> list[TrainingJob]:
-        return [self._tuning_job(arm, arguments, seed) for seed in study.TUNING_SEEDS]
+        return [self._tuning_job(arm, arguments, seed, self.task) for seed in study.TUNING_SEEDS]
 
     def jobs(self, options: study.Options, pieces: Pieces) -> Iterator[Job]:
         """Jobs as far as they are known: once tuning is complete, the final runs too."""
@@ -259,9 +269,9 @@ class Comparison(NamedTuple):
             return
         for seed in seeds:
             yield from (self.final_job(arm, {"learning_rate": rates[arm.name]}, seed) for arm in self.arms)
-        chosen = self.chosen(pieces, seeds)
+        chosen = self.chosen(pieces)
         for arm in self.arms:
-            for arguments in self.further(arm, rates[arm.name], pieces, seeds):
+            for arguments in self.further(arm, rates[arm.name], pieces):
                 yield from self._tuning_jobs(arm, arguments)
             yield from self.final_jobs(arm, chosen[arm.name], seeds)
 

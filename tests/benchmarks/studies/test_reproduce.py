@@ -60,6 +60,9 @@ def test_parts_of_an_id_are_whole_words() -> None:
         find_pieces("first/curv")
     with pytest.raises(StudyError, match="got ''"):
         find_pieces("")
+    with pytest.raises(StudyError, match="got 'multikey_'"):
+        find_pieces("multikey_")
+    assert find_pieces("first/curves/") == find_pieces("first/curves")
 
 
 def test_fields_are_compared_but_for_times() -> None:
@@ -69,6 +72,7 @@ def test_fields_are_compared_but_for_times() -> None:
     returns, success = compare(recorded, changed)
     assert (returns.name, returns.first, returns.largest) == ("returns", 2, 0.25)
     assert (success.name, success.largest) == ("success", None)
+    assert compare(recorded, {**recorded, "steps": [0, 100]})[0].largest is None
     told = list(lines_of(recorded, [returns, success], ["cpu A, here B"]))
     assert told == [
         "made with cpu A, here B: floating-point sums are rounded otherwise there, and the runs part",
@@ -111,10 +115,10 @@ def test_a_result_is_made_again_and_compared(folder: Path) -> None:
     content = json.loads(path.read_bytes())
     content["result"]["random"] += 0.5
     path.write_text(json.dumps(content))
-    other = _reproduce("keytoken", "--out", str(folder))
+    other = _reproduce(path.stem, "--out", str(folder))
     assert other.exit_code == 1
     assert "random differs by 0.5 at most" in other.stdout
-    listed = _reproduce("keytoken", "--list", "--out", str(folder))
+    listed = _reproduce(path.stem, "--list", "--out", str(folder))
     assert listed.stdout.split() == [path.stem]
 
 

@@ -164,6 +164,14 @@ def test_planned_comparisons_are_of_methods_that_are_run(study: Comparing) -> No
 
 
 @pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
+def test_no_job_is_listed_twice(study: Comparing, tmp_path: Path) -> None:
+    pieces, options = Pieces(tmp_path), Options(seeds=study.seeds)
+    _all_jobs(study, options, pieces)
+    names = [job.name for job in study.jobs(options, pieces)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
 def test_poad_and_ntpo_are_compared_at_the_same_trace(study: Comparing) -> None:
     for _, arms in study.arms:
         traces = {arm.name: arm.arguments.get("gae_lambda_token") for arm in arms}
@@ -219,9 +227,8 @@ def test_a_best_rate_at_the_edge_extends_the_grid(best: float, further: Sequence
 # ---------------------------------------------------------------------- baselines that do not learn
 
 
-GATED = Comparing(
-    "gated", "a test", "A test", ((MULTIKEY, (POAD, NTPO)),), (Planned("POAD", "NTPO", Prediction.HIGHER),)
-)
+HIGHER = Planned("POAD", "NTPO", Prediction.HIGHER)
+GATED = Comparing("gated", "a test", "A test", ((MULTIKEY, (POAD, NTPO)),), (HIGHER,))
 
 
 def _gated(pieces: Pieces, wakes: Mapping[str, Any] | None) -> list[Any]:
@@ -249,6 +256,7 @@ def test_a_baseline_that_does_not_learn_gets_six_further_settings_and_no_more(tm
 def test_the_further_setting_that_learns_makes_the_reported_runs(tmp_path: Path) -> None:
     pieces, wakes = Pieces(tmp_path), FURTHER[1]
     jobs = _trainings(_gated(pieces, wakes))
+    assert GATED.findings(Options(seeds=(300,)), pieces)[0].methods["NTPO"].arguments.keys() > {"learning_rate"}
     final = [job for job in jobs if job.algorithm == "NTPO" and job.seed in FINAL_SEEDS]
     assert len(final) == 2 * len(FINAL_SEEDS)  # before, and with the setting
     content = GATED.report(Options(), pieces).content
@@ -258,13 +266,68 @@ def test_the_further_setting_that_learns_makes_the_reported_runs(tmp_path: Path)
     assert content["primary"][0]["verdict"] == Verdict.NOT_SETTLED
 
 
+def test_a_further_setting_does_not_change_the_setting_that_a_method_is_about(tmp_path: Path) -> None:
+    undiscounted = Arm("POAD, gamma 1", "POAD", {"action_sampling": "trie", "gamma": 1.0})
+    plan = Planned("NTPO", undiscounted.name, Prediction.HIGHER)
+    study = Comparing("gamma", "a test", "A test", ((MULTIKEY, (NTPO, undiscounted)),), (plan,))
+    jobs = _trainings(_all_jobs(study, Options(), Pieces(tmp_path), _made(lambda _: result(0.1))))
+    tried = {str(sorted(job.arguments.items(), key=str)) for job in jobs if job.algorithm == "POAD"}
+    assert {job.arguments["gamma"] for job in jobs if job.algorithm == "POAD"} == {1.0}
+    assert len(tried) == len(RATES) + len(BEYOND[0]) + len(FURTHER) - 1
+
+
+def test_further_settings_are_tried_on_the_task_itself_and_a_verdict_waits_for_them(tmp_path: Path) -> None:
+    task = MULTIKEY._replace(name="other", env_kwargs={"k": 1, "d": 0}, tuned_on=MULTIKEY)
+    study = Comparing("other", "a test", "A test", ((task, (POAD, NTPO)),), (HIGHER,))
+    pieces, make = Pieces(tmp_path), _made(lambda job: result(0.9 if job.algorithm == "POAD" else 0.2))
+    for _ in range(4):  # facts and rates, rates beyond an edge, final runs
+        listed = [job for job in study.jobs(Options(), pieces) if not _is_further(job)]
+        fill(pieces, listed, make)
+    content = study.report(Options(), pieces).content
+    assert content["primary"][0]["verdict"] == Verdict.MISSING
+    assert "other: NTPO, 12 runs of further settings" in content["missing"]
+    further = [job for job in study.jobs(Options(), pieces) if _is_further(job)]
+    assert {str(job.env_kwargs) for job in further} == {str(task.env_kwargs)}
+    _all_jobs(study, Options(), pieces, make)
+    assert study.report(Options(), pieces).content["primary"][0]["verdict"] == Verdict.NOT_LEARNED
+
+
+def _is_further(job: Any) -> bool:
+    usual = NTPO_ARGUMENTS
+    return isinstance(job, TrainingJob) and any(job.arguments.get(name) != usual[name] for name in usual)
+
+
+_CHANGED = {name for one in FURTHER for name in one}
+NTPO_ARGUMENTS = {name: value for name, value in MULTIKEY.job("NTPO", 0).arguments.items() if name in _CHANGED}
+
+
+def test_a_claim_that_the_baseline_fails_is_judged_although_it_does(tmp_path: Path) -> None:
+    study = GATED._replace(planned=(HIGHER._replace(gated=False),))
+    pieces = Pieces(tmp_path)
+    make = _made(lambda job: result(0.9 if job.algorithm == "POAD" else 0.2))
+    jobs = _trainings(_all_jobs(study, Options(), pieces, make))
+    assert len([job for job in jobs if job.seed in FINAL_SEEDS]) == 2 * len(FINAL_SEEDS)
+    assert study.report(Options(), pieces).content["primary"][0]["verdict"] == Verdict.SUPPORTED
+
+
 # ---------------------------------------------------------------------- planned comparisons
+
+
+def test_pairs_of_one_run_are_tested_by_signed_ranks() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(0.3, 0.1, 10), rng.normal(0, 0.1, 10)
+    row = Row("", "a task", "a against b", Prediction.HIGHER, "difference").tested_in_pairs(first, second)
+    assert row.seeds == (10,)
+    assert row.p == pytest.approx(stats.wilcoxon(first, second, method="exact").pvalue)
+    assert row.effect is not None
+    assert row.effect.value == pytest.approx((first - second).mean())
 
 
 def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows(tmp_path: Path) -> None:
     (comparison,) = LAMBDA_TOKEN.comparisons(Options(tasks=("multikey 2 4",)))
     pieces, seeds = Pieces(tmp_path), LAMBDA_TOKEN.seeds
     fill(pieces, comparison.tuning.jobs(), lambda job: result(0.9 if job.arguments["learning_rate"] == 1e-3 else 0.1))
+    fill(pieces, [comparison.task.facts], lambda _: dict(FACTS, oracle=0.3))
     arms = {arm.name: arm for arm in comparison.arms}
 
     def play(name: str, heights: Sequence[float]) -> None:
