@@ -10,15 +10,15 @@ import pandas as pd
 
 STUDIES = Path(__file__).parents[1] / "data/results/studies"
 
-# `curves.json`: every method on every task, by seed, with the interval over seeds.
-curves = json.loads((STUDIES / "curves.json").read_text(encoding="utf-8"))
+# `lambda-token.json`: every method on every task, by seed, with the interval over seeds.
+study = json.loads((STUDIES / "lambda-token.json").read_text(encoding="utf-8"))
 runs = pd.DataFrame(
-    {"task": one["env"], "policy": one["title"], "method": method, "seed": seed, "area": area, "last return": final}
-    for one in curves["comparisons"]
+    {"task": one["task"], "method": method, "seed": seed, "area": area, "last return": final}
+    for one in study["comparisons"]
     for method, found in one["methods"].items()
     for seed, area, final in zip(found["seeds"], found["areas"], found["finals"], strict=True)
 )
-by_method = runs.groupby(["task", "policy", "method"])
+by_method = runs.groupby(["task", "method"])
 print(by_method.agg(seeds=("seed", "count"), area=("area", "mean"), last=("last return", "mean")).round(3).to_string())
 
 # `pieces/`: each run with all of its settings, its curve, the machine and the versions.
