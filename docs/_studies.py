@@ -10,6 +10,7 @@ from typing import Any
 from _tables import ROOT, bullets, code, percent, result, table
 from _truth import predictions
 
+from benchmarks.studies.engine.findings import as_predicted
 from benchmarks.studies.engine.pictures import verdicts_figure
 from benchmarks.studies.registry import ALL
 from benchmarks.studies.reproduce import identifier
@@ -35,7 +36,8 @@ def study(name: str) -> str:
     for one in content["measured_with"]:
         versions = ", ".join(f"{package} {version}" for package, version in one["versions"].items())
         made.append(f"{one['cpu']}, {one['cores']} cores; Python {one['python']}, {versions}")
-    parts.append(f"Made by {code(content['command'])}; runs on {' and on '.join(made)}.")
+    machines = f"; runs on {' and on '.join(made)}" if made else ""
+    parts.append(f"Made by {code(content['command'])}{machines}.")
     return "\n\n".join(parts)
 
 
@@ -67,10 +69,21 @@ def _primary(content: Content) -> str:
             _effect(one),
             f"{one['corrected_p']:.2g}" if one["effect"] else "",
             f"**{one['verdict']}**",
+            {None: "", True: "yes", False: "no"}[as_predicted(one)],
         )
         for one in content["primary"]
     ]
-    head = ("task", "choices per action", "comparison", "predicted", "seeds", "effect", "p, corrected", "verdict")
+    head = (
+        "task",
+        "choices per action",
+        "comparison",
+        "predicted",
+        "seeds",
+        "effect",
+        "p, corrected",
+        "verdict",
+        "as predicted",
+    )
     return table(head, rows)
 
 

@@ -25,7 +25,7 @@ LAMBDA_TOKEN = Comparing(
         Planned("POAD 0.95", "POAD 1", Prediction.NOT_SETTLED, (SALAD.name,)),
         Planned("POAD 0.8", "POAD 1", Prediction.NOT_SETTLED),
         Planned("POAD 0", "POAD 1", Prediction.NOT_SETTLED),
-        Planned("POAD 0.95", "POAD 0", Prediction.HIGHER),
+        Planned("POAD 0.95", "POAD 0", Prediction.HIGHER, gated=False),
         Planned("POAD 1", "action level", Prediction.NOT_SETTLED),
     ),
     ("The paper has no trace inside actions other than 1.",),

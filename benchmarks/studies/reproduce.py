@@ -65,6 +65,10 @@ def find_pieces(wanted: str, folder: Path = STUDIES) -> list[Path]:
     if wanted and "/" not in wanted and (pieces / f"{wanted}.json").exists():
         names = [wanted]
     paths = [pieces / f"{name}.json" for name in dict.fromkeys(names)]
+    study = wanted.partition("/")[0]
+    if not paths and (folder / f"{study}.json").exists():
+        own = ", ".join(one for one in known if one.startswith(f"{study}/")) or "none yet"
+        raise StudyError(f"Expected a result of {study} that has runs: {own}; got {wanted!r}. Fix: one of these.")
     if not paths:
         near = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in known))
         raise StudyError(f"Expected the id of a result; got {wanted!r}. Fix: one that begins with {near}, or a piece.")
@@ -152,14 +156,19 @@ def lines_of(piece: Mapping[str, Any], differences: Sequence[Difference], apart:
 
 def reproduce(
     ids: Annotated[
-        list[str], typer.Argument(metavar="ID", help="As on the site: STUDY, STUDY/TASK, STUDY/TASK/METHOD, a piece.")
-    ],
-    show: Annotated[bool, typer.Option("--list", help="Show the runs of the ids; run none.")] = False,
+        list[str] | None,
+        typer.Argument(metavar="ID", help="As on the site: STUDY, STUDY/TASK, STUDY/TASK/METHOD, a piece."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show the runs of the ids, or all ids; run none.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
-    """Run results of the site again and compare them, field by field; exit status 1 where one differs."""
+    """Run results of the site again and compare them; exit status 1 where one differs. Without an ID, list all."""
     import torch
 
+    if not ids:
+        for name, names in identifiers(out).items():
+            console().print(f"{name}  {len(names)} runs", highlight=False, soft_wrap=True)
+        return
     torch.set_num_threads(1)  # as in every run
     here, parted = describe_machine(), 0
     paths = list(dict.fromkeys(path for one in ids for path in find_pieces(one, out)))

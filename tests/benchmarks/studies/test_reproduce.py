@@ -62,6 +62,8 @@ def test_parts_of_an_id_are_whole_words() -> None:
         find_pieces("")
     with pytest.raises(StudyError, match="got 'multikey_'"):
         find_pieces("multikey_")
+    with pytest.raises(StudyError, match=r"Expected a result of critic that has runs: none yet; got 'critic/food"):
+        find_pieces("critic/food-preparation")
     assert find_pieces("first/curves/") == find_pieces("first/curves")
 
 
@@ -118,6 +120,7 @@ def test_a_result_is_made_again_and_compared(folder: Path) -> None:
     other = _reproduce(path.stem, "--out", str(folder))
     assert other.exit_code == 1
     assert "random differs by 0.5 at most" in other.stdout
+    assert _reproduce("--out", str(folder)).exit_code == 0
     listed = _reproduce(path.stem, "--list", "--out", str(folder))
     assert listed.stdout.split() == [path.stem]
 
