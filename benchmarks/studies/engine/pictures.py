@@ -42,7 +42,7 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
 
 
 def _curves_panel(axes: Axes, one: Findings) -> None:
-    task = one.comparison.task
+    task, discount = one.comparison.task, discount_of(one.comparison.task.env_id)
     curves = {arm.name: one.methods[arm.name].curve for arm in one.comparison.arms if arm.name in one.methods}
     lines = {} if one.facts is None else {name: one.facts[name] for name in ("oracle", "random")}
     begins = {float(curve.values[0]) for curve in curves.values()}
@@ -54,7 +54,7 @@ def _curves_panel(axes: Axes, one: Findings) -> None:
     axes.set(
         title=f"{task.name}, {most if min(seeds) == max(seeds) else f'{min(seeds)} to {most}'}",
         xlabel="environment steps (actions)",
-        ylabel=f"return, discounted {discount_of(task.env_id):g} per move",
+        ylabel="return" if discount == 1 else f"return, discounted {discount:g} per move",
     )
 
 
@@ -125,44 +125,6 @@ def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set(xlim=(-0.02, 1.02), xlabel="probability that a seed of the first method is better (1: always, 0: never)")
     axes.set_ylim(len(shown) - 0.5, -0.5)
     return figure
-
-
-@style()
-def scores_figure(panels: Mapping[str, Mapping[str, Mapping[str, Any]]], xlabel: str) -> Figure:
-    """Scores by task: a panel for each title, in it a colour for each agent.
-
-    Args:
-        panels: By title, by agent, by task: a score, or one with its ends.
-        xlabel: Label of the measured quantity.
-    """
-    tasks = list(dict.fromkeys(task for agents in panels.values() for scores in agents.values() for task in scores))
-    names = list(dict.fromkeys(name for agents in panels.values() for name in agents))
-    figure = Figure(figsize=(1.6 + 4.4 * len(panels), 1.2 + 0.42 * len(tasks)), layout="constrained")
-    grid = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
-    for axes, (title, agents) in zip(grid, panels.items(), strict=True):
-        for agent, scores in agents.items():
-            _scores_row(axes, agent, names, tasks, scores)
-        axes.set(title=title, xlabel=xlabel)
-    grid[0].set_yticks(range(len(tasks)), [task.removeprefix("VirtualHome-").removesuffix("-v0") for task in tasks])
-    grid[0].set_ylim(len(tasks) - 0.5, -0.5)
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(names))
-    return figure
-
-
-def _scores_row(
-    axes: Axes, agent: str, names: Sequence[str], tasks: Sequence[str], scores: Mapping[str, Sequence[float]]
-) -> None:
-    number = names.index(agent)
-    color = "0.45" if agent == "untrained" else PALETTE[(number - ("untrained" in names)) % len(PALETTE)]
-    offset = (number - (len(names) - 1) / 2) * 0.14
-    places = [tasks.index(task) + offset for task in scores]
-    axes.plot(
-        [one[0] for one in scores.values()], places, "os^Dv"[number % 5], color=color, markersize=4.5, label=agent
-    )
-    for place, one in zip(places, scores.values(), strict=True):
-        if len(one) == 3 and None not in one:
-            axes.plot(one[1:], [place, place], "|-", color=color, markersize=4, linewidth=1.2)
 
 
 # ---------------------------------------------------------------------- code
