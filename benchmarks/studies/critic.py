@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction
+from benchmarks.studies.engine.study import FEWEST_SEEDS
 from benchmarks.studies.tasks import FOOD, GAE_LAMBDA_TOKEN, POAD, TOMATO, trie
 
 _CHANGES: dict[str, dict[str, Any]] = {
@@ -36,5 +37,5 @@ CRITIC = Comparing(
         Planned("POAD", "both in one pass", Prediction.NOT_SETTLED, gated=False),
     ),
     ("All have the learning rate that was chosen for POAD as it is by default.",),
-    tuple(range(300, 308)),
+    FEWEST_SEEDS,
 )

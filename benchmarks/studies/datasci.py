@@ -13,7 +13,7 @@ from benchmarks.studies.engine.coding_findings import TableFindings, rewards_of,
 from benchmarks.studies.engine.findings import Prediction, Row, judged
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import FINAL_SEEDS, TUNING_SEEDS, Options, Report, Study
+from benchmarks.studies.engine.study import FEWEST_SEEDS, TUNING_SEEDS, Options, Report, Study
 from benchmarks.studies.engine.tuning import Tuning
 from lang_envs.datasets.generated import NAME as GENERATED
 from poad_sb3.common.hyperparameters import preset
@@ -32,7 +32,6 @@ ATTEMPTS = 2_048
 TUNING_ATTEMPTS = 1_024
 RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 TUNING_TABLE = "wine"
-SEEDS = FINAL_SEEDS[:8]
 _FEW = 3
 """Seeds of the methods that no verdict is about."""
 _COMPARED = ("POAD", "NTPO")
@@ -188,5 +187,5 @@ DATASCI = Study(
     "POAD, NTPO, action level and GRPO write code for two tables, against best-of-N",
     _jobs,
     _report,
-    seeds=SEEDS,
+    seeds=FEWEST_SEEDS,
 )

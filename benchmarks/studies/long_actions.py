@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction
 from benchmarks.studies.engine.jobs import Cloning, Evaluation
+from benchmarks.studies.engine.study import FEWEST_SEEDS
 from benchmarks.studies.engine.tuning import Arm, Task
 from benchmarks.studies.tasks import FOOD, GAE_LAMBDA_TOKEN
 
@@ -39,5 +40,5 @@ LONG_ACTIONS = Comparing(
         "character-level one. An untrained model succeeds in about 1 of 100 episodes, so that all methods begin with "
         "behaviour cloning of the same noisy episodes.",
     ),
-    tuple(range(300, 308)),
+    FEWEST_SEEDS,
 )

@@ -5,27 +5,18 @@ from __future__ import annotations
 from benchmarks.studies.engine.comparing import Beside, Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction, Trend
 from benchmarks.studies.engine.jobs import Evaluation
-from benchmarks.studies.engine.tuning import Task
 from benchmarks.studies.key_credit import key_credit_jobs, key_credit_rows
 from benchmarks.studies.tasks import ACTION_LEVEL, GRPO, MATCHED, MULTIKEY, NTPO, POAD, RLOO, TURN_PPO, TWOSOME, trie
 
-ONE = Task(
-    "multikey 1 0",
-    "MultiKey-v0",
-    2_048,
-    Evaluation(every=256, episodes=50),
-    MULTIKEY,
-    {"k": 1, "d": 0, "horizon": 4},
+_TUNED = MULTIKEY._replace(tuned_on=MULTIKEY)
+ONE = _TUNED._replace(
+    name="multikey 1 0",
+    steps=2_048,
+    evaluation=Evaluation(every=256, episodes=50),
+    env_kwargs={"k": 1, "d": 0, "horizon": 4},
 )
-EIGHT = Task(
-    "multikey 4 4",
-    "MultiKey-v0",
-    8_192,
-    Evaluation(every=1_024, episodes=50),
-    MULTIKEY,
-    {"k": 4, "d": 4, "horizon": 4},
-)
-TRAP = Task("length-trap", "MultiKey-length-trap-v0", 8_192, Evaluation(every=1_024, episodes=50), MULTIKEY)
+EIGHT = _TUNED._replace(name="multikey 4 4", env_kwargs={"k": 4, "d": 4, "horizon": 4})
+TRAP = _TUNED._replace(name="length-trap", env_id="MultiKey-length-trap-v0", env_kwargs={})
 
 _ON_TRIE = (POAD, NTPO, MATCHED, ACTION_LEVEL, GRPO, RLOO, TURN_PPO)
 _GAMMA_TOKENS = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
