@@ -157,13 +157,7 @@ def bc(
             env_id=env_ids[0],
             algo=algo,
             preset=preset,
-            steps=None,
             seed=seed,
-            n_envs=None,
-            n_parts=None,
-            save_every=None,
-            record_episodes=None,
-            warm_start=None,
             settings=settings or (),
             env_settings=env_settings or (),
         )

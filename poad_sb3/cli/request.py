@@ -21,35 +21,35 @@ _STEPS, _SAVE_EVERY = 10_000, 1_000
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `poad train`; None for those that were not given.
+    """Options of `poad train` and `poad bc`; None for those that were not given.
 
     Attributes:
         env_id: Environment.
         algorithm: Name of the class.
         preset: Name of the preset.
-        steps: Environment steps in all.
+        arguments: Constructor arguments.
+        env_kwargs: Arguments of `gym.make`.
         seed: Of everything random.
+        steps: Environment steps in all.
         n_envs: Environments that step together.
         n_parts: Parts of them.
         save_every: Steps between checkpoints.
         record_episodes: Episodes that are recorded at a time.
         warm_start: Run or checkpoint whose weights the training starts from.
-        arguments: Constructor arguments.
-        env_kwargs: Arguments of `gym.make`.
     """
 
     env_id: str | None
     algorithm: str | None
     preset: str | None
-    steps: int | None
-    seed: int | None
-    n_envs: int | None
-    n_parts: int | None
-    save_every: int | None
-    record_episodes: int | None
-    warm_start: Path | None
     arguments: Mapping[str, Any]
     env_kwargs: Mapping[str, Any]
+    seed: int | None = None
+    steps: int | None = None
+    n_envs: int | None = None
+    n_parts: int | None = None
+    save_every: int | None = None
+    record_episodes: int | None = None
+    warm_start: Path | None = None
 
     @classmethod
     def parse(
