@@ -20,7 +20,7 @@ _RESAMPLES, _SEED = 1_000, 0
 CLAIMS = ("reward rises", f"share above {WANTED_SHARE}", "AUC rises", "best-of-N beaten")
 
 
-class Verdict(StrEnum):
+class Judgement(StrEnum):
     """How a claim is judged. Of one seed it holds of that seed: its interval is that of attempts."""
 
     YES = "yes"
@@ -166,7 +166,7 @@ class TableFindings(NamedTuple):
         won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
         return (won, len(common)) if common else None
 
-    def claims(self, method: str) -> dict[str, Verdict]:
+    def claims(self, method: str) -> dict[str, Judgement]:
         """Verdicts on a learner, by `CLAIMS`."""
         share = interval_of(MEASURES["share"], self.ends(method)) if self.runs[method] else None
         won, of = self.beats(method, CONTROLS[0], "fresh") or (-1, -2)
@@ -175,7 +175,7 @@ class TableFindings(NamedTuple):
             _judged(share, WANTED_SHARE),
             _judged(self.rise(method, "area"), 0.0),
             # All seeds, or none: anything between is no answer.
-            {of: Verdict.YES, 0: Verdict.NO, -1: Verdict.UNKNOWN}.get(won, Verdict.UNSETTLED),
+            {of: Judgement.YES, 0: Judgement.NO, -1: Judgement.UNKNOWN}.get(won, Judgement.UNSETTLED),
         )
         return dict(zip(CLAIMS, found, strict=True))
 
@@ -210,13 +210,13 @@ class TableFindings(NamedTuple):
         return found
 
 
-def _judged(one: Estimate | None, wanted: float) -> Verdict:
+def _judged(one: Estimate | None, wanted: float) -> Judgement:
     """Whether a value is above the wanted one: its whole interval, or none of it."""
     if one is None:
-        return Verdict.UNKNOWN
+        return Judgement.UNKNOWN
     if one.low is not None and one.low > wanted:
-        return Verdict.YES
-    return Verdict.UNSETTLED if one.low is not None and one.value > wanted else Verdict.NO
+        return Judgement.YES
+    return Judgement.UNSETTLED if one.low is not None and one.value > wanted else Judgement.NO
 
 
 def verdicts(found: Sequence[TableFindings]) -> list[str]:
@@ -232,15 +232,15 @@ def verdicts(found: Sequence[TableFindings]) -> list[str]:
                     for one in found
                     if by_table[one.table][claim] is verdict
                 ]
-                for verdict in (Verdict.YES, Verdict.NO, Verdict.UNSETTLED)
+                for verdict in (Judgement.YES, Judgement.NO, Judgement.UNSETTLED)
             }
             if any(tables.values()):
                 parts = "; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in tables.items() if names)
-                holds = not tables[Verdict.NO] and not tables[Verdict.UNSETTLED]
+                holds = not tables[Judgement.NO] and not tables[Judgement.UNSETTLED]
                 sentences.append((holds, f"{method}, {claim}: {parts}."))
         firsts = [{verdicts[claim] for claim in CLAIMS[:3]} for verdicts in by_table.values()]
-        known = [some for some in firsts if Verdict.UNKNOWN not in some or some & {Verdict.NO, Verdict.UNSETTLED}]
-        whole = sum(some == {Verdict.YES} for some in known)
+        known = [some for some in firsts if Judgement.UNKNOWN not in some or some & {Judgement.NO, Judgement.UNSETTLED}]
+        whole = sum(some == {Judgement.YES} for some in known)
         if known:
             sentences.append(
                 (whole == len(known), f"{method}, the first three together: on {whole} of {len(known)} tables.")

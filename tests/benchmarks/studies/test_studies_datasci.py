@@ -21,8 +21,8 @@ from benchmarks.studies.engine.coding import fresh_scores
 from benchmarks.studies.engine.coding_findings import (
     CLAIMS,
     MEASURES,
+    Judgement,
     TableFindings,
-    Verdict,
     areas_of,
     ending,
     interval_of,
@@ -218,7 +218,7 @@ def test_the_interval_of_a_difference_is_that_of_both() -> None:
     assert found.high - found.low == pytest.approx(width, rel=0.15)
 
 
-YES, NO, UNSETTLED, UNKNOWN = Verdict.YES, Verdict.NO, Verdict.UNSETTLED, Verdict.UNKNOWN
+YES, NO, UNSETTLED, UNKNOWN = Judgement.YES, Judgement.NO, Judgement.UNSETTLED, Judgement.UNKNOWN
 
 
 def test_claims_are_judged_each_by_itself() -> None:
@@ -234,7 +234,7 @@ def test_what_was_not_run_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.85, NO), (0.905, UNSETTLED), (0.95, YES)])
-def test_the_whole_interval_of_the_share_has_to_be_above(share: float, said: Verdict) -> None:
+def test_the_whole_interval_of_the_share_has_to_be_above(share: float, said: Judgement) -> None:
     runs = {**GOOD, "POAD": {**GOOD["POAD"], "areas": [0.9 if k % 200 < 200 * share else None for k in range(3200)]}}
     assert _findings(runs).claims("POAD")["share above 0.9"] is said
 
@@ -262,7 +262,7 @@ def _best(fresh: float | None) -> dict[str, Any]:
     ],
 )
 def test_code_that_fails_on_fresh_halves_has_lost(
-    ours: tuple[float | None, ...], theirs: tuple[float | None, ...], counted: tuple[int, int], said: Verdict
+    ours: tuple[float | None, ...], theirs: tuple[float | None, ...], counted: tuple[int, int], said: Judgement
 ) -> None:
     runs = {"POAD": dict(enumerate(map(_best, ours))), "NTPO": {}, "untrained": dict(enumerate(map(_best, theirs)))}
     found = TableFindings("wine", "default", runs)
