@@ -209,7 +209,7 @@ _CLAIMS: Mapping[str, str] = {
 """Claims by their names in the studies, and where no study counts them the reason."""
 
 
-def planned_rows() -> list[Content]:
+def all_comparisons() -> list[Content]:
     """Return the planned comparisons of all studies in the order of the protocol."""
     names = [one.name for one in ALL if (ROOT / f"data/results/studies/{one.name}.json").exists()]
     return [{**row, "study": name} for name in names for row in result(f"studies/{name}").get("primary", ())]
@@ -217,7 +217,7 @@ def planned_rows() -> list[Content]:
 
 def claims_state() -> str:
     """Show the picture of the verdicts, and how many comparisons have one."""
-    rows = planned_rows()
+    rows = all_comparisons()
     counts = Counter(row["verdict"] for row in rows)
     left = counts.pop("not run yet", 0)
     told = ", ".join(f"{verdict} {n}" for verdict, n in counts.items())
@@ -228,7 +228,7 @@ def claims_state() -> str:
 
 def files() -> dict[str, bytes]:
     """Return the picture of the verdicts by its place in the site; none before the first runs."""
-    rows = [row for row in planned_rows() if row["probability"] is not None]
+    rows = [row for row in all_comparisons() if row["probability"] is not None]
     if not rows:
         return {}
     buffer = io.BytesIO()
@@ -240,7 +240,7 @@ def claims() -> str:
     """Table of the paper's claims: each planned comparison with its effect and verdict."""
     rows = []
     for claim, reason in _CLAIMS.items():
-        own = [row for row in planned_rows() if row["claim"] == claim]
+        own = [row for row in all_comparisons() if row["claim"] == claim]
         for number, row in enumerate(own):
             effect = f"{_effect(row)}, p {row['corrected_p']:.2g}" if row["effect"] else ""
             where = f"{row['study']}: {code(row['task'])}"
@@ -255,7 +255,7 @@ def claims_summary() -> str:
     """Table of the paper's claims, a row each: how many comparisons came out how."""
     rows = []
     for claim, reason in _CLAIMS.items():
-        counts = Counter(row["verdict"] for row in planned_rows() if row["claim"] == claim)
+        counts = Counter(row["verdict"] for row in all_comparisons() if row["claim"] == claim)
         total, left = counts.total(), counts.pop("not run yet", 0)
         known = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
         told = f"{known} of {total}" if known else f"not run yet ({total} planned)" if left else ""
