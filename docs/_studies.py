@@ -61,29 +61,18 @@ def _primary(content: Content) -> str:
     """Table of the planned comparisons of a study."""
     rows = [
         (
-            code(one["task"]),
+            one["task"],
             _choices(one),
             one["comparison"],
-            one["prediction"],
-            ", ".join(map(str, one["seeds"])),
+            f"**{one['verdict']}**",
+            one["prediction"] + {None: "", True: " (yes)", False: " (no)"}[as_predicted(one)],
             _effect(one),
             f"{one['corrected_p']:.2g}" if one["effect"] else "",
-            f"**{one['verdict']}**",
-            {None: "", True: "yes", False: "no"}[as_predicted(one)],
+            ", ".join(map(str, one["seeds"])),
         )
         for one in content["primary"]
     ]
-    head = (
-        "task",
-        "choices per action",
-        "comparison",
-        "predicted",
-        "seeds",
-        "effect",
-        "p, corrected",
-        "verdict",
-        "as predicted",
-    )
+    head = ("task", "choices", "comparison", "verdict", "predicted (came true)", "effect", "p, corrected", "seeds")
     return table(head, rows)
 
 
@@ -91,7 +80,7 @@ def _effect(one: Content) -> str:
     """Show a difference of areas with its interval; another measure with its name."""
     if not one["effect"]:
         return ""
-    shown = _interval(one["effect"]).replace(" ", "&nbsp;", 1)
+    shown = _interval(one["effect"])
     return shown if one["effect_is"] == "difference of mean areas" else f"{one['effect_is']} {shown}"
 
 
@@ -243,7 +232,7 @@ def claims() -> str:
         own = [row for row in all_comparisons() if row["claim"] == claim]
         for number, row in enumerate(own):
             effect = f"{_effect(row)}, p {row['corrected_p']:.2g}" if row["effect"] else ""
-            where = f"{row['study']}: {code(row['task'])}"
+            where = f"{row['study']}: {row['task']}"
             rows.append(("" if number else claim, where, _choices(row), row["prediction"], effect, row["verdict"]))
         if not own:
             rows.append((claim, "", "", "", "", reason or "not run yet"))
