@@ -27,6 +27,7 @@ from poad_sb3.common.schedules import schedule_of
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError
 from poad_sb3.prompts import PromptSpec, prompt_template
 from poad_sb3.prompts.specs import context_spec_of
+from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
 Self = TypeVar("Self", bound="LanguageModelAlgorithm")
@@ -145,7 +146,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         envs = None
         if self._envs_are_sound and self.env is not None:
             with contextlib.suppress(WorkerError):
-                envs = checkpoints.capture_envs(self.env)
+                envs = capture_envs(self.env)
         return {
             "envs": envs,
             "rng": checkpoints.capture_rng(),
@@ -227,7 +228,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         resume, self._resume = self._resume, None
         if resume is not None:
             has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
-            if has_begun and not checkpoints.restore_envs(self.env, resume["envs"]):
+            if has_begun and not restore_envs(self.env, resume["envs"]):
                 self._last_obs = None
                 warnings.warn(
                     "The environments could not be put back where the checkpoint left them; training goes on from a "
