@@ -7,6 +7,7 @@ __all__ = [
     "ObservationError",
     "PoadError",
     "PresetError",
+    "RankError",
     "UndefinedAdvantageError",
     "UnsupportedEnvError",
     "WorkerError",
@@ -35,6 +36,10 @@ class ObservationError(PoadError, ValueError):
 
 class PresetError(PoadError, ValueError):
     """A preset or an argument that does not exist, or that would have no effect."""
+
+
+class RankError(PoadError, RuntimeError):
+    """Processes of one training that do not go on together."""
 
 
 class UndefinedAdvantageError(PoadError, ValueError):

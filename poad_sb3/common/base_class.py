@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -24,9 +24,13 @@ from lang_envs.text import nearest
 from poad_sb3.common import save_util as checkpoints
 from poad_sb3.common.policies import TextPolicy
 from poad_sb3.common.schedules import schedule_of
+from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
+from poad_sb3.distributed.callbacks import RankCallback
+from poad_sb3.distributed.ranks import Ranks, current_ranks
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError
 from poad_sb3.prompts import PromptSpec, prompt_template
 from poad_sb3.prompts.specs import context_spec_of
+from poad_sb3.prompts.templates import ContextSpec
 from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
@@ -60,9 +64,16 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         self._resume: dict[str, Any] | None = None
         self._envs_are_sound = True
         self._context_spec = context_spec_of((policy_kwargs or {}).get("prompt", "auto"))
+        if self.ranks.size > 1:
+            _prepare(self.ranks, kwargs)
         # An id too is made here: SB3 would insist on render_mode="rgb_array".
-        wrapped = None if env is None else wrap_language_env(env, self._context_spec)
+        wrapped = None if env is None else self._wrap_env(env, context_spec=self._context_spec)
         super().__init__(policy, wrapped, policy_kwargs=policy_kwargs, **kwargs)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes of this training; see `poad_sb3.distributed`."""
+        return current_ranks()
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
         if policy_name not in self.policy_aliases:
@@ -146,7 +157,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         envs = None
         if self._envs_are_sound and self.env is not None:
             with contextlib.suppress(WorkerError):
-                envs = capture_envs(self.env)
+                envs = capture_envs(self._own_env)
         return {
             "envs": envs,
             "rng": checkpoints.capture_rng(),
@@ -162,6 +173,12 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             rng.bit_generator.state = state
         self.policy.predict_rng.bit_generator.state = captured["predict_rng"]
         self._shuffle_rng.bit_generator.state = captured["shuffle_rng"]
+
+    @property
+    def _own_env(self) -> VecEnv:
+        """The environments themselves; with several ranks, for rank 0 to use alone."""
+        assert self.env is not None
+        return self.env.own if isinstance(self.env, BroadcastVecEnv) else self.env
 
     def _leave_episodes(self) -> None:
         """SB3 is about to reset the environments in the middle of their episodes."""
@@ -190,8 +207,20 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             )
 
     @staticmethod
-    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        return BaseAlgorithm._wrap_env(wrap_language_env(env), verbose, monitor_wrapper)
+    def _wrap_env(
+        env: Any,
+        verbose: int = 0,
+        monitor_wrapper: bool = True,
+        context_spec: ContextSpec = ContextSpec(),  # noqa: B008 - immutable
+    ) -> VecEnv:
+        ranks = current_ranks()
+        if isinstance(env, BroadcastVecEnv):
+            return env
+        # Other ranks leave theirs alone: it may be an id, or an environment that has not started anything.
+        made = None
+        if ranks.is_first:
+            made = BaseAlgorithm._wrap_env(wrap_language_env(env, context_spec), verbose, monitor_wrapper)
+        return BroadcastVecEnv(made, ranks) if ranks.size > 1 else cast(VecEnv, made)
 
     def set_env(self, env: gym.Env[Any, Any] | VecEnv | str, force_reset: bool | None = None) -> None:
         """Replace the environment.
@@ -204,7 +233,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         Raises:
             ValueError: If their number is another.
         """
-        env = self._wrap_env(wrap_language_env(env, self._context_spec), self.verbose)
+        env = self._wrap_env(env, self.verbose, context_spec=self._context_spec)
         if env.num_envs != self.n_envs:
             raise ValueError(
                 f"Expected {self.n_envs} environments, as before; got {env.num_envs}. "
@@ -228,7 +257,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         resume, self._resume = self._resume, None
         if resume is not None:
             has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
-            if has_begun and not restore_envs(self.env, resume["envs"]):
+            states = resume["envs"]
+            if has_begun and not self.ranks.lead("restore", lambda: restore_envs(self._own_env, states)):
                 self._last_obs = None
                 warnings.warn(
                     "The environments could not be put back where the checkpoint left them; training goes on from a "
@@ -241,6 +271,11 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if reset_num_timesteps or self._last_obs is None:
             self._leave_episodes()
         return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+
+    def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
+        if self.ranks.size == 1:
+            return super()._init_callback(callback, progress_bar)
+        return RankCallback(lambda: BaseAlgorithm._init_callback(self, callback, progress_bar), self, self.ranks)
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_shuffle_rng"]
@@ -263,6 +298,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             exclude: Attributes to leave out, as in SB3.
             include: Attributes to keep although they are left out by default, as in SB3.
         """
+        self.ranks.lead("save", lambda: self._write(path, exclude, include))
+
+    def _write(self, path: checkpoints.Target, exclude: Iterable[str] | None, include: Iterable[str] | None) -> None:
         kept, self._resume = self._resume, self._resume or self._capture()
         header = {
             "format": checkpoints.FORMAT,
@@ -337,7 +375,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             prompt = merged.get("prompt", prompt)
             # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
-        wrapped = None if env is None else cls._wrap_env(wrap_language_env(env, context_spec_of(prompt)))
+        wrapped = None if env is None else cls._wrap_env(env, context_spec=context_spec_of(prompt))
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
         model._check_settings()
         model._check_prompt(prompt)
@@ -348,3 +386,11 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if force_reset:
             model._resume = None
         return model
+
+
+def _prepare(ranks: Ranks, arguments: dict[str, Any]) -> None:
+    """Give all ranks one seed, and let rank 0 alone print and log."""
+    if arguments.get("seed") is None:
+        arguments["seed"] = ranks.lead("seed", lambda: int(np.random.default_rng().integers(2**31)))
+    if not ranks.is_first:
+        arguments.update(verbose=0, tensorboard_log=None)

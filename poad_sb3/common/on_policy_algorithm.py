@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import warnings
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -218,8 +220,17 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 f"Expected {elsewhere[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
                 "policy_kwargs. Fix: move it out of them."
             )
-        has_critic = self.credit.has_critic
-        self._make_policy(critic_lr_schedule=self.critic_lr_schedule, has_critic=has_critic, **sampling)
+        if self.micro_batches % self.ranks.size:
+            raise ValueError(
+                f"Expected micro_batches to be a multiple of the {self.ranks.size} ranks, that share them; got "
+                f"{self.micro_batches}. Fix: micro_batches={self.ranks.size}, or fewer ranks."
+            )
+        self._make_policy(
+            critic_lr_schedule=self.critic_lr_schedule,
+            has_critic=self.credit.has_critic,
+            micro_batches=self.micro_batches,
+            **sampling,
+        )
 
     def _choose_defaults(self) -> None:
         """Replace `"auto"` by the choice for the environment's actions; a checkpoint holds the choice.
@@ -320,7 +331,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
         self.stopwatch.restart()
-        return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
+        with self.ranks.dividing():
+            return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         prepared = super()._setup_learn(*args, **kwargs)
@@ -352,10 +364,12 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         try:
             finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
         except BaseException:
-            self._commit_saves()
+            if self.ranks.is_first:  # the others may have ended
+                self._commit_saves()
             raise
         self._update_is_due = finished
-        self._commit_saves()
+        self.ranks.lead("saves", self._commit_saves)
+        self._collecting = False
         return finished
 
     def _collect(
@@ -363,6 +377,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     ) -> bool:
         self.policy.set_training_mode(False)
         self.policy.clear_caches()
+        self._require_equal_ranks()
         rollout_buffer.reset()
         callback.on_rollout_start()
         pipeline = PipelinedRollout(env, self.policy, self.stopwatch)
@@ -410,6 +425,16 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _require_equal_ranks(self) -> None:
+        """Compare weights and generators of the ranks: numbers that part would go unnoticed."""
+        if self.ranks.size > 1:
+            digest = hashlib.sha256()
+            for tensor in self.policy.state_dict().values():
+                digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+            states = [rng.bit_generator.state for rng in (*self.policy.rollout_rngs, self._shuffle_rng)]
+            digest.update(repr((self.num_timesteps, states)).encode())
+            self.ranks.require_equal("weights and random generators", digest.hexdigest())
 
     def _is_unfinished(self, n_steps: int, wanted: int, n_rounds: int, playing: NDArray[np.bool_]) -> bool:
         """Whether a rollout goes on after some steps and rounds of whole episodes."""

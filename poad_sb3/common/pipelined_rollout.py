@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.timing import Stopwatch
+from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributions.base import SampledAction
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather
 
@@ -62,7 +63,7 @@ class PipelinedRollout:
     """
 
     def __init__(self, env: VecEnv, policy: LLMPolicy, watch: Stopwatch) -> None:
-        self._parts: _Parts = env if isinstance(env, PipelinedVecEnv) else _OnePart(env)
+        self._parts: _Parts = env if isinstance(env, PipelinedVecEnv | BroadcastVecEnv) else _OnePart(env)
         self._policy, self._watch = policy, watch
         # Of each part, actions that are not taken yet, and the state of its generators once they are.
         self._chosen: list[_Chosen | None] = [None] * len(self._parts.slices)

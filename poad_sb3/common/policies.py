@@ -196,6 +196,7 @@ class LLMPolicy(TextPolicy):
         use_sde: Accepted for SB3; must be False.
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         has_critic: Whether to make a critic; without one there are no values.
+        micro_batches: Parts that passes are divided into; see `PPOSettings.micro_batches`.
         device: Where a quantised model is loaded.
         **settings: The fields of `ModelSettings` and `SamplingSettings`; default, range and help of each are there.
 
@@ -214,6 +215,7 @@ class LLMPolicy(TextPolicy):
         *,
         critic_lr_schedule: Schedule | None = None,
         has_critic: bool = True,
+        micro_batches: int = 1,
         device: torch.device | str = "cpu",
         **settings: Any,
     ) -> None:
@@ -222,7 +224,8 @@ class LLMPolicy(TextPolicy):
         model, sampling = ModelSettings(**of_model), SamplingSettings(**of_sampling)
         dtype = str(model.dtype).removeprefix("torch.")
         self._settings = {**of_model, **of_sampling, "dtype": dtype, "has_critic": has_critic}
-        self.lm = LanguageModel(**{**of_model, "device": device})
+        self._settings["micro_batches"] = micro_batches
+        self.lm = LanguageModel(**{**of_model, "device": device}, micro_batches=micro_batches)
         self.check = Check(model.check)
         self.lm.to(device)  # agreement is measured by the kernels that will train
         require_agreement(self.lm, self.check)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +16,8 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.type_aliases import TokenRolloutSamples
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, clipped_value_loss, kl_k3, normalize
-from poad_sb3.distributions.base import ActionEvaluation
+from poad_sb3.distributed.gradient_tree import GradientTree
+from poad_sb3.distributions.base import TokenPath
 from poad_sb3.language_model.packing import moved
 from poad_sb3.settings import PPOSettings
 from poad_sb3.settings.ppo import Ratio, Reduction
@@ -210,15 +211,17 @@ def _policy_step(
 
     slope = None
     if ratio.of_episodes:  # a chunk is a part of an episode: the slopes of all its tokens come from a pass before
-        sought = _scored(evaluate(), old).requires_grad_()
+        sought = _scored(policy, batch.paths, old, whole_actions=ratio.of_actions).requires_grad_()
         whole = _Reduction(units.episodes, settings)
         loss = whole.total(losses(of_units(sought))) / whole.denominator
         (slope,) = torch.autograd.grad(loss * reduction.denominator, sought)
     policy.optimizer.zero_grad()
     features = batch.features[batch.feature_of[chosen]] if settings.kl_coef else None
     # Gradients accumulate chunk by chunk; the whole minibatch under the present weights is kept for the log.
-    new, entropy, base_kl = torch.empty_like(old), torch.empty_like(old), torch.zeros_like(old)
+    new, entropy, base_kl = torch.zeros_like(old), torch.zeros_like(old), torch.zeros_like(old)
+    gradient = GradientTree(policy.adapter_parameters(), policy.lm.micro_batches, policy.lm.ranks)
     for part in evaluate(base_features=features):
+        gradient.begin(part.micro_batch)
         here = part.units
         if slope is None:
             loss = reduction.total(losses(part.log_prob, here), here)
@@ -230,6 +233,8 @@ def _policy_step(
             base_kl[here] = part.kl_to_base.detach()
         (loss / reduction.denominator).backward()  # type: ignore[no-untyped-call]
         new[here], entropy[here] = part.log_prob.detach(), part.entropy.detach()
+    gradient.finish()
+    new, entropy, base_kl = policy.lm.ranks.union(new, entropy, base_kl)
     new_units = of_units(new) if ratio.of_episodes else new
     off = ((new_units - units.old_log_prob) / units.n_tokens).exp() - 1
     # Of scores, not of units: the product over an episode would add up their rounding, and a mean would hide errors.
@@ -248,25 +253,22 @@ def _policy_step(
     return True
 
 
-def _scored(parts: Iterable[ActionEvaluation], like: Tensor) -> Tensor:
-    """Log-probabilities of all units of an evaluation, without gradient."""
-    found = torch.empty_like(like)
-    with torch.no_grad():
-        for part in parts:
-            found[part.units] = part.log_prob
-    return found
-
-
 @torch.no_grad()
+def _scored(policy: LLMPolicy, paths: Sequence[TokenPath], like: Tensor, *, whole_actions: bool = False) -> Tensor:
+    """Log-probabilities of all units of some actions, without gradient."""
+    found = torch.zeros_like(like)
+    for part in policy.evaluate_actions(paths, whole_actions=whole_actions):
+        found[part.units] = part.log_prob
+    return policy.lm.ranks.union(found)[0]
+
+
 def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> float:
     """Replace the log-probabilities stored at sampling; return the largest ratio error they would have caused."""
     rollout = buffer.all_samples()
     sampled = rollout.old_log_prob[rollout.is_decision]
     if not len(sampled):
         return 0.0
-    again = torch.empty_like(sampled)
-    for part in policy.evaluate_actions(rollout.paths):
-        again[part.units] = part.log_prob
+    again = _scored(policy, rollout.paths, sampled)
     rollout.old_log_prob[rollout.is_decision] = again
     return float((again - sampled).exp().sub(1).abs().max())
 

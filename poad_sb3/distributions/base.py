@@ -128,12 +128,14 @@ class ActionEvaluation(NamedTuple):
         log_prob: Log-probability of each, `[u]`.
         entropy: Entropy of the distribution each was drawn from, `[u]`.
         kl_to_base: KL divergence from the frozen base model, `[u]`, if asked for.
+        micro_batch: Number of the micro-batch that the chunk is of.
     """
 
     units: Tensor
     log_prob: Tensor
     entropy: Tensor
     kl_to_base: Tensor | None
+    micro_batch: int
 
 
 class Edges(NamedTuple):
@@ -246,7 +248,8 @@ class ActionDistribution(ABC):
     ) -> Iterator[ActionEvaluation]:
         """Score sampled actions under the present weights, with gradient, chunk by chunk.
 
-        Memory follows the chunk: call `backward` on each before asking for the next. Equal rows go through once.
+        Memory follows the chunk: call `backward` on each before asking for the next. Equal rows go through once. In a
+        training of several ranks each has the chunks of its micro-batches.
 
         Args:
             paths: Sampled actions.
@@ -254,7 +257,7 @@ class ActionDistribution(ABC):
             base_features: Frozen-trunk features before each decision, `[D, hidden]`, for the divergence from the base.
 
         Yields:
-            Each unit once, in the order of the forward passes.
+            Each unit once, in the order of the forward passes, micro-batch by micro-batch.
         """
         device = self.lm.base.device
         children = [decision.children for path in paths for decision in path.decisions]
@@ -273,7 +276,7 @@ class ActionDistribution(ABC):
             n_units = units[-1] + 1
         all_rows, unit = list(rows), torch.tensor(units)
         row_of, node_of, choice = torch.tensor(found, dtype=torch.int64).reshape(-1, 3).unbind(1)
-        for chunk in self.lm.chunks([row.row for row in all_rows]):
+        for micro_batch, chunk in self.lm.own_chunks([row.row for row in all_rows]):
             # All of this is computed on the host, without waiting for the device.
             place = torch.full((len(all_rows),), -1)
             place[chunk] = torch.arange(len(chunk))
@@ -293,7 +296,8 @@ class ActionDistribution(ABC):
                 of_units = total(action_entropy) / total(torch.ones_like(entropy))
             else:  # along the sampled path: an estimate of the entropy of a whole action (chain rule)
                 of_units = total(entropy)
-            yield ActionEvaluation(units_here, total(log_prob), of_units, None if kl is None else total(kl))
+            divergence = None if kl is None else total(kl)
+            yield ActionEvaluation(units_here, total(log_prob), of_units, divergence, micro_batch)
 
     def edges(self, rows: Sequence[DecisionRow]) -> Edges:
         """Return the distributions over the children at every decision of one chunk of rows."""

@@ -135,6 +135,7 @@ def generate(
             mine = None if uniforms is None else uniforms[chunk]
             batch = _Batch(lm, [prompts[index] for index in chunk], sampling)
             written.update(zip(chunk, batch.run(mine), strict=True))
+    written = lm.ranks.merge(written)
     return [written[index] for index in range(len(prompts))]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -192,7 +192,8 @@ class TrieDistribution(ActionDistribution):
         for row in [row for row in missing if not row.children]:
             known[row] = RowScores(_NOTHING, _NOTHING)
             missing.remove(row)
-        for chunk in self.lm.chunks([row.row for row in missing]):
+
+        def run(chunk: list[int]) -> Iterable[RowScores]:
             rows = [missing[index] for index in chunk]
             found = self.edges(rows)
             n_decisions = np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)
@@ -201,7 +202,9 @@ class TrieDistribution(ActionDistribution):
             if found.token_log_probs is not None:
                 n_tokens = np.cumsum([sum(map(len, row.children)) for row in rows[:-1]], dtype=np.int64)
                 tokens = np.split(found.token_log_probs.cpu().numpy(), n_tokens)
-            known.update(zip(rows, map(RowScores, edges, tokens), strict=True))
+            return map(RowScores, edges, tokens)
+
+        known.update(zip(missing, self.lm.divided([row.row for row in missing], run), strict=True))
         return [known[row] for row in wanted]
 
 

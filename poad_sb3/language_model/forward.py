@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,31 @@ def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
         count = max(1, limit // ordered[start].size)
         yield ordered[start : start + count]
         start += count
+
+
+def parts_of(sizes: Sequence[int], n_parts: int, least: int) -> list[list[int]]:
+    """Cut work into parts of about the same size, in its order; the cut does not depend on who does them.
+
+    Where parts would be smaller than `least`, only every second is filled, or every fourth, and so on: a small pass
+    costs almost as much as a large one.
+
+    Args:
+        sizes: Size of each piece of work.
+        n_parts: Number of parts, a power of two.
+        least: Size that is worth a part of its own.
+
+    Returns:
+        Indices of the pieces in each part.
+    """
+    ends = list(itertools.accumulate(sizes))
+    n_filled = n_parts
+    while n_filled > 1 and (not ends or ends[-1] < n_filled * least):
+        n_filled //= 2
+    parts: list[list[int]] = [[] for _ in range(n_parts)]
+    for index, end in enumerate(ends):
+        middle = end - sizes[index] / 2
+        parts[int(middle * n_filled / ends[-1]) * (n_parts // n_filled)].append(index)
+    return parts
 
 
 def decoder_of(base: Any) -> Any:

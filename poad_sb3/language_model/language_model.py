@@ -10,19 +10,20 @@ Only this module and the package `poad_sb3.language_model` call transformers and
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
+from poad_sb3.distributed.ranks import Ranks, current_ranks
 from poad_sb3.errors import ModelError
 from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_logits
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
-from poad_sb3.language_model.forward import decoder_of, decoder_pass, passes_of
+from poad_sb3.language_model.forward import decoder_of, decoder_pass, parts_of, passes_of
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
 from poad_sb3.language_model.lm_head import (
     Picks,
@@ -47,6 +48,9 @@ from poad_sb3.prompts import Prompter, Question, prompt_template
 from poad_sb3.settings import ModelSettings, split_settings
 from poad_sb3.settings.model import Check, CriticTrunk
 
+T = TypeVar("T")
+LEAST_TOKENS, LEAST_TEXTS = 512, 8
+"""Tokens of passes, and texts that are decoded together, that are worth a part of their own; see `parts_of`."""
 CACHED_PER_FORWARD = 8
 """Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
 little more for many texts than for one, and without gradients a token takes little memory."""
@@ -60,6 +64,7 @@ class LanguageModel(nn.Module):
             or a function that makes model and tokenizer.
         device: Where a quantised base is loaded.
         is_trained: False for a model that stays as it is, without an adapter.
+        micro_batches: Parts that passes are divided into; see `PPOSettings.micro_batches`.
         **settings: Others of `ModelSettings`; default, range and help of each are there.
 
     Raises:
@@ -73,9 +78,11 @@ class LanguageModel(nn.Module):
         *,
         device: torch.device | str = "cpu",
         is_trained: bool = True,
+        micro_batches: int = 1,
         **settings: Any,
     ) -> None:
         super().__init__()
+        self.micro_batches = micro_batches
         (own,) = split_settings({"model": model, **settings}, ModelSettings)
         chosen = ModelSettings(**own)
         lora, check = chosen.lora, Check(chosen.check)
@@ -122,6 +129,11 @@ class LanguageModel(nn.Module):
         """The transformers model; an adapter is inside its layers."""
         return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network
 
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that passes may be divided among."""
+        return current_ranks()
+
     def use_plain_passes(self) -> None:
         """Give up merged rows, batches and caches: every position that is read gets a plain pass of its own."""
         self.plain_passes = True
@@ -153,10 +165,40 @@ class LanguageModel(nn.Module):
         """
         return run(*args)
 
+    def parts(self, rows: Sequence[TokenRow]) -> list[list[list[int]]]:
+        """Group indices of rows by micro-batch, and in it for one pass: rows that begin alike, of similar lengths."""
+        groups = sorted(self._groups(rows), key=lambda group: group.size, reverse=True)
+        limit = 1 if self.plain_passes else self.max_tokens_per_forward
+        return [
+            [[index for group in one for index in group.rows] for one in passes_of([groups[at] for at in part], limit)]
+            for part in parts_of([group.size for group in groups], self.micro_batches, LEAST_TOKENS)
+        ]
+
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
-        """Group indices of rows for one pass: rows that begin alike, of similar lengths."""
-        for groups in passes_of(self._groups(rows), 1 if self.plain_passes else self.max_tokens_per_forward):
-            yield [index for group in groups for index in group.rows]
+        """Group indices of rows for one pass."""
+        for part in self.parts(rows):
+            yield from part
+
+    def own_chunks(self, rows: Sequence[TokenRow]) -> Iterator[tuple[int, list[int]]]:
+        """Yield the passes that this rank makes, with the number of their micro-batch."""
+        for number, part in enumerate(self.parts(rows)):
+            if self.ranks.owns(number, self.micro_batches):
+                yield from ((number, chunk) for chunk in part)
+
+    def divided(self, rows: Sequence[TokenRow], run: Callable[[list[int]], Iterable[T]]) -> list[T]:
+        """Return a result for each row, from passes that are divided among the ranks.
+
+        Args:
+            rows: The rows.
+            run: Makes a pass of some rows; the result of each, picklable.
+        """
+        if not rows:
+            return []
+        found: dict[int, T] = {}
+        for _, chunk in self.own_chunks(rows):
+            found.update(zip(chunk, run(chunk), strict=True))
+        merged = self.ranks.merge(found)
+        return [merged[index] for index in range(len(rows))]
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
@@ -262,28 +304,30 @@ class LanguageModel(nn.Module):
     def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
         """Hidden states for the critic, float32, `[reads, hidden_size]` for each row; see `CriticTrunk`."""
         reference = self.critic_trunk == CriticTrunk.FROZEN
-        features: list[Tensor] = [torch.empty(0)] * len(rows)
-        for chunk in self.chunks(rows):
+
+        def run(chunk: list[int]) -> Sequence[Tensor]:
             hidden = self.hidden_states([rows[index] for index in chunk], reference=reference).float()
-            parts = torch.split(hidden, [len(rows[index].reads) for index in chunk])
-            for index, part in zip(chunk, parts, strict=True):
-                features[index] = part
-        return features
+            return torch.split(
+                hidden.to("cpu") if self.ranks.divides else hidden, [len(rows[at].reads) for at in chunk]
+            )
+
+        return [features.to(self.base.device) for features in self.divided(rows, run)]
 
     def decode_batches(self, prompts: Sequence[TokenIds], n_new: int) -> Iterator[list[int]]:
-        """Group indices of prompts of similar lengths: as many as their cache may hold.
+        """Yield indices of prompts of similar lengths that this rank continues: as many as their cache may hold.
 
         Args:
             prompts: Token ids.
             n_new: Tokens that each may get.
         """
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]), reverse=True)
-        start = 0
-        while start < len(order):
-            longest = len(prompts[order[start]]) + n_new
-            count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
-            yield order[start : start + count]
-            start += count
+        for number, part in enumerate(parts_of([1] * len(order), self.micro_batches, LEAST_TEXTS)):
+            start = 0
+            while start < len(part) and self.ranks.owns(number, self.micro_batches):
+                longest = len(prompts[order[part[start]]]) + n_new
+                count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
+                yield [order[at] for at in part[start : start + count]]
+                start += count
 
     @contextmanager
     def decoding(self) -> Iterator[None]:

@@ -139,8 +139,20 @@ class PPOSettings(Settings):
         "their sum divided by batch_size (constant)",
     )
 
+    micro_batches: int = setting(
+        4,
+        Count(),
+        "parts, a power of two, that a minibatch is cut into and that ranks share; 1 for none. They are cut alike for "
+        "any number of ranks, and only where passes are large enough",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.micro_batches & (self.micro_batches - 1):
+            raise ValueError(
+                "Expected micro_batches to be a power of two, since their gradients are added along a binary tree; "
+                f"got {self.micro_batches}. Fix: micro_batches=4."
+            )
         if self.dual_clip is not None and self.dual_clip <= 1:
             raise ValueError(f"Expected dual_clip to be None or above 1; got {self.dual_clip}. Fix: dual_clip=3.0.")
         if self.cispo_cap is not None and (self.ratio not in (None, Ratio.TOKEN) or self.dual_clip is not None):

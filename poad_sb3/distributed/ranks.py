@@ -1,0 +1,310 @@
+"""`Ranks`: the processes that run one training together.
+
+Every rank runs the same program on the same data. Rank 0 steps the environments, calls the callbacks and writes files
+(`lead`); passes through the language model are divided, and their results are exchanged (`merge`, `union`). All else is
+computed on every rank alike, from equal numbers, so that a training has the same result for any number of ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from poad_sb3.errors import RankError
+
+__all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=2)
+"""For a rank to reach an exchange; torch's own default is 30 minutes."""
+_BEAT = 5.0
+"""Seconds between two signs of life of rank 0."""
+
+
+class Ranks:
+    """One process of a training, and its way to the others; by default the only one.
+
+    Args:
+        rank: Number of this process.
+        size: Number of processes, a power of two.
+        store: Key-value store of all processes.
+        group: Their process group for data on the host.
+        timeout: For a rank to reach an exchange.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        store: Any = None,
+        group: Any = None,
+        timeout: timedelta = TIMEOUT,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._store, self._group, self._timeout = store, group, timeout
+        self._divides = self._leads = False
+        self._n_led, self._published = 0, 0
+        self._stop = threading.Event()
+        if rank == 0 and store is not None and size > 1:
+            self._beat(0)
+            threading.Thread(target=self._live, daemon=True).start()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0: the one that steps environments, calls callbacks and writes files."""
+        return self.rank == 0
+
+    # ------------------------------------------------------------------ division of work
+
+    @contextlib.contextmanager
+    def dividing(self) -> Iterator[None]:
+        """Context of a training: passes are divided. Elsewhere every rank makes its own, as `predict` does."""
+        before, self._divides = self._divides, True
+        try:
+            yield
+        finally:
+            self._divides = before
+
+    @property
+    def divides(self) -> bool:
+        """Whether passes are divided now: in a training of several ranks, outside of `lead`."""
+        return self.size > 1 and self._divides and not self._leads
+
+    def owner(self, part: int, n_parts: int) -> int:
+        """Return the rank that computes one of several parts: each has as many in a row."""
+        return part * self.size // n_parts
+
+    def owns(self, part: int, n_parts: int) -> bool:
+        """Whether this rank computes one of several parts."""
+        return not self.divides or self.owner(part, n_parts) == self.rank
+
+    # ------------------------------------------------------------------ exchange
+
+    def merge(self, found: Mapping[int, T]) -> dict[int, T]:
+        """Return the results of all ranks, by their number, where passes are divided; else those that are given."""
+        if not self.divides:
+            return dict(found)
+        return {number: one for some in self._gather(found) for number, one in some.items()}
+
+    def union(self, *values: Tensor) -> list[Tensor]:
+        """Return tensors of one shape that each rank has filled in places of its own, 0 elsewhere, filled everywhere.
+
+        One number and zeros are added in any order without rounding.
+        """
+        if not self.divides:
+            return list(values)
+        stacked = torch.stack([one.detach().to("cpu", torch.float32) for one in values])
+        with _explained(self):
+            dist.all_reduce(stacked, group=self._group)
+        return [one.to(like) for one, like in zip(stacked, values, strict=True)]
+
+    def gather_tensors(self, own: Tensor) -> list[Tensor]:
+        """Return a float32 tensor of each rank, all of one shape, in their order."""
+        on_host = own.to("cpu")
+        gathered = [torch.empty_like(on_host) for _ in range(self.size)]
+        with _explained(self):
+            dist.all_gather(gathered, on_host, group=self._group)
+        return [one.to(own.device) for one in gathered]
+
+    def require_equal(self, what: str, own: str) -> None:
+        """Compare a text that is to be the same on all ranks.
+
+        Args:
+            what: Name of it, for the error.
+            own: Of this rank.
+
+        Raises:
+            RankError: If ranks differ.
+        """
+        if self.size == 1:
+            return
+        everywhere = self._gather(own)
+        differing = [rank for rank, one in enumerate(everywhere) if one != everywhere[0]]
+        if differing:
+            raise RankError(
+                f"Expected the same {what} on all {self.size} ranks; rank {differing[0]} has others than rank 0. Fix: "
+                "the same script, versions, kind of processor and thread count on each, and no callback that changes "
+                "the model."
+            )
+
+    def _gather(self, own: T) -> list[T]:
+        gathered: list[Any] = [None] * self.size
+        with _explained(self):
+            dist.all_gather_object(gathered, own, group=self._group)
+        self._forget()
+        return gathered
+
+    # ------------------------------------------------------------------ rank 0 alone
+
+    def lead(self, name: str, run: Callable[[], T]) -> T:
+        """Let rank 0 run a function, while the others wait; return its result, on all ranks.
+
+        It may take long: rank 0 gives a sign of life every few seconds. In it, rank 0 works alone.
+
+        Args:
+            name: Of the work. Ranks that call for different work do not run the same program.
+            run: Does it. What it returns must be picklable.
+
+        Raises:
+            RankError: On other ranks than 0, if the function raises on rank 0, or rank 0 is lost.
+        """
+        if self.size == 1 or self._leads:
+            return run()
+        assert self._store is not None
+        self._n_led += 1
+        key = f"led/{self._n_led}"
+        if self.rank > 0:
+            found: T = self._follow(name, key)
+            return found
+        self._leads = True
+        try:
+            result = run()
+            answer = pickle.dumps((name, None, result))
+        except BaseException as error:
+            self._store.set(key, pickle.dumps((name, f"{type(error).__name__}: {error}", None)))
+            raise
+        finally:
+            self._leads = False
+        self._store.set(key, answer)
+        return result
+
+    def _follow(self, name: str, key: str) -> Any:
+        assert self._store is not None
+        seen, since = b"", time.monotonic()
+        while True:
+            try:
+                self._store.wait([key], timedelta(seconds=_BEAT))
+                break
+            except RuntimeError as error:
+                if "timeout" not in str(error).lower():
+                    raise RankError(f"Expected rank 0 to go on; it is gone ({_line(error)}). {_RESUME}") from error
+            now = self._store.get("alive")
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > self._timeout.total_seconds():
+                seconds = round(self._timeout.total_seconds())
+                raise RankError(
+                    f"Expected a sign of life of rank 0 (in {name}) within {seconds} s; got none. {_RESUME}"
+                )
+        led, failure, result = pickle.loads(self._store.get(key))
+        if led != name:
+            raise RankError(
+                f"Expected all ranks to run the same program; rank 0 is in {led}, rank {self.rank} in {name}. "
+                "Fix: call learn, save, load and set_env on every rank, and predict on any."
+            )
+        if failure is not None:
+            raise RankError(f"Rank 0 failed in {name}: {failure}")
+        return result
+
+    def _forget(self) -> None:
+        """Delete answers that all ranks have read: those before an exchange that all have reached."""
+        if self.rank == 0 and self._store is not None:
+            for number in range(self._published + 1, self._n_led + 1):
+                self._store.delete_key(f"led/{number}")
+            self._published = self._n_led
+
+    def _beat(self, number: int) -> None:
+        assert self._store is not None
+        self._store.set("alive", str(number))
+
+    def _live(self) -> None:
+        number = 0
+        with contextlib.suppress(RuntimeError):  # the store ends with the run
+            while not self._stop.wait(_BEAT):
+                number += 1
+                self._beat(number)
+
+    def end(self) -> None:
+        """Give no more signs of life."""
+        self._stop.set()
+
+
+_RESUME = "Fix: see the output of that rank, and go on from the last checkpoint."
+_current = Ranks()
+
+
+def current_ranks() -> Ranks:
+    """Return the ranks of this process: those of `start_ranks`, or this process alone."""
+    return _current
+
+
+def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
+    """Join the processes that `torchrun` or `poad train --n-procs` has started.
+
+    Call it before the algorithm is made. Every rank then runs the same script.
+
+    Args:
+        n_procs: Their number, a power of two. Launchers may start fewer in silence, so that it is asked for.
+        timeout: For a rank to reach an exchange.
+
+    Raises:
+        RankError: If the launcher started another number, or it is no power of two.
+    """
+    global _current
+    if n_procs < 1 or n_procs & (n_procs - 1):
+        raise RankError(
+            "Expected a number of ranks that is a power of two, since gradients are added along a binary tree; got "
+            f"{n_procs}."
+        )
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != n_procs:
+        raise RankError(
+            f"Expected {n_procs} ranks; the launcher started {started} (WORLD_SIZE). Fix: poad train --n-procs "
+            f"{n_procs}, or torchrun --standalone --nproc-per-node {n_procs} SCRIPT."
+        )
+    if _current.size > 1:
+        if _current.size != n_procs:
+            raise RankError(f"Expected {_current.size} ranks, as before; got {n_procs}.")
+        return _current
+    if n_procs == 1:
+        return _current
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl"
+    try:
+        store, rank, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
+        store.set_timeout(timeout)
+        group = dist.PrefixStore("group", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, timeout=timeout, store=group, rank=rank, world_size=n_procs)
+    except (RuntimeError, ValueError) as error:
+        raise RankError(f"Expected to meet {n_procs} ranks; they did not ({_line(error)}).") from error
+    _current = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), dist.group.WORLD, timeout)  # type: ignore[attr-defined]
+    return _current
+
+
+def end_ranks() -> None:
+    """Leave the other processes, at the end of a script."""
+    global _current
+    if _current.size > 1:
+        _current.end()
+        with contextlib.suppress(RuntimeError):  # others may be gone already
+            dist.barrier(group=dist.group.WORLD)
+        dist.destroy_process_group()
+    _current = Ranks()
+
+
+@contextlib.contextmanager
+def _explained(ranks: Ranks) -> Iterator[None]:
+    """Say in an error of an exchange that another rank is the cause; gloo's own names no rank."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankError(
+            f"Expected all {ranks.size} ranks to reach an exchange; rank {ranks.rank} waits in vain ({_line(error)}). "
+            f"{_RESUME}"
+        ) from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
