@@ -24,7 +24,8 @@ from poad_sb3.badq.replay import Transition, TransitionBuffer
 from poad_sb3.badq.resuming import ResumableOffPolicy
 from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
-from poad_sb3.errors import ObservationError, UnsupportedEnvError
+from poad_sb3.distributed.ranks import current_ranks
+from poad_sb3.errors import ObservationError, RankError, UnsupportedEnvError
 from poad_sb3.prompts import Question
 from poad_sb3.settings.fields import Choice
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
@@ -121,6 +122,11 @@ class BADQ(ResumableOffPolicy):
         device: torch.device | str = "auto",
         _init_setup_model: bool = True,
     ) -> None:
+        if current_ranks().size > 1:
+            raise RankError(
+                f"Expected one process for BADQ, whose updates are not divided; got {current_ranks().size} ranks. "
+                "Fix: start one process."
+            )
         if env is None and _init_setup_model:
             raise UnsupportedEnvError("Expected an environment, or the id of one; got None. Fix: pass gym.make(id).")
         self.buffer_size, self.learning_starts, self.batch_size = buffer_size, learning_starts, batch_size

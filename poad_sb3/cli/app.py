@@ -5,6 +5,7 @@ This module imports no torch, so help and presets appear at once.
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -80,6 +81,9 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in the folder stopped.")] = False,
     wandb: Annotated[str | None, typer.Option(metavar="PROJECT", help="Log to Weights & Biases too.")] = None,
+    n_procs: Annotated[
+        int, typer.Option(min=1, help="Processes that share the passes of the model; the result is the same.")
+    ] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what memory the training would need, and write nothing.")
     ] = False,
@@ -88,9 +92,11 @@ def train(
     """Train an agent; with --resume, go on exactly where a run stopped."""
     if as_json and not dry_run:
         fail("Expected --dry-run beside --json; got a training, which prints no JSON. Fix: leave --json out.")
-    with nullcontext(ProgressLines()) if dry_run else ProgressLines() as progress:
+    is_shown = not dry_run and (n_procs == 1 or os.environ.get("RANK") == "0")
+    with ProgressLines() if is_shown else nullcontext(ProgressLines()) as progress:
         require_llm()
         from poad_sb3.cli.dry_run import dry_run as show_only
+        from poad_sb3.cli.ranks import is_rank, join_ranks, launch_ranks
         from poad_sb3.cli.request import Request
         from poad_sb3.cli.train import train_run
 
@@ -110,7 +116,10 @@ def train(
         )
         if dry_run:
             show_only(console(), request, out, resume=resume, as_json=as_json)
+        elif n_procs > 1 and not is_rank():
+            launch_ranks(n_procs, request, out, resume=resume)
         else:
+            join_ranks(n_procs)
             train_run(console(), request, out, resume=resume, progress=progress, wandb_project=wandb)
 
 

@@ -33,7 +33,9 @@ from poad_sb3.common.callbacks import (
 )
 from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
-from poad_sb3.errors import ObservationError
+from poad_sb3.distributed import current_ranks
+from poad_sb3.distributed.launch import LOST_RANK
+from poad_sb3.errors import ObservationError, RankError
 from poad_sb3.memory.doctor import free_memory
 from poad_sb3.presets import PRESETS
 from poad_sb3.runs import run_folder as runs
@@ -111,33 +113,41 @@ def train_run(
         progress: Reports the state of the training.
         wandb_project: Project of Weights & Biases.
     """
+    ranks = current_ranks()
     progress.phase = "making environments"
-    folder, existing, config, device = resolve(request, out, resume=resume)
-    folder.clean()
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
+    folder, existing, config, device = ranks.lead("resolve", lambda: resolve(request, out, resume=resume))
+    envs: VecEnv | str = config.env_id  # other ranks than 0 get the results of its environments
+    if ranks.is_first:
+        folder.clean()
+        envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
     progress.phase = "loading the model"
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
-    if existing is not None and folder.latest.exists():
+    if existing is not None and ranks.lead("checkpoint", folder.latest.exists):
         model = _load(folder, config, envs, device, request.moved())
     else:
         model = make_algorithm(config, envs, device, request.arguments)
         _warm_start(config, model)
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
-    config = _completed(config, existing, model, envs)
-    callbacks = [MemoryLine(console, free), *_callbacks(folder, config, envs, wandb_project)]
-    try:
-        folder.write_config(config)
-        model.set_logger(runs.run_logger(folder, model.num_timesteps))
-    except OSError as error:
-        fail(f"{folder.path} cannot be written: {error}")
-    _announce(console, folder, config, model)
-    _warn_of_preset(config)
+    callbacks: list[BaseCallback] = []
+    if ranks.is_first:
+        assert not isinstance(envs, str)
+        config = _completed(config, existing, model, envs)
+        callbacks = [MemoryLine(console, free), *_callbacks(folder, config, envs, wandb_project)]
+        try:
+            folder.write_config(config)
+            model.set_logger(runs.run_logger(folder, model.num_timesteps))
+        except OSError as error:
+            fail(f"{folder.path} cannot be written: {error}")
+        _announce(console, folder, config, model)
+        _warn_of_preset(config)
     # Training is of whole rollouts; how long those of whole episodes are is not known before.
     rollout = model.n_steps * model.n_envs if not model.whole_episodes else 1
     n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
     progress.watch(model, model.num_timesteps + n_rollouts * rollout)
     _learn(folder, config, model, callbacks)
+    if not ranks.is_first:
+        return
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
     try:
         write_run_report(console, [folder.path], None)
@@ -145,7 +155,7 @@ def train_run(
         typer.echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
-def make_algorithm(config: RunConfig, envs: VecEnv, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
+def make_algorithm(config: RunConfig, envs: VecEnv | str, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
     """Make the algorithm of a new run, or fail with one line.
 
     Args:
@@ -172,7 +182,7 @@ def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
 
 
 def _load(
-    folder: RunFolder, config: RunConfig, envs: VecEnv, device: str, moved: Mapping[str, Any]
+    folder: RunFolder, config: RunConfig, envs: VecEnv | str, device: str, moved: Mapping[str, Any]
 ) -> LLMOnPolicyAlgorithm:
     kind = algorithm(config.algorithm)
     try:
@@ -274,6 +284,8 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
     except KeyboardInterrupt:
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
+    except RankError as error:
+        fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
         if isinstance(error, ObservationError) and model.num_timesteps == 0 and len(config.sessions) == 1:
             folder.config_file.unlink(missing_ok=True)  # settings that do not fit the environment: there is no run

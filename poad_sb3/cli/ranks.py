@@ -1,0 +1,69 @@
+"""`poad train --n-procs`: starts the ranks, again from the last checkpoint when one is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import typer
+
+from poad_sb3.cli.common import fail
+from poad_sb3.cli.request import Request
+from poad_sb3.common.save_util import read_header
+from poad_sb3.distributed import start_ranks
+from poad_sb3.distributed.launch import LOST_RANK, LostRankError, launch
+from poad_sb3.errors import CheckpointError, RankError
+from poad_sb3.runs.run_folder import RunFolder
+
+_MOST_FAILURES = 3
+"""Losses of a rank without a new checkpoint between them, after that the command ends."""
+
+
+def is_rank() -> bool:
+    """Whether this process was started as one of several, by `launch_ranks` or torchrun."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def join_ranks(n_procs: int) -> None:
+    """Join the other ranks, if the command is one of several processes."""
+    try:
+        ranks = start_ranks(n_procs)
+    except RankError as error:
+        fail(str(error))
+    if not ranks.is_first:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
+
+
+def launch_ranks(n_procs: int, request: Request, out: Path | None, *, resume: bool) -> None:
+    """Run this command in several ranks, and go on from the last checkpoint when one is lost."""
+    if n_procs & (n_procs - 1):
+        fail(f"Expected --n-procs to be a power of two, since gradients are added along a binary tree; got {n_procs}.")
+    folder = RunFolder(out or request.default_folder())
+    arguments, failures, before = sys.argv[1:], 0, -1
+    while True:
+        try:
+            code = launch(n_procs, arguments)
+        except LostRankError as error:
+            reached = _steps(folder)
+            failures = failures + 1 if reached == before else 1
+            before = reached
+            if failures > _MOST_FAILURES:
+                fail(
+                    f"{error} It was the {failures}th loss without progress. Fix: fewer ranks, or more memory.",
+                    LOST_RANK,
+                )
+            typer.echo(f"poad: {error} Going on from step {reached}.", err=True)
+            if "--resume" not in arguments:
+                arguments = [*arguments, "--resume"]
+            continue
+        if code:
+            raise typer.Exit(code)
+        return
+
+
+def _steps(folder: RunFolder) -> int:
+    try:
+        return int(read_header(folder.latest)["num_timesteps"])
+    except (CheckpointError, FileNotFoundError):
+        return 0

@@ -1,0 +1,97 @@
+"""`launch`: the ranks of a training on one machine, by torchrun's agent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from poad_sb3.errors import RankError
+
+__all__ = ["LOST_RANK", "LostRankError", "launch"]
+
+LOST_RANK = 5
+"""Exit code of a rank that has lost another one."""
+_TAIL = 5
+"""Lines of its output that are shown of a rank that failed."""
+
+
+class LostRankError(RankError):
+    """A rank that was killed or has stopped: the training can go on from its last checkpoint."""
+
+
+def launch(n_procs: int, arguments: Sequence[str]) -> int:
+    """Run a command of `poad` in several ranks; return its exit code.
+
+    Rank 0 writes to the terminal. The output of the others is kept aside, and its end is shown if they fail.
+
+    Args:
+        n_procs: Number of ranks.
+        arguments: Of the command.
+
+    Raises:
+        LostRankError: If a rank was killed, or reached no exchange in time.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if sys.platform == "linux":  # all ranks are here: gloo needs no other address, and listens on no other
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with tempfile.TemporaryDirectory(prefix="poad-ranks-") as folder, _quiet():
+        logs = DefaultLogsSpecs(log_dir=folder, redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=n_procs,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,  # an agent that starts ranks again meets the addresses of the lost ones
+            logs_specs=logs,
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "poad_sb3.cli", *arguments)
+        except ChildFailedError as error:
+            codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            own = [code for code in codes.values() if code > 0 and code != LOST_RANK]
+            if own:  # an error of the training itself, that would come again
+                failed = next(rank for rank, code in codes.items() if code == own[0])
+                _show_end(Path(folder), failed)
+                return own[0]
+            killed = [rank for rank, code in codes.items() if code not in (LOST_RANK, -signal.SIGTERM)]
+            rank = min(killed or codes)
+            raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error
+    return 0
+
+
+def _reason(code: int) -> str:
+    if code == LOST_RANK:
+        return "it waited in vain for another"
+    return f"signal {-code}"
+
+
+def _show_end(folder: Path, rank: int) -> None:
+    """Show the last lines of a rank whose output went to a file."""
+    for path in sorted(folder.glob(f"**/{rank}/stderr.log")):
+        for line in path.read_text(errors="replace").splitlines()[-_TAIL:]:
+            sys.stderr.write(f"[rank {rank}] {line}\n")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the agent from printing its own account of a failure beside ours."""
+    logger = logging.getLogger("torch.distributed.elastic")
+    before, logger.level = logger.level, logging.CRITICAL + 1
+    try:
+        yield
+    finally:
+        logger.level = before

@@ -1,0 +1,146 @@
+"""Trainings in 1, 2 and 4 processes: equal bit for bit, also when a process is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rank_cases import CASES
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed"),
+]
+SCRIPT = Path(__file__).parents[2] / "support" / "rank_cases.py"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})}
+STEPS, EVERY = 1024, 128
+TRAIN = [
+    *("train", "MultiKey-v0", "--steps", str(STEPS), "--n-envs", "8", "--set", "n_steps=16"),
+    *("--save-every", str(EVERY), "--record-episodes", "0"),
+]
+
+
+def torchrun(n_procs: int, folder: Path, *names: str) -> dict[str, dict[str, str]]:
+    folder.mkdir()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_procs)]
+    done = subprocess.run(
+        [*command, str(SCRIPT), *names],
+        env={**os.environ, **ENVIRONMENT, "RANK_CASES_OUT": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, dict[str, str]] = json.loads((folder / "digests.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, str]]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    return {size: torchrun(size, folder / str(size), *CASES) for size in (1, 2, 4)}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CASES)
+def test_any_number_of_ranks_gives_the_same_training(results: dict[int, Any], name: str) -> None:
+    assert results[2][name] == results[1][name]
+    assert results[4][name] == results[1][name]
+
+
+def poad(*arguments: str, folder: Path) -> subprocess.Popen[str]:
+    log = (folder.parent / f"{folder.name}.log").open("w")
+    return subprocess.Popen(
+        [sys.executable, "-m", "poad_sb3.cli", *TRAIN, "--out", str(folder), *arguments],
+        env={**os.environ, **ENVIRONMENT},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def output(folder: Path) -> str:
+    return (folder.parent / f"{folder.name}.log").read_text()
+
+
+def processes(folder: Path) -> dict[str, int]:
+    """Return the processes of a run: ranks by number, `launcher` for the one that started them."""
+    found = {}
+    for one in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (one / "cmdline").read_bytes().split(b"\0")
+            variables = dict(
+                part.split(b"=", 1) for part in (one / "environ").read_bytes().split(b"\0") if b"=" in part
+            )
+        except (OSError, ValueError):
+            continue
+        if str(folder).encode() in words:
+            found[variables.get(b"RANK", b"launcher").decode()] = int(one.name)
+    return found
+
+
+def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a checkpoint of a step is there."""
+    from poad_sb3.common.save_util import read_header
+
+    while process.poll() is None:
+        if (folder / "latest.zip").exists() and read_header(folder / "latest.zip")["num_timesteps"] >= step:
+            return
+        time.sleep(0.1)
+    raise AssertionError(output(folder))
+
+
+def members(folder: Path) -> dict[str, str]:
+    """Return the digests of the parts of the last checkpoint, as its header has them."""
+    from poad_sb3.common.save_util import read_header
+
+    header = read_header(folder / "latest.zip")
+    assert header["num_timesteps"] == STEPS
+    return {name: digest for name, digest in header["sha256"].items() if name.endswith(".pth")}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert poad(folder=folder).wait(200) == 0, output(folder)
+    return members(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_killed_rank_costs_no_step(tmp_path: Path, undisturbed: dict[str, str], rank: str) -> None:
+    folder = tmp_path / "run"
+    process = poad("--n-procs", "2", folder=folder)
+    wait_for_step(folder, 3 * EVERY, process)
+    os.kill(processes(folder)[rank], signal.SIGKILL)
+    assert process.wait(250) == 0, output(folder)
+    assert f"Rank {rank} of 2 was lost (signal 9). Going on from step" in output(folder)
+    assert members(folder) == undisturbed
+    assert processes(folder) == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = poad("--n-procs", "2", folder=folder)
+    wait_for_step(folder, EVERY, process)
+    process.kill()
+    end = time.monotonic() + 60
+    while processes(folder):
+        assert time.monotonic() < end, processes(folder)
+        time.sleep(0.2)
+
+
+def test_an_error_of_the_training_is_shown_once_and_not_tried_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = poad("--n-procs", "2", "--set", "micro_batches=1", folder=folder)
+    assert process.wait(120) == 1
+    assert output(folder).count("Expected micro_batches to be a multiple of the 2 ranks") == 1

@@ -1,0 +1,88 @@
+"""Trainings for a number of ranks, run by the launcher: prints digests of all that a training leaves, as JSON.
+
+`python rank_cases.py NAME...` in each rank; rank 0 prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lang_envs  # noqa: F401
+import poad_sb3
+from poad_sb3.distributed import end_ranks, start_ranks
+from poad_sb3.vec_env.make_envs import make_envs
+
+KEYS = {"k": 1, "d": 0}
+LISTED: dict[str, Any] = {"n_steps": 8, "batch_size": 32, "policy_kwargs": {"max_tokens_per_forward": 256}}
+FREE: dict[str, Any] = {"n_steps": 2, "batch_size": 16, "max_new_tokens": 12}
+CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "POAD, trie": ("POAD", "MultiKey-v0", KEYS, LISTED),
+    "GRPO, trie": ("GRPO", "MultiKey-v0", KEYS, LISTED),
+    "TWOSOME, candidates": ("TWOSOME", "VirtualHome-FoodPreparation-v0", {}, LISTED),
+    "POAD, free": ("POAD", "DataSciCoding-balance-scale-v0", {}, FREE),
+    "GRPO, free": ("GRPO", "DataSciCoding-balance-scale-v0", {}, {**FREE, "ratio": "sequence"}),
+}
+N_ENVS = 16
+
+
+def _tensors(state: Any) -> Any:
+    """Return nested state with tensors as bytes, in a fixed order."""
+    if isinstance(state, torch.Tensor):
+        return hashlib.sha256(state.detach().flatten().numpy().tobytes()).hexdigest()
+    if isinstance(state, dict):
+        return [(str(name), _tensors(one)) for name, one in sorted(state.items(), key=lambda item: str(item[0]))]
+    return [_tensors(one) for one in state] if isinstance(state, list | tuple) else repr(state)
+
+
+def digests(model: Any) -> dict[str, str]:
+    """Return a digest of each part of a training: weights, optimizers, generators, counters and environment states."""
+    policy = model.policy
+    captured = model._capture()
+    parts = {
+        "weights": policy.state_dict(),
+        "optimizer": policy.optimizer.state_dict(),
+        "critic": None if policy.critic_optimizer is None else policy.critic_optimizer.state_dict(),
+        "generators": {name: captured[name] for name in ("rng", "rollout_rngs", "predict_rng", "shuffle_rng")},
+        "counters": (model.num_timesteps, model._n_updates, model._episode_num),
+        "environments": captured["envs"],
+    }
+    return {name: hashlib.sha256(repr(_tensors(part)).encode()).hexdigest()[:16] for name, part in parts.items()}
+
+
+def train(name: str, ranks: Any, n_updates: int = 3, callback: Any = None) -> Any:
+    """Train a case for some updates."""
+    algorithm, env_id, env_kwargs, arguments = CASES[name]
+    envs = make_envs(env_id, env_kwargs, N_ENVS) if ranks.is_first else env_id
+    model = getattr(poad_sb3, algorithm)("LLMPolicy", envs, seed=3, **arguments)
+    return model.learn(n_updates * arguments["n_steps"] * N_ENVS, callback=callback)
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    ranks = start_ranks(int(os.environ.get("WORLD_SIZE", "1")))
+    folder = Path(os.environ["RANK_CASES_OUT"])
+    found = {}
+    for name in names:
+        model = train(name, ranks)
+        path = folder / "model.zip"
+        model.save(path)  # by all ranks; rank 0 writes
+        if ranks.is_first:
+            found[name] = digests(model)
+        again = type(model).load(path, None)  # each rank reads it
+        found.get(name, {})["loaded"] = str(again.num_timesteps == model.num_timesteps)
+    if ranks.is_first:
+        (folder / "digests.json").write_text(json.dumps(found))
+    end_ranks()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
