@@ -67,7 +67,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if self.ranks.size > 1:
             _prepare(self.ranks, kwargs)
         # An id too is made here: SB3 would insist on render_mode="rgb_array".
-        wrapped = None if env is None else self._wrap_env(env, context_spec=self._context_spec)
+        wrapped = None
+        if env is not None:
+            wrapped = self._wrap_env(env, kwargs.get("verbose", 0), context_spec=self._context_spec)
         super().__init__(policy, wrapped, policy_kwargs=policy_kwargs, **kwargs)
 
     @property

@@ -57,7 +57,7 @@ class OutlineModel(LanguageModel):
         template = prompt_template(settings.prompt, self.tokenizer)
         self.prompter = Prompter(self.tokenizer, template, self.max_length)
         self.network = adapt(base, settings.lora)
-        self.hidden_size = base.config.get_text_config().hidden_size
+        self.hidden_size, self.micro_batches = base.config.get_text_config().hidden_size, 1
 
 
 class OutlinePolicy(LLMPolicy):
@@ -75,6 +75,7 @@ class OutlinePolicy(LLMPolicy):
         device = settings.pop("device", "cpu")
         settings.pop("critic_lr_schedule", None)
         settings.pop("has_critic", None)
+        settings.pop("micro_batches", None)
         of_model, of_sampling = split_settings(settings, ModelSettings, SamplingSettings)
         self.lm = OutlineModel(ModelSettings(**of_model), device)
         self.distribution = make_distribution(self.lm, SamplingSettings(**of_sampling))

@@ -45,7 +45,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
         infos = list(islice(_untrained(job), job.attempts))
     else:
         envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
-        model = getattr(poad_sb3, job.method)("LLMPolicy", envs, seed=job.seed, **job.arguments)
+        model = getattr(poad_sb3, job.method)("LLMPolicy", envs, seed=job.seed, micro_batches=1, **job.arguments)
         model.learn(job.attempts, callback=watch)
         infos = watch.infos[: job.attempts]
     seconds = round(time.perf_counter() - started, 1)
@@ -98,7 +98,9 @@ def _by_grammar(job: CodingJob) -> Iterator[Mapping[str, Any]]:
 def _untrained(job: CodingJob) -> Iterator[Mapping[str, Any]]:
     """Yield attempts of the model as it ships, in whole episodes, sampled as in training."""
     envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
-    model = poad_sb3.POAD("LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": CODER}, **job.arguments)
+    model = poad_sb3.POAD(
+        "LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": CODER}, micro_batches=1, **job.arguments
+    )
     env = model.get_env()
     assert env is not None
     observation = env.reset()

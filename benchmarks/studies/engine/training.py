@@ -123,7 +123,8 @@ def train(
         prepare: Called with the model before its first step; its time does not count.
         **arguments: Of the algorithm.
     """
-    model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **arguments)
+    # Whole passes, as in the runs recorded before there were micro-batches.
+    model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **{"micro_batches": 1, **arguments})
     prepare(model)
     watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
     started, worked = time.perf_counter(), time.process_time()

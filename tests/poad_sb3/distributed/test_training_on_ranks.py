@@ -57,14 +57,14 @@ def test_any_number_of_ranks_gives_the_same_training(results: dict[int, Any], na
 
 
 def poad(*arguments: str, folder: Path) -> subprocess.Popen[str]:
-    log = (folder.parent / f"{folder.name}.log").open("w")
-    return subprocess.Popen(
-        [sys.executable, "-m", "poad_sb3.cli", *TRAIN, "--out", str(folder), *arguments],
-        env={**os.environ, **ENVIRONMENT},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    with (folder.parent / f"{folder.name}.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "poad_sb3.cli", *TRAIN, "--out", str(folder), *arguments],
+            env={**os.environ, **ENVIRONMENT},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
 
 def output(folder: Path) -> str:
