@@ -27,7 +27,8 @@ from poad_sb3.common.schedules import schedule_of
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributed.callbacks import RankCallback
 from poad_sb3.distributed.ranks import Ranks, current_ranks
-from poad_sb3.errors import CheckpointError, UnsupportedEnvError, WorkerError
+from poad_sb3.distributed.sharding import whole
+from poad_sb3.errors import CheckpointError, RankError, UnsupportedEnvError, WorkerError
 from poad_sb3.prompts import PromptSpec, prompt_template
 from poad_sb3.prompts.specs import context_spec_of
 from poad_sb3.prompts.templates import ContextSpec
@@ -62,6 +63,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             )
         self.base_fingerprint: str | None = None
         self._resume: dict[str, Any] | None = None
+        self._gathered: dict[str, dict[str, Any]] | None = None
         self._envs_are_sound = True
         self._context_spec = context_spec_of((policy_kwargs or {}).get("prompt", "auto"))
         if self.ranks.size > 1:
@@ -280,7 +282,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         return RankCallback(lambda: BaseAlgorithm._init_callback(self, callback, progress_bar), self, self.ranks)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_shuffle_rng"]
+        return [*super()._excluded_save_params(), "_shuffle_rng", "_gathered"]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.critic_optimizer"], []
@@ -300,7 +302,11 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             exclude: Attributes to leave out, as in SB3.
             include: Attributes to keep although they are left out by default, as in SB3.
         """
+        gathered = self._gathered
+        if self.policy.lm.is_sharded and not self.ranks.leads:
+            self._gathered = self.get_parameters()
         self.ranks.lead("save", lambda: self._write(path, exclude, include))
+        self._gathered = gathered
 
     def _write(self, path: checkpoints.Target, exclude: Iterable[str] | None, include: Iterable[str] | None) -> None:
         kept, self._resume = self._resume, self._resume or self._capture()
@@ -321,6 +327,22 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 checkpoints.add_header(target, header)
         finally:
             self._resume = kept
+
+    def get_parameters(self) -> dict[str, dict[str, Any]]:
+        """See SB3. Of weights that are divided among the ranks all of it, so that every rank has to call it.
+
+        Raises:
+            RankError: If rank 0 calls it alone.
+        """
+        if self._gathered is not None:
+            return self._gathered
+        if self.policy.lm.is_sharded and self.ranks.leads:
+            raise RankError(
+                "Expected all ranks to save a model with fsdp=True; a callback saves on rank 0 alone. "
+                "Fix: save in a rollout, where it waits for the boundary, or after learn()."
+            )
+        found: dict[str, dict[str, Any]] = whole(super().get_parameters())
+        return found
 
     def set_parameters(
         self,

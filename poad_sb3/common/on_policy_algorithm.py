@@ -20,6 +20,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
+from torch.distributed.tensor import DTensor
 
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
@@ -368,7 +369,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 self._commit_saves()
             raise
         self._update_is_due = finished
+        if self.policy.lm.is_sharded and self.ranks.lead("waiting", lambda: len(self._waiting_saves)):
+            self._gathered = self.get_parameters()
         self.ranks.lead("saves", self._commit_saves)
+        self._gathered = None
         self._collecting = False
         return finished
 
@@ -431,6 +435,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if self.ranks.size > 1:
             digest = hashlib.sha256()
             for tensor in self.policy.state_dict().values():
+                if isinstance(tensor, DTensor):  # each rank has another part
+                    continue
                 digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
             states = [rng.bit_generator.state for rng in (*self.policy.rollout_rngs, self._shuffle_rng)]
             digest.update(repr((self.num_timesteps, states)).encode())

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
 from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.distributed.sharding import like
 from poad_sb3.distributions import ActionDistribution, FreeDistribution, make_distribution
 from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.agreement import require_agreement
@@ -143,6 +144,7 @@ class TextPolicy(BasePolicy):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Adapter and critic. The base model is not among them; it is named, and checked by fingerprint."""
+        self.lm.use_parts()
         trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         full = super().state_dict(*args, **kwargs)
         return {name: tensor for name, tensor in full.items() if name in trainable or name.startswith("critic.")}
@@ -162,7 +164,8 @@ class TextPolicy(BasePolicy):
                 f"Expected the trainable tensors of this policy; {len(wrong)} differ, first {wrong[0]!r}. "
                 "Fix: make the policy with the model, lora and critic_arch it was saved with."
             )
-        return super().load_state_dict(state_dict, strict=False, assign=assign)
+        here = {name: like(tensor, own[name]) if name in own else tensor for name, tensor in state_dict.items()}
+        return super().load_state_dict(here, strict=False, assign=assign)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {
@@ -227,11 +230,16 @@ class LLMPolicy(TextPolicy):
         self._settings["micro_batches"] = micro_batches
         self.lm = LanguageModel(**{**of_model, "device": device}, micro_batches=micro_batches)
         self.check = Check(model.check)
-        self.lm.to(device)  # agreement is measured by the kernels that will train
+        if model.fsdp:
+            self.lm.shard(device)
+        else:
+            self.lm.to(device)  # agreement is measured by the kernels that will train
         require_agreement(self.lm, self.check)
         self.critic: TokenCritic | None = None
         self.critic_optimizer: torch.optim.Adam | None = None
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
+        if self.lm.is_sharded:
+            self.optimizer.register_load_state_dict_pre_hook(_divided)
         if has_critic:
             self.critic = TokenCritic(
                 self.lm.hidden_size, model.critic_arch, whitening=model.critic_whitening, init=model.critic_init
@@ -245,6 +253,7 @@ class LLMPolicy(TextPolicy):
 
     def adapter_parameters(self) -> list[nn.Parameter]:
         """Return the trainable weights of the language model."""
+        self.lm.use_parts()
         return [parameter for parameter in self.lm.parameters() if parameter.requires_grad]
 
     def clear_caches(self) -> None:
@@ -331,3 +340,13 @@ class LLMPolicy(TextPolicy):
         actions = torch.from_numpy(np.stack([step.env_action for step in steps]))
         values = self.predict_values(observation)
         return actions, values, torch.tensor([float(step.log_probs.sum()) for step in steps])
+
+
+def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Give the whole moments of a checkpoint the form of the parameters, that are divided among the ranks."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    state = {
+        number: {name: like(one, parameters[number]) if isinstance(one, Tensor) else one for name, one in own.items()}
+        for number, own in state_dict["state"].items()
+    }
+    return {**state_dict, "state": state}

@@ -17,6 +17,7 @@ from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.type_aliases import TokenRolloutSamples
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, clipped_value_loss, kl_k3, normalize
 from poad_sb3.distributed.gradient_tree import GradientTree
+from poad_sb3.distributed.sharding import whole
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.language_model.packing import moved
 from poad_sb3.settings import PPOSettings
@@ -297,7 +298,7 @@ def optimizer_step(
     Raises:
         FloatingPointError: If it is not finite; no step is taken.
     """
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
     if not np.isfinite(norm):
         optimizer.zero_grad()
         raise FloatingPointError(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from poad_sb3.distributed.ranks import Ranks
 
@@ -19,6 +20,8 @@ class GradientTree:
     Floating-point sums depend on their order. Here it is that of the tree, for one rank as for several: each rank adds
     its branch, the branches are gathered, and every rank adds them in the same order.
 
+    Gradients of weights that are divided among the ranks (FSDP2) are added up in the backward passes already.
+
     Call `begin` with the number of a micro-batch before its backward passes, numbers ascending, and `finish` after all.
 
     Args:
@@ -29,18 +32,21 @@ class GradientTree:
 
     def __init__(self, parameters: Sequence[nn.Parameter], n_parts: int, ranks: Ranks) -> None:
         self._parameters, self._n_parts, self._ranks = list(parameters), n_parts, ranks
+        self._is_summed = any(isinstance(one, DTensor) for one in self._parameters)
         self._part: int | None = None
         # Sums of whole branches: number of micro-batches in each, the first of them, and the gradient.
         self._branches: list[tuple[int, int, _Gradient]] = []
 
-    def begin(self, part: int) -> None:
+    def begin(self, part: int | None) -> None:
         """Take the passes that follow as those of a micro-batch."""
-        if part != self._part:
+        if part != self._part and not self._is_summed:
             self._take()
             self._part = part
 
     def finish(self) -> None:
         """Leave the sum over the micro-batches of all ranks in `.grad`."""
+        if self._is_summed:
+            return
         self._take()
         if not self._ranks.divides:
             total = self._join(0, self._n_parts)

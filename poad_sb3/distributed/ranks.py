@@ -80,6 +80,11 @@ class Ranks:
         """Whether passes are divided now: in a training of several ranks, outside of `lead`."""
         return self.size > 1 and self._divides and not self._leads
 
+    @property
+    def leads(self) -> bool:
+        """Whether rank 0 works alone now, in `lead`."""
+        return self._leads
+
     def owner(self, part: int, n_parts: int) -> int:
         """Return the rank that computes one of several parts: each has as many in a row."""
         return part * self.size // n_parts

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from peft import PeftModel
 from torch import Tensor
 
+from poad_sb3.distributed.sharding import like
 from poad_sb3.distributions.action_trie import ActionTrie, TokenIds, build_trie, path_log_probs
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.distributions.free import generate
@@ -193,7 +194,7 @@ def perturbed(network: Any) -> Iterator[None]:
     generator = torch.Generator().manual_seed(0)
     try:
         for one in trained:
-            one.add_(0.05 * torch.randn(one.shape, generator=generator).to(one))
+            one.add_(like((0.05 * torch.randn(one.shape, generator=generator)).to(one.device, one.dtype), one))
         yield
     finally:
         for one, before in zip(trained, kept, strict=True):

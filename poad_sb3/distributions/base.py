@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from poad_sb3.credit.losses import segment_entropy, segment_log_softmax
 from poad_sb3.distributions.action_trie import Decision, Mixture, TokenIds
@@ -128,14 +129,15 @@ class ActionEvaluation(NamedTuple):
         log_prob: Log-probability of each, `[u]`.
         entropy: Entropy of the distribution each was drawn from, `[u]`.
         kl_to_base: KL divergence from the frozen base model, `[u]`, if asked for.
-        micro_batch: Number of the micro-batch that the chunk is of.
+        micro_batch: Number of the micro-batch that the chunk is of; None for a pass without units, that other ranks
+            need for theirs (FSDP2).
     """
 
     units: Tensor
     log_prob: Tensor
     entropy: Tensor
     kl_to_base: Tensor | None
-    micro_batch: int
+    micro_batch: int | None
 
 
 class Edges(NamedTuple):
@@ -296,8 +298,10 @@ class ActionDistribution(ABC):
                 of_units = total(action_entropy) / total(torch.ones_like(entropy))
             else:  # along the sampled path: an estimate of the entropy of a whole action (chain rule)
                 of_units = total(entropy)
-            divergence = None if kl is None else total(kl)
-            yield ActionEvaluation(units_here, total(log_prob), of_units, divergence, micro_batch)
+            results = (units_here, total(log_prob), of_units, None if kl is None else total(kl))
+            if micro_batch is None:  # still with its graph, since the backward pass is one of all ranks too
+                results = tuple(part if part is None else part[:0] for part in results)  # type: ignore[assignment]
+            yield ActionEvaluation(*results, micro_batch)
 
     def edges(self, rows: Sequence[DecisionRow]) -> Edges:
         """Return the distributions over the children at every decision of one chunk of rows."""
@@ -406,7 +410,8 @@ class ScoreCache:
 
     def current(self) -> dict[DecisionRow, RowScores]:
         """Return the known scores of rows; new ones are added to it."""
-        token = tuple((parameter.data_ptr(), parameter._version) for parameter in self._parameters)
+        own = [one.to_local() if isinstance(one, DTensor) else one for one in self._parameters]
+        token = tuple((parameter.data_ptr(), parameter._version) for parameter in own)
         if token != self._token:
             self._token = token
             self._known.clear()

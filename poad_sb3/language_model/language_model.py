@@ -10,6 +10,7 @@ Only this module and the package `poad_sb3.language_model` call transformers and
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -18,9 +19,11 @@ from typing import Any, TypeVar
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from poad_sb3.distributed.ranks import Ranks, current_ranks
-from poad_sb3.errors import ModelError
+from poad_sb3.distributed.sharding import is_sharded, shard
+from poad_sb3.errors import ModelError, RankError
 from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_logits
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
 from poad_sb3.language_model.forward import decoder_of, decoder_pass, parts_of, passes_of
@@ -71,6 +74,9 @@ class LanguageModel(nn.Module):
         ModelError: If the model cannot be loaded as asked, is not scored as it scores itself, has no end token, or the
             adapter does not fit it.
     """
+
+    is_sharded = False
+    """Whether the weights are divided among the ranks."""
 
     def __init__(
         self,
@@ -124,6 +130,33 @@ class LanguageModel(nn.Module):
         if chosen.gradient_checkpointing:
             self._enable_checkpointing()
 
+    def shard(self, device: torch.device | str) -> None:
+        """Divide the weights among the ranks, for the device that passes run on; see `ModelSettings.fsdp`.
+
+        Raises:
+            ModelError: If there is one rank only, or the model has no list of layers.
+        """
+        if self.ranks.size == 1:
+            raise ModelError(
+                "Expected several ranks for fsdp=True; got one. Fix: poad train --n-procs, or leave fsdp out."
+            )
+        models = [self.base] if self.ref_model is None else [self.base, self.ref_model]
+        layers = [layer for model in models for layer in getattr(decoder_of(model), "layers", ())]
+        if not layers:
+            raise ModelError(
+                "Expected a decoder with a list `layers` for fsdp=True; this one has none. Fix: leave it out."
+            )
+        shard(self, layers, device)
+        self.is_sharded = True
+
+    def use_parts(self) -> None:
+        """Give up whole weights that a pass has left behind, before the parameters are read or changed.
+
+        FSDP2 keeps those of the root module for the next pass.
+        """
+        if isinstance(self, FSDPModule):
+            FSDPModule.reshard(self)
+
     @property
     def base(self) -> Any:
         """The transformers model; an adapter is inside its layers."""
@@ -162,7 +195,15 @@ class LanguageModel(nn.Module):
 
         Every pass over the weights enters through this module, so that its forward hooks (those of FSDP2 gather sharded
         weights) see all of them.
+
+        Raises:
+            RankError: If the weights are divided and rank 0 runs the pass alone, as for a callback.
         """
+        if self.is_sharded and self.ranks.leads:
+            raise RankError(
+                "Expected passes of a model with fsdp=True on all ranks; a callback makes one on rank 0 alone. "
+                "Fix: evaluate checkpoints in a process of its own, and record no episodes."
+            )
         return run(*args)
 
     def parts(self, rows: Sequence[TokenRow]) -> list[list[list[int]]]:
@@ -179,11 +220,18 @@ class LanguageModel(nn.Module):
         for part in self.parts(rows):
             yield from part
 
-    def own_chunks(self, rows: Sequence[TokenRow]) -> Iterator[tuple[int, list[int]]]:
-        """Yield the passes that this rank makes, with the number of their micro-batch."""
-        for number, part in enumerate(self.parts(rows)):
-            if self.ranks.owns(number, self.micro_batches):
-                yield from ((number, chunk) for chunk in part)
+    def own_chunks(self, rows: Sequence[TokenRow]) -> Iterator[tuple[int | None, list[int]]]:
+        """Yield the passes that this rank makes, with the number of their micro-batch.
+
+        Ranks that share the weights (FSDP2) make the same number of passes: None stands for one that does not count.
+        """
+        parts = self.parts(rows)
+        own = [(n, chunk) for n, part in enumerate(parts) if self.ranks.owns(n, self.micro_batches) for chunk in part]
+        yield from own
+        if self.is_sharded and self.ranks.divides:
+            n_passes = Counter(self.ranks.owner(n, self.micro_batches) for n, part in enumerate(parts) for _ in part)
+            shortest = min((chunk for part in parts for chunk in part), key=len)
+            yield from [(None, shortest)] * (max(n_passes.values()) - len(own))
 
     def divided(self, rows: Sequence[TokenRow], run: Callable[[list[int]], Iterable[T]]) -> list[T]:
         """Return a result for each row, from passes that are divided among the ranks.
@@ -195,8 +243,10 @@ class LanguageModel(nn.Module):
         if not rows:
             return []
         found: dict[int, T] = {}
-        for _, chunk in self.own_chunks(rows):
-            found.update(zip(chunk, run(chunk), strict=True))
+        for part, chunk in self.own_chunks(rows):
+            results = run(chunk)
+            if part is not None:
+                found.update(zip(chunk, results, strict=True))
         merged = self.ranks.merge(found)
         return [merged[index] for index in range(len(rows))]
 
@@ -323,7 +373,8 @@ class LanguageModel(nn.Module):
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]), reverse=True)
         for number, part in enumerate(parts_of([1] * len(order), self.micro_batches, LEAST_TEXTS)):
             start = 0
-            while start < len(part) and self.ranks.owns(number, self.micro_batches):
+            # Ranks that share the weights write all texts together: their passes must be as many.
+            while start < len(part) and (self.is_sharded or self.ranks.owns(number, self.micro_batches)):
                 longest = len(prompts[order[part[start]]]) + n_new
                 count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
                 yield [order[at] for at in part[start : start + count]]
@@ -332,8 +383,8 @@ class LanguageModel(nn.Module):
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """Context in which prompts are continued; the model has no other use meanwhile."""
-        is_sharded = any(hasattr(one, "device_mesh") for one in self.base.parameters())  # sums would be no DTensors
-        with merged(self.base) if self.is_full_precision and not is_sharded else nullcontext():
+        # Sums of weights that are divided would be no such weights.
+        with merged(self.base) if self.is_full_precision and not is_sharded(self.base) else nullcontext():
             self._decodes_fast = self._may_be_fast()
             try:
                 yield

@@ -79,6 +79,12 @@ class ModelSettings(Settings):
     max_tokens_per_forward: int = setting(
         1024, Count(), "bound on rows x padded length of one pass; memory follows it, results do not"
     )
+    fsdp: bool = setting(
+        False,
+        Flag(),
+        "divide the weights among the ranks (FSDP2), for a base that one device does not hold and for lora=None; each "
+        "rank reads the whole base into the memory of its host first",
+    )
     cpu_fast_path: bool = setting(
         True, Flag(), "decode on a processor without the model's own modules where that gives the same (Llama, Qwen)"
     )

@@ -28,18 +28,20 @@ TRAIN = [
 ]
 
 
-def torchrun(n_procs: int, folder: Path, *names: str) -> dict[str, dict[str, str]]:
+def torchrun(
+    n_procs: int, folder: Path, *names: str, script: Path = SCRIPT, answer: str = "digests.json"
+) -> dict[str, Any]:
     folder.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_procs)]
     done = subprocess.run(
-        [*command, str(SCRIPT), *names],
+        [*command, str(script), *names],
         env={**os.environ, **ENVIRONMENT, "RANK_CASES_OUT": str(folder)},
         capture_output=True,
         text=True,
         timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, dict[str, str]] = json.loads((folder / "digests.json").read_text())
+    found: dict[str, Any] = json.loads((folder / answer).read_text())
     return found
 
 
@@ -144,3 +146,24 @@ def test_an_error_of_the_training_is_shown_once_and_not_tried_again(tmp_path: Pa
     process = poad("--n-procs", "2", "--set", "micro_batches=1", folder=folder)
     assert process.wait(120) == 1
     assert output(folder).count("Expected micro_batches to be a multiple of the 2 ranks") == 1
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
+    folder = tmp_path_factory.mktemp("sharded")
+    script = SCRIPT.with_name("sharded_cases.py")
+    return {size: torchrun(size, folder / str(size), script=script, answer="losses.json") for size in (1, 2)}
+
+
+@pytest.mark.parametrize("name", ["lora", "all weights", "bfloat16"])
+def test_divided_weights_learn_the_same(sharded: dict[int, Any], name: str) -> None:
+    """Value loss, entropy and gradient norm of 20 updates; and the checkpoint loads into parts as it was."""
+    alone, together = (sharded[size][name] for size in (1, 2))
+    assert len(alone["losses"]) == 19
+    for one, other in zip(alone["losses"], together["losses"], strict=True):
+        assert one[:2] == pytest.approx(other[:2], abs=1e-5)
+        assert one[2] == pytest.approx(other[2], rel=1e-4)
+    assert alone["loaded"]
+    assert together["loaded"]
+    for name, total in alone["sums"].items():
+        assert together["sums"][name] == pytest.approx(total, abs=1e-2)

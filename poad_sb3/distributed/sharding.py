@@ -1,0 +1,56 @@
+"""Weights that are divided among the ranks (FSDP2), and their whole tensors for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+__all__ = ["is_sharded", "like", "shard", "whole"]
+
+
+def shard(root: nn.Module, layers: Iterable[nn.Module], device: torch.device | str) -> None:
+    """Divide the weights of a model among the ranks, each layer for itself, so that one at a time is whole.
+
+    Gradients of the ranks are added up (FSDP2's own default is their mean): every rank has its part of one loss.
+
+    Args:
+        root: Every pass enters through its `forward`.
+        layers: Modules in it whose weights are gathered together.
+        device: Where the parts go; the root may be in the memory of the host before.
+    """
+    mesh = init_device_mesh(torch.device(device).type, (dist.get_world_size(),))
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(root, mesh=mesh)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether weights of a module are divided among the ranks."""
+    return any(isinstance(one, DTensor) for one in module.parameters())
+
+
+def whole(state: Any) -> Any:
+    """Return nested state with divided tensors as whole ones on the host; every rank has to call it."""
+    if isinstance(state, DTensor):
+        return state.full_tensor().detach().cpu()
+    if isinstance(state, dict):
+        return {name: whole(one) for name, one in state.items()}
+    return [whole(one) for one in state] if isinstance(state, list) else state
+
+
+def like(tensor: Tensor, own: Tensor) -> Tensor:
+    """Return a whole tensor in the form of another of its shape: this rank's part of it, if that one is divided."""
+    if not isinstance(own, DTensor) or isinstance(tensor, DTensor) or tensor.shape != own.shape:
+        return tensor
+    return distribute_tensor(tensor.to(own.device, own.dtype), own.device_mesh, own.placements, src_data_rank=None)

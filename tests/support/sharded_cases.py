@@ -1,0 +1,82 @@
+"""Trainings with weights that two ranks share (FSDP2), and the same in one process; run by the launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+from poad_sb3 import POAD
+from poad_sb3.distributed import end_ranks, start_ranks
+from poad_sb3.distributed.sharding import whole
+from poad_sb3.vec_env.make_envs import make_envs
+
+CASES: dict[str, dict[str, Any]] = {
+    "lora": {},
+    "all weights": {"lora": None, "critic_trunk": "live"},
+    "bfloat16": {"dtype": "bfloat16"},
+}
+N_UPDATES, N_ENVS = 20, 8
+SETTINGS: dict[str, Any] = {
+    "n_steps": 8, "batch_size": 64, "n_epochs": 1, "n_critic_epochs": 1, "target_kl": None, "learning_rate": 1e-4,
+}  # fmt: skip
+    "n_steps": 8,
+    "batch_size": 64,
+    "n_epochs": 1,
+    "n_critic_epochs": 1,
+    "target_kl": None,
+    "learning_rate": 1e-4,
+}
+
+
+class Losses(BaseCallback):
+    """Keeps the losses of each update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[float, ...]] = []
+
+    def _on_rollout_start(self) -> None:
+        values = self.logger.name_to_value
+        if "train/value_loss" in values:
+            self.seen.append((*(values[f"train/{name}"] for name in ("value_loss", "entropy", "policy_grad_norm")),))
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    ranks, folder = start_ranks(size), Path(os.environ["RANK_CASES_OUT"])
+    found = {}
+    for name, chosen in CASES.items():
+        policy_kwargs = {"max_tokens_per_forward": 256, "fsdp": size > 1, **chosen}
+        envs: Any = make_envs("MultiKey-v0", {"k": 1, "d": 0}, N_ENVS) if ranks.is_first else "MultiKey-v0"
+        model = POAD("LLMPolicy", envs, seed=1, policy_kwargs=policy_kwargs, **SETTINGS)
+        losses = Losses()
+        model.learn(N_UPDATES * 8 * N_ENVS, callback=losses, log_interval=10**6)
+        path = folder / f"{name}.zip"
+        model.save(path)
+        again = POAD.load(path)  # into shards, where there are some
+        weights, moments = whole(again.policy.state_dict()), whole(again.policy.optimizer.state_dict())
+        same = [torch.equal(one, other) for one, other in zip(
+            [*weights.values(), *(m for state in moments["state"].values() for m in state.values())],
+            [*whole(model.policy.state_dict()).values(),
+             *(m for state in whole(model.policy.optimizer.state_dict())["state"].values() for m in state.values())],
+            strict=True)]  # fmt: skip
+        sums = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
+        found[name] = {"losses": losses.seen, "loaded": all(same) and len(same) > 4, "sums": sums}
+    if ranks.is_first:
+        (folder / "losses.json").write_text(json.dumps(found))
+    end_ranks()
+
+
+if __name__ == "__main__":
+    main()
