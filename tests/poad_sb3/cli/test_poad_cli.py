@@ -111,7 +111,7 @@ def test_the_same_as_by_hand(straight: Path) -> None:
 
 def test_a_preset_and_other_arguments(run: Run) -> None:
     said = ("--algo", "twosome", "--preset", "paper/overcooked", "--set", "n_steps=2", "--steps", "8")
-    more = ("--set", "policy_kwargs.critic_arch=[8]", "--env-set", "shuffle_actions=true", "--record-episodes", "1")
+    more = ("--set", "policy_kwargs.critic_arch=[8]", "--env-set", "shuffle_actions=true", "--record-episodes", "0")
     shown = run("train", ENV_ID, *said, *more)
     folder = Path("runs/TWOSOME-Overcooked-TomatoSalad-v0-seed0")
     assert f"{folder}: 8 steps" in shown
