@@ -376,7 +376,7 @@ def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None
 
 
 def test_a_preset_of_another_family_warns(run: Run) -> None:
-    small = ("--steps", "2", "--set", "n_steps=2")
+    small = ("--steps", "2", "--set", "n_steps=2", "--record-episodes", "0")
     warning = "preset pocket/virtualhome is for virtualhome; Overcooked-TomatoSalad-v0 is not"
     assert warning in run("train", ENV_ID, "--preset", "pocket/virtualhome", *small, "--out", "one")
     assert "warning" not in run("train", "KeyToken-v0", "--preset", "pocket/virtualhome", *small, "--out", "two")
