@@ -126,6 +126,8 @@ def architecture() -> str:
 
 def architecture_table() -> str:
     """Table of the units of its package that each unit imports."""
+    from _tables import code, table  # needs the extra docs, which the tests of this module do without
+
     rows = []
     for package in LAYERS:
         for name in (one for layer in _units(package) for one in layer):
@@ -133,5 +135,5 @@ def architecture_table() -> str:
                 unit(one) for module in imports() if unit(module) == (package, name) for one in imports()[module]
             }
             below = sorted(its for there, its in imported if there == package and its not in ("", name))
-            rows.append(f"| `{package}.{name}` | {', '.join(f'`{one}`' for one in below) or '-'} |")
-    return "\n".join(["| unit | imports of its own package |", "|---|---|", *rows])
+            rows.append((code(f"{package}.{name}"), ", ".join(map(code, below)) or "-"))
+    return table(("unit", "imports of its own package"), rows)

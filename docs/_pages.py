@@ -64,11 +64,8 @@ def page(row: EnvRow) -> str:
     if family is FAMILIES["DataSciCoding"]:
         facts, own = coding_facts(row, env), coding_sections(row, env, family)
         limit = f"{env.max_attempts} {family.unit} (`{family.limit}`) without it"
-    elif family is FAMILIES["KeyToken"]:
-        facts, own = _keytoken_facts(env, family), _keytoken_sections(env)
-        limit = f"{env.max_steps} {family.unit} (`{family.limit}`) have passed without it"
-    elif family is FAMILIES["MultiKey"]:
-        facts, own = _multikey_facts(env, family), _multikey_sections(env)
+    elif family.title in _DRAWN:
+        facts, own = _drawn_facts(env, family), _drawn_sections(env, family)
         limit = f"{env.max_steps} {family.unit} (`{family.limit}`) have passed without it"
     else:
         facts, own = _listed_facts(row, family), _listed_sections(row, family)
@@ -219,65 +216,51 @@ def _checked(row: EnvRow) -> str:
     )
 
 
-# ---------------------------------------------------------------------- KeyToken, whose episodes are drawn at random
+# ---------------------------------------------------------------------- families that draw decisions at random
+
+_DRAWN = {
+    "KeyToken": (
+        "the right key word of every decision, from the seed of the reset",
+        "Exact: decisions are independent, each right with probability 1 / `n_actions`.",
+        "A test compares the scores with played episodes, and the values of its table with the closed form.",
+    ),
+    "MultiKey": (
+        "the target of every decision, from the seed of the reset",
+        "Exact expectations: decisions are independent and drawn alike.",
+        "A test compares the scores with an enumeration of all targets and actions.",
+    ),
+}
+"""Of each family: the random part, how the scores are known, and their test."""
 
 
-def _keytoken_facts(env: Any, family: Family) -> list[tuple[str, str]]:
-    return [
-        ("listed actions", str(env.n_actions)),
-        ("decisions", str(env.horizon)),
-        ("time limit", f"{env.max_steps} {family.unit}"),
-        ("random", "the right key word of every decision, from the seed of the reset"),
-    ]
+def _random_play(env: Any) -> tuple[str, str]:
+    """Return success and mean sum of rewards of uniformly random actions, for a table."""
+    if hasattr(env, "random_success"):
+        return percent(env.random_success), f"{env.random_return:#.6g}"
+    return percent(env.n_actions**-env.horizon), f"{1 / env.n_actions:.6f}"
 
 
-def _keytoken_sections(env: Any) -> dict[str, str]:
-    actions = [(str(number), code(sentence)) for number, sentence in enumerate(env.sentences)]
-    scores = [
-        ("uniformly random", percent(env.n_actions**-env.horizon), f"{1 / env.n_actions:.6f}", str(env.horizon)),
-        ("oracle", percent(1.0), "1.00000", str(env.horizon)),
-    ]
-    return {
-        "Actions": table(("position", "action"), actions)
-        + "\n\nAll of them are listed always. The command set is the list: any other text is an invalid action.",
-        "Scores": table(("agent", "success", "sum of rewards", "actions"), scores)
-        + "\n\nExact: decisions are independent, each right with probability 1 / `n_actions`.",
-        "Checked against": (
-            "* No recordings: the family is our own.\n"
-            "* A test compares the scores with played episodes, and the values of its table with the closed form.\n"
-            f"{_CONTRACT}"
-        ),
-    }
-
-
-# ---------------------------------------------------------------------- MultiKey, whose episodes are drawn too
-
-
-def _multikey_facts(env: Any, family: Family) -> list[tuple[str, str]]:
+def _drawn_facts(env: Any, family: Family) -> list[tuple[str, str]]:
     return [
         ("listed actions", str(len(env.sentences))),
         ("decisions", str(env.horizon)),
         ("time limit", f"{env.max_steps} {family.unit}"),
-        ("random", "the target of every decision, from the seed of the reset"),
+        ("random", _DRAWN[family.title][0]),
     ]
 
 
-def _multikey_sections(env: Any) -> dict[str, str]:
+def _drawn_sections(env: Any, family: Family) -> dict[str, str]:
     actions = [(str(number), code(sentence)) for number, sentence in enumerate(env.sentences)]
+    _, exact, tested = _DRAWN[family.title]
     scores = [
-        ("uniformly random", percent(env.random_success), f"{env.random_return:#.6g}", str(env.horizon)),
-        ("oracle", percent(1.0), f"{env.optimal_return:#.6g}", str(env.horizon)),
+        ("uniformly random", *_random_play(env), str(env.horizon)),
+        ("oracle", percent(1.0), f"{getattr(env, 'optimal_return', 1.0):#.6g}", str(env.horizon)),
     ]
     return {
         "Actions": table(("position", "action"), actions)
         + "\n\nAll of them are listed always. The command set is the list: any other text is an invalid action.",
-        "Scores": table(("agent", "success", "sum of rewards", "actions"), scores)
-        + "\n\nExact expectations: decisions are independent and drawn alike.",
-        "Checked against": (
-            "* No recordings: the family is our own.\n"
-            "* A test compares the scores with an enumeration of all targets and actions.\n"
-            f"{_CONTRACT}"
-        ),
+        "Scores": f"{table(('agent', 'success', 'sum of rewards', 'actions'), scores)}\n\n{exact}",
+        "Checked against": f"* No recordings: the family is our own.\n* {tested}\n{_CONTRACT}",
     }
 
 
@@ -312,12 +295,9 @@ def overview() -> str:
         both, found = result("env_scores")["scores"].get(row.id), recorded().get(row.id)
         use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else ""
         numbers = (f"{both['oracle']['actions']:.0f}", percent(both["random"]["success"])) if both else ("1", "")
-        if family_of(row.id) is FAMILIES["KeyToken"]:
+        if family_of(row.id).title in _DRAWN:
             env: Any = make(row.id)
-            numbers = str(env.horizon), percent(env.n_actions**-env.horizon)
-        elif family_of(row.id) is FAMILIES["MultiKey"]:
-            env = make(row.id)
-            numbers = str(env.horizon), percent(env.random_success)
+            numbers = str(env.horizon), _random_play(env)[0]
         rows.append((_linked(row.id), row.summary, *numbers, str(found["episodes"]) if found else "", use))
     return table(("id", "task", "oracle's actions", "random success", "recorded episodes", "use"), rows)
 

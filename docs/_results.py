@@ -259,15 +259,10 @@ def architectures_refused() -> str:
 def extras() -> str:
     """Table of each extra: the cost of installing it alone."""
     measured = result("installing")
-    rows = [
-        (
-            code(extra) if extra != "nothing" else "none",
-            f"{row['megabytes']:,}",
-            str(len(row["versions"])),
-            f"{row['install_seconds']:.0f}",
-        )
-        for extra, row in measured["extras"].items()
-    ]
+    rows = []
+    for extra, row in measured["extras"].items():
+        name, packages = "none" if extra == "nothing" else code(extra), str(len(row["versions"]))
+        rows.append((name, f"{row['megabytes']:,}", packages, f"{row['install_seconds']:.0f}"))
     return (
         f"The wheel has {measured['wheel_bytes'] / 1e6:.1f} MB and the source archive "
         f"{measured['source_bytes'] / 1e6:.1f} MB. Python {measured['python']}; {measured['cpu']}, "
@@ -288,11 +283,5 @@ def learning_multikey() -> str:
         error = max(run["first_ratio_error"] for run in runs)
         cost = (np.median([run[key] for run in runs]) for key in ("update_ms_per_step", "training_mb"))
         rows.append((code(name), steps, f"{error:.0e}", *(f"{value:.2g}" for value in cost)))
-    head = (
-        "method",
-        "steps, seeds 0, 1, 2",
-        "largest first-ratio error",
-        "update, ms a step",
-        "memory of training, MB",
-    )
-    return table(head, rows)
+    head = ("method", "steps, seeds 0, 1, 2", "largest first-ratio error", "update, ms a step")
+    return table((*head, "memory of training, MB"), rows)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from _tables import ROOT, bullets, code, percent, result, table
+from _tables import ROOT, bullets, code, machine, percent, result, table
 from _truth import predictions
 
 from benchmarks.studies.engine.findings import as_predicted
@@ -32,11 +32,8 @@ def study(name: str) -> str:
     parts += [f"![{name}](assets/studies/{one})" for one in pictures if one.split(".")[0].split("_")[0] == name]
     if content.get("missing"):
         parts.append(f"Not run yet: {'; '.join(one.rstrip('.') for one in content['missing'])}.")
-    made = []
-    for one in content["measured_with"]:
-        versions = ", ".join(f"{package} {version}" for package, version in one["versions"].items())
-        made.append(f"{one['cpu']}, {one['cores']} cores; Python {one['python']}, {versions}")
-    machines = f"; runs on {' and on '.join(made)}" if made else ""
+    made = " and on ".join(map(machine, content["measured_with"]))
+    machines = f"; runs on {made}" if made else ""
     parts.append(f"Made by {code(content['command'])}{machines}.")
     return "\n\n".join(parts)
 

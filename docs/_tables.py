@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,12 @@ def code(text: object) -> str:
 def quoted(text: str) -> str:
     """Format an observation: a sentence as a quotation, several lines as code that is only shown."""
     return f"```py\n{text}\n```" if "\n" in text else f"> {text}"
+
+
+def machine(measured: Mapping[str, Any]) -> str:
+    """Name the machine of a measurement and its packages."""
+    versions = ", ".join(f"{package} {version}" for package, version in measured["versions"].items())
+    return f"{measured['cpu']}, {measured['cores']} cores; Python {measured['python']}, {versions}"
 
 
 def bullets(sentences: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from _tables import ROOT, code, result, table
+from _tables import ROOT, code, machine, result, table
 
 Content = Mapping[str, Any]
 TASKS = {
@@ -20,31 +20,52 @@ TASKS = {
     "key-token 4": "KeyToken",
     "multikey 2 2 2 4": "MultiKey",
 }
-ROWS: Sequence[tuple[str, str]] = (
-    ("action GAE (TWOSOME, turn-PPO)", " | exact"),
-    ("BAD, lambda_token 1", " | exact"),
-    ("BAD, lambda_token 0.95", " | exact"),
-    ("BAD, lambda_token 0.8", " | exact"),
-    ("BAD, lambda_token 0", " | exact"),
-    ("bi-level GAE, lambda_token 0.95", " | exact"),
-    ("bi-level GAE as published (last anchor)", " | exact"),
-    ("ARCHER, gamma_token 1", " | exact"),
-    ("return to go", ""),
-    ("RLOO", " | N = 8"),
-    ("step leave-one-out", " | N = 8"),
-    ("anchor leave-one-out", " | N = 8"),
-    ("ReBN, infinite batch", ""),
-    ("Dr. GRPO", " | N = 8"),
-    ("GRPO", " | N = 8"),
-    ("GRPO, mean over the episode's tokens", " | N = 8"),
-    ("GiGPO, mean", " | N = 8"),
-    ("GiGPO, mean and deviation", " | N = 8"),
-    ("NTPO, lambda_token 1", " | exact"),
-    ("REINFORCE++, infinite batch", ""),
-    ("ARCHER", " | exact"),
-    ("turn GAE, anchor mean", " | exact"),
-    ("turn GAE, anchor last", " | exact"),
-    ("BAD, mean over the action's tokens", " | exact"),
+ROWS = (
+    "action GAE (TWOSOME, turn-PPO) | exact",
+    "BAD, lambda_token 1 | exact",
+    "BAD, lambda_token 0.95 | exact",
+    "BAD, lambda_token 0.8 | exact",
+    "BAD, lambda_token 0 | exact",
+    "bi-level GAE, lambda_token 0.95 | exact",
+    "bi-level GAE as published (last anchor) | exact",
+    "ARCHER, gamma_token 1 | exact",
+    "return to go",
+    "RLOO | N = 8",
+    "step leave-one-out | N = 8",
+    "anchor leave-one-out | N = 8",
+    "ReBN, infinite batch",
+    "Dr. GRPO | N = 8",
+    "GRPO | N = 8",
+    "GRPO, mean over the episode's tokens | N = 8",
+    "GiGPO, mean | N = 8",
+    "GiGPO, mean and deviation | N = 8",
+    "NTPO, lambda_token 1 | exact",
+    "REINFORCE++, infinite batch",
+    "ARCHER | exact",
+    "turn GAE, anchor mean | exact",
+    "turn GAE, anchor last | exact",
+    "BAD, mean over the action's tokens | exact",
+)
+"""Rows of the recorded cases: estimator, and its values or size of group."""
+CRITICS = (
+    "action GAE (TWOSOME, turn-PPO)",
+    "BAD, lambda 1, lambda_token 1",
+    "BAD, lambda_token 1",
+    "BAD, lambda_token 0.95",
+    "BAD, lambda_token 0.8",
+    "BAD, lambda_token 0",
+    "NTPO, lambda_token 1",
+)
+GROUPS = (
+    "RLOO",
+    "step leave-one-out",
+    "anchor leave-one-out",
+    "Dr. GRPO",
+    "GRPO",
+    "GiGPO step part, mean",
+    "GiGPO step part, mean and deviation",
+    "GiGPO, mean",
+    "GiGPO, mean and deviation",
 )
 _ALIGNED = 0.9995
 """A cosine from here on is called the right direction."""
@@ -92,6 +113,10 @@ def _verdict(rows: Sequence[Row]) -> str:
     return f"wrong direction: cosine down to {lowest:.3g}"
 
 
+def _title(key: str) -> str:
+    return key.removesuffix(" | exact").replace(" | ", ", ")
+
+
 def _shown(row: Row | None) -> str:
     if row is None:
         return ""
@@ -103,12 +128,11 @@ def _shown(row: Row | None) -> str:
 def credit_truth_summary() -> str:
     """Show the verdict of every estimator, with direction and noise on each task."""
     rows = []
-    for name, kind in ROWS:
-        found = _of_tasks(name + kind)
+    for key in ROWS:
+        found = _of_tasks(key)
         there = [one for one in found if one is not None]
         if there:
-            shown = f"{name}, N = 8" if kind.endswith("8") else name
-            rows.append((shown, _verdict(there), *map(_shown, found)))
+            rows.append((_title(key), _verdict(there), *map(_shown, found)))
     about = "Cosine to the true gradient and noise to signal (lower is better); tabular, ascended policy, gamma 0.95."
     picture = "![Direction and noise of the estimators](../assets/studies/credit-truth.png)"
     return f"{picture}\n\n{about}\n\n{table(('estimator', 'on average', *TASKS.values()), rows)}"
@@ -117,32 +141,21 @@ def credit_truth_summary() -> str:
 def credit_truth_critics() -> str:
     """Show bias and noise with worse critics."""
     rows = []
-    for name in ("action GAE (TWOSOME, turn-PPO)", "BAD, lambda 1, lambda_token 1", "BAD, lambda_token 1"):
-        rows += _critics(name)
-    for name in ("BAD, lambda_token 0.95", "BAD, lambda_token 0.8", "BAD, lambda_token 0", "NTPO, lambda_token 1"):
-        rows += _critics(name)
+    for name in CRITICS:
+        for kind in ("exact", "flat", "fitted prefixes", "fitted observations"):
+            cells = []
+            for row in _of_tasks(f"{name} | {kind}"):
+                bias = "" if row is None or row.bias is None else f"{0.0 if row.bias < 1e-10 else row.bias:.3f}"
+                noise = "" if row is None else ", -" if row.nsr is None else f", {row.nsr:.3g}"
+                cells.append(bias + noise)
+            rows.append((name, kind, *cells))
     return table(("estimator", "critic", *TASKS.values()), rows)
-
-
-def _critics(name: str) -> list[tuple[str, ...]]:
-    found = []
-    for kind in ("exact", "flat", "fitted prefixes", "fitted observations"):
-        shown = []
-        for row in _of_tasks(f"{name} | {kind}"):
-            missing = row is None or row.bias is None
-            bias = "" if missing else f"{0.0 if row.bias < 1e-10 else row.bias:.3f}"  # type: ignore[union-attr,operator]
-            noise = "" if row is None else ", -" if row.nsr is None else f", {row.nsr:.3g}"
-            shown.append(bias + noise)
-        found.append((name, kind, *shown))
-    return found
 
 
 def credit_truth_groups() -> str:
     """Show group estimators by the size of the group."""
     rows = []
-    names = ("RLOO", "step leave-one-out", "anchor leave-one-out", "Dr. GRPO", "GRPO", "GiGPO step part, mean")
-    names += ("GiGPO step part, mean and deviation", "GiGPO, mean", "GiGPO, mean and deviation")
-    for name in names:
+    for name in GROUPS:
         for size in (2, 4, 8, 16):
             cells = []
             for row in _of_tasks(f"{name} | N = {size}"):
@@ -180,17 +193,10 @@ def credit_truth_gammas() -> str:
 
 def credit_truth_pocket() -> str:
     """Show the LoRA matrices of the pocket model."""
-    tasks = {name: title for name, title in TASKS.items() if name != "multikey 2 2 2 4"} | {
-        "multikey 1 2 2 4": "MultiKey"
-    }
-    rows = []
-    for name, kind in ROWS:
-        found = [
-            _row(_case(task, "ascended", "pocket") or _case(task, "start", "pocket"), name + kind) for task in tasks
-        ]
-        shown = f"{name}, N = 8" if kind.endswith("8") else name
-        rows.append((shown, *map(_shown, found)))
-    return table(("estimator", *tasks.values()), rows)
+    tasks = (*list(TASKS)[:-1], "multikey 1 2 2 4")
+    cases = [_case(task, "ascended", "pocket") or _case(task, "start", "pocket") for task in tasks]
+    rows = [(_title(key), *(_shown(_row(case, key)) for case in cases)) for key in ROWS]
+    return table(("estimator", *TASKS.values()), rows)
 
 
 def protocol_predictions() -> str:
@@ -264,12 +270,8 @@ def credit_truth_predictions() -> str:
     parts = [predictions(content)]
     if content["missing"]:
         parts.append(f"Not run yet: {'; '.join(content['missing'])}.")
-    machine = content["measured_with"][0]
-    versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
-    parts.append(
-        f"Made by {code(content['command'])} on {machine['cpu']}, {machine['cores']} cores; Python "
-        f"{machine['python']}, {versions}; commit {', '.join(content['commits'])}."
-    )
+    where, commits = machine(content["measured_with"][0]), ", ".join(content["commits"])
+    parts.append(f"Made by {code(content['command'])} on {where}; commit {commits}.")
     return "\n\n".join(parts)
 
 
@@ -294,19 +296,19 @@ THEMES = {
     },
 }
 MARKERS = {"good": "o", "scaled": "s", "bad": "^"}
-PICTURE = (
-    ("BAD, lambda_token 0.8", " | exact", "BAD, λ_token 0.8"),
-    ("BAD, lambda_token 0.95", " | exact", "BAD (POAD), λ_token 0.95"),
-    ("BAD, lambda_token 1", " | exact", "BAD (POAD), λ_token 1"),
-    ("action GAE (TWOSOME, turn-PPO)", " | exact", "action GAE (TWOSOME, turn-PPO)"),
-    ("anchor leave-one-out", " | N = 8", "anchor leave-one-out, groups of 8"),
-    ("RLOO", " | N = 8", "RLOO, groups of 8"),
-    ("return to go", "", "REINFORCE"),
-    ("GRPO", " | N = 8", "GRPO, groups of 8"),
-    ("GiGPO, mean and deviation", " | N = 8", "GiGPO, groups of 8"),
-    ("NTPO, lambda_token 1", " | exact", "NTPO (token GAE with one gamma)"),
-    ("turn GAE, anchor mean", " | exact", "turn GAE, mean anchor"),
-)
+PICTURE = {
+    "BAD, lambda_token 0.8 | exact": "BAD, λ_token 0.8",
+    "BAD, lambda_token 0.95 | exact": "BAD (POAD), λ_token 0.95",
+    "BAD, lambda_token 1 | exact": "BAD (POAD), λ_token 1",
+    "action GAE (TWOSOME, turn-PPO) | exact": "action GAE (TWOSOME, turn-PPO)",
+    "anchor leave-one-out | N = 8": "anchor leave-one-out, groups of 8",
+    "RLOO | N = 8": "RLOO, groups of 8",
+    "return to go": "REINFORCE",
+    "GRPO | N = 8": "GRPO, groups of 8",
+    "GiGPO, mean and deviation | N = 8": "GiGPO, groups of 8",
+    "NTPO, lambda_token 1 | exact": "NTPO (token GAE with one gamma)",
+    "turn GAE, anchor mean | exact": "turn GAE, mean anchor",
+}
 
 
 def draw(path: Path, theme: Mapping[str, str]) -> None:
@@ -319,8 +321,8 @@ def draw(path: Path, theme: Mapping[str, str]) -> None:
     with mpl.rc_context(settings):
         figure = Figure((9.5, 4.4), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
-        for place, (name, suffix, _) in enumerate(PICTURE):
-            rows = [one for one in _of_tasks(name + suffix) if one is not None]
+        for place, key in enumerate(PICTURE):
+            rows = [one for one in _of_tasks(key) if one is not None]
             verdict = _verdict(rows)
             unbiased = verdict == "unbiased"
             kind = "good" if unbiased else "scaled" if verdict.startswith("scaled") else "bad"
@@ -329,7 +331,7 @@ def draw(path: Path, theme: Mapping[str, str]) -> None:
             for panel, points in zip(panels, (errors, [one.nsr for one in rows if one.nsr]), strict=True):
                 panel.plot(points, [place] * len(points), markersize=3.5, alpha=0.5, **style)
                 panel.plot([median(points)], [place], markersize=9, **style)
-        panels[0].set_yticks(range(len(PICTURE)), [label for *_, label in PICTURE])
+        panels[0].set_yticks(range(len(PICTURE)), list(PICTURE.values()))
         panels[0].set_ylim(len(PICTURE) - 0.5, -0.5)
         panels[0].set_xlabel("error of the direction, 1 - cosine")
         panels[0].set_xlim(-0.01, None)

@@ -70,19 +70,25 @@ class Player:
         agent = self._agent_of(seed)
         return Identity(agent.name, agent.settings, agent.incidental)
 
-    def play(self, job: Job) -> Played:
+    def play(self, job: Job, others: Sequence[Player] = ()) -> Played:
         """Play an episode.
 
+        Args:
+            job: The episode.
+            others: Players of other threads.
+
         Raises:
+            BenchmarkError: If one of the others has the same agent: episodes would read each other's memory.
             AgentFailedError: For any exception, with the episode's name; the original error as text.
         """
         started = time.perf_counter()
         try:
             agent, env, discount = self._agent_of(job.seed), self._env_of(job.env), discount_of(job.env)
-            steps: list[Step] = []
-            result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
-            record = episode_record(job, self.agent_name, discount, result)
-            return Played(job, record, step_records(job, steps), time.perf_counter() - started)
+            if all(one is self or one._agent is None or one._agent[1] is not agent for one in others):
+                steps: list[Step] = []
+                result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
+                record = episode_record(job, self.agent_name, discount, result)
+                return Played(job, record, step_records(job, steps), time.perf_counter() - started)
         except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
             # As text: an agent's exception need not survive pickling. The message of an AgentError is enough.
             whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
@@ -91,22 +97,10 @@ class Player:
                 "Fix: what is said there. The episodes before it are kept, and the same command goes on.",
                 whole,
             ) from None
-
-    def require_alone(self, seed: int, players: Sequence[Player]) -> None:
-        """Refuse to share an agent with other threads: episodes would read each other's memory.
-
-        Raises:
-            BenchmarkError: If one of these other players has the same object.
-        """
-        try:
-            agent = self._agent_of(seed)
-        except Exception:  # raised with the name of the episode, when it is played
-            return
-        if any(one is not self and one._agent is not None and one._agent[1] is agent for one in players):
-            raise BenchmarkError(
-                f"Expected an agent of its own for every thread; {self.plan.agent!r} is one object. "
-                "Fix: name its class, or a function that makes it; or --in processes."
-            )
+        raise BenchmarkError(
+            f"Expected an agent of its own for every thread; {self.plan.agent!r} is one object. "
+            "Fix: name its class, or a function that makes it; or --in processes."
+        )
 
     def _agent_of(self, seed: int) -> Agent:
         from benchmarks.agents import make_agent
@@ -215,8 +209,7 @@ def _start(plan: Plan, agent_name: str) -> None:
 
 
 def _play_here(job: Job) -> Played:
-    _here.player.require_alone(job.seed, _here.others)
-    played: Played = _here.player.play(job)
+    played: Played = _here.player.play(job, _here.others)
     return played
 
 

@@ -166,7 +166,8 @@ class Visit:
 
     def element_names(self) -> set[str]:
         """Return the names of all elements, those in shadow trees and frames not included."""
-        return set(self.page.evaluate("Array.from(document.getElementsByTagName('*'), (one) => one.localName)"))
+        names = "[...new Set(Array.from(document.getElementsByTagName('*'), (one) => one.localName))]"
+        return set(self.page.evaluate(names))
 
     def axe(self, *tags: str) -> list[str]:
         """Return the violations that axe-core finds, one line each.
@@ -176,7 +177,8 @@ class Visit:
         """
         from axe_playwright_python.base import AXE_FILE_PATH
 
-        self.page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
+        if not self.is_true("'axe' in window"):
+            self.page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
         result = self.page.evaluate("(values) => axe.run(document, {runOnly: {type: 'tag', values}})", list(tags))
         return [
             f"{one['id']}: {one['help']}: {node['target']} {node['html'][:200]}"

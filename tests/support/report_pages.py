@@ -46,15 +46,21 @@ def episode_link(episode: Mapping[str, Any], **state: object) -> str:
 
 def go(seen: Visit, fragment: str) -> None:
     """Follow a link within the page, and wait until its view is drawn."""
-    seen.page.evaluate("(hash) => { location.hash = hash }", fragment)
-    name = dict([part.partition("=")[::2] for part in fragment[1:].split("&")])["v"]
-    hidden = "overview" if name != "overview" else "view"
-    seen.until(f"document.getElementById('{hidden}').hidden", fragment)
+    seen.page.evaluate(
+        """async (hash) => {
+          const before = location.href;
+          const followed = new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
+          location.hash = hash;
+          if (location.href !== before) await followed;
+        }""",
+        fragment,
+    )
     settled(seen)
 
 
 def settled(seen: Visit) -> None:
-    """Wait until the document has stayed the same for a moment."""
+    """Wait until the view is drawn, and the links to other episodes below it, which come later."""
+    seen.until("document.getElementById('main').ariaBusy === 'false'", "a view that is drawn")
     before, size = -1, seen.n_elements()
     while size != before:
         seen.page.wait_for_timeout(25)

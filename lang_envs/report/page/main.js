@@ -23,11 +23,16 @@ const VIEWS = {
 };
 const LAST = new Map(); // the last link of each view: going back to the list keeps its filters
 
+let drawing = 0; // views that wait for their episodes, of which several may be on the way
+
 /** Draw the view of a state. */
 async function draw(state) {
   const name = Object.hasOwn(VIEWS, state.v || "") ? state.v : "overview";
   const view = document.getElementById("view");
   const overview = document.getElementById("overview");
+  const main = document.getElementById("main");
+  drawing += 1;
+  main.setAttribute("aria-busy", "true");
   LAST.set(name, hashOf({ ...state, v: name }));
   if (name !== "episode") closeEpisode();
   if (view.dataset.name !== name) {
@@ -48,6 +53,9 @@ async function draw(state) {
       el("p", { class: "warning" }, `This view cannot be drawn: ${error.message}`),
     );
     throw error;
+  } finally {
+    drawing -= 1;
+    if (!drawing) main.setAttribute("aria-busy", "false");
   }
 }
 

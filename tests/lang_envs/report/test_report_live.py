@@ -41,8 +41,8 @@ def test_a_served_page_follows_the_files_and_keeps_its_view(
     seen.until("document.body.dataset.ready === '1'")
     assert report_data.AGENTS[1] in seen.page.inner_text("#view")
     (tmp_path / "runs/more").rename(tmp_path / "gone")  # both files at once: the page reloads once
-    seen.until(lambda: not seen.is_true(f"document.body.textContent.includes('{report_data.AGENTS[1]}')"), "the reload")
-    seen.until("document.body.dataset.ready === '1'")
+    gone = f"!document.getElementById('view').textContent.includes('{report_data.AGENTS[1]}')"
+    seen.until(f"document.body.dataset.ready === '1' && {gone}", "the reload")
     assert seen.page.url == f"{server.address}#v=episodes"
     assert report_data.AGENTS[0] in seen.page.inner_text("#view")
     assert set(seen.requests) <= {server.address, f"{server.address}version", f"{server.address}favicon.ico"}

@@ -42,14 +42,14 @@ def small_page(small: Report, folder: Path) -> Path:
     return write_report(small, folder / "a b#ü%" / "report.html", pictures=2)
 
 
-@pytest.fixture(scope="module")
-def large(folder: Path) -> Report:
-    return report_of([report_data.large(folder / "large.jsonl")])
+@pytest.fixture(scope="module", params=[100, pytest.param(1000, marks=pytest.mark.matrix)])
+def large(folder: Path, request: pytest.FixtureRequest) -> Report:
+    return report_of([report_data.large(folder / f"{request.param}.jsonl", n_episodes=request.param)])
 
 
 @pytest.fixture(scope="module")
 def large_page(large: Report, folder: Path) -> Path:
-    return write_report(large, folder / "large.html", pictures=0)
+    return write_report(large, folder / f"{len(large.episodes)}.html", pictures=0)
 
 
 def links_of(report: Report) -> Iterator[str]:
@@ -99,7 +99,7 @@ def test_the_same_content_gives_the_same_bytes(small: Report, small_page: Path, 
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ""] == ["again.html"]  # no draft is left
 
 
-@pytest.mark.parametrize(("n_episodes", "megabytes"), [(0, 0.15), (1, 0.2), (100, 1.5)])
+@pytest.mark.parametrize(("n_episodes", "megabytes"), [(0, 0.15), (1, 0.2)])
 def test_the_size_is_within_its_bar(tmp_path: Path, n_episodes: int, megabytes: float) -> None:
     report = (
         report_of([report_data.large(tmp_path / "some.jsonl", n_episodes=n_episodes)]) if n_episodes else Report("a")
@@ -108,21 +108,21 @@ def test_the_size_is_within_its_bar(tmp_path: Path, n_episodes: int, megabytes: 
     assert page.stat().st_size <= 1e6 * megabytes
 
 
-def test_a_thousand_episodes_take_at_most_8_megabytes(large_page: Path) -> None:
-    assert large_page.stat().st_size <= 8e6
+def test_the_size_of_many_episodes_is_within_its_bar(large: Report, large_page: Path) -> None:
+    assert large_page.stat().st_size <= {100: 1.5e6, 1000: 8e6}[len(large.episodes)]
 
 
-def test_a_thousand_episodes_are_opened_and_searched_quickly(visit: Open, large: Report, large_page: Path) -> None:
+def test_many_episodes_are_opened_and_searched_quickly(visit: Open, large: Report, large_page: Path) -> None:
     assert min(_milliseconds_to_load(visit, large_page) for _ in range(3)) <= 250
     seen = visit(large_page)
     seen.until(READY)
     go(seen, link("episodes"))
     before = seen.cpu_ms()
-    go(seen, episode_link(large.episodes[500]))
+    go(seen, episode_link(large.episodes[len(large.episodes) // 2]))
     assert seen.cpu_ms() - before <= 200
     assert seen.n_elements() <= 10_000
     before = seen.cpu_ms()
-    words = large.episodes[900]["steps_list"][3]["action"].strip()
+    words = large.episodes[-10]["steps_list"][3]["action"].strip()
     go(seen, link("find", q=words))
     seen.until(lambda: words in seen.page.inner_text("#view"), "the hit")
     assert seen.cpu_ms() - before <= 1000
@@ -232,9 +232,7 @@ def test_a_link_to_something_else_is_no_error(visit: Open, small_page: Path, fra
 
 # ---------------------------------------------------------------------- hostile texts
 
-HANDLERS = (
-    "Array.from(document.querySelectorAll('*')).some((one) => one.getAttributeNames().some((name) => /^on/.test(name)))"
-)
+HANDLERS = "document.evaluate(\"boolean(//@*[starts-with(name(), 'on')])\", document).booleanValue"
 
 
 @pytest.fixture(scope="module")
@@ -243,10 +241,14 @@ def hostile(folder: Path) -> tuple[Report, Path]:
     return report, write_report(report, folder / "hostile.html", pictures=5)
 
 
-def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], small: Report, small_page: Path) -> None:
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.matrix)])
+def test_payloads_are_inert_text(
+    visit: Open, hostile: tuple[Report, Path], small: Report, small_page: Path, every: int
+) -> None:
+    """The page holds all payloads; the episode of each, or of every eighth one, is opened."""
     report, page = hostile
     assert len({episode["agent"] for episode in report.episodes}) >= 60
-    code = report_of([report_data.code(page.with_name("code.jsonl"), n_episodes=2)])
+    code = report_of([report_data.code(page.with_name("code.jsonl"), n_episodes=1)])
     ours = {name for path in SOURCES.glob("*.js") for name in re.findall(r'\bel\("(\w+)"', path.read_text())}
     for calm_report, calm_page in (
         (small, small_page),
@@ -259,10 +261,13 @@ def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], smal
             ours |= calm.element_names()
     seen = visit(page)
     seen.until(READY)
+    seen.page.evaluate("document.body.setAttribute('onward', '')")
+    assert seen.page.evaluate(HANDLERS), "a handler is found"
+    seen.page.evaluate("document.body.removeAttribute('onward')")
     n_shown = 0
     for fragment, payload in [
         *((link(view), "") for view in STATIC_VIEWS),
-        *((episode_link(episode), episode["agent"]) for episode in report.episodes[::2]),
+        *((episode_link(episode), episode["agent"]) for episode in report.episodes[:: 2 * every]),
     ]:
         go(seen, fragment)
         assert seen.element_names() <= ours, fragment
@@ -274,7 +279,7 @@ def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], smal
         if payload.isprintable() and payload.strip() and len(payload) < 1000:  # others are shown in part, or as signs
             assert payload in text, fragment
             n_shown += 1
-    assert n_shown >= 50
+    assert n_shown >= 50 // every
 
 
 # ---------------------------------------------------------------------- policy and sources
@@ -358,12 +363,20 @@ def test_the_picture_is_the_drawing_of_the_environment(visit: Open, small: Repor
         assert shown.mode == "RGB" or shown.getextrema()[3] == (255, 255)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation(visit: Open, small: Report, small_page: Path, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "views"),
+    [
+        ("light", slice(0, None, 5)),
+        ("dark", slice(1, None, 5)),
+        pytest.param("light", slice(None), marks=pytest.mark.matrix),
+        pytest.param("dark", slice(None), marks=pytest.mark.matrix),
+    ],
+)
+def test_axe_finds_no_violation(visit: Open, small: Report, small_page: Path, scheme: str, views: slice) -> None:
     seen = visit(small_page, color_scheme=scheme)
     seen.until(READY)
     found = []
-    for fragment in links_of(small):
+    for fragment in list(links_of(small))[views]:
         go(seen, fragment)
         found += [f"{fragment}: {one}" for one in seen.axe(*WCAG)]
     assert found == []

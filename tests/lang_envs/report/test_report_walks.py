@@ -88,11 +88,13 @@ def test_every_key_does_what_the_list_of_keys_says(visit: Open, small: tuple[Rep
     if invalid:
         assert at() == next((place for place in invalid if place > 0), invalid[0]) + 1
     press("Home")
+    seen.page.select_option("[aria-label=speed]", "5")
+    seen.page.evaluate("document.activeElement.blur()")
     press("Space")
     seen.until(lambda: at() > 1, "a step that is played")
     press("Space")
     stopped = at()
-    seen.page.wait_for_timeout(1100)
+    seen.page.wait_for_timeout(450)  # time for two more steps
     assert at() == stopped
     title, first = seen.page.inner_text("#view h2"), at("n")
     for key, number in (("n", 0), ("p", first)):  # the episode after it is of the other task
@@ -257,13 +259,14 @@ def test_a_slow_view_does_not_replace_a_later_one(visit: Open, small: tuple[Repo
         seen.page.evaluate(
             """async (hash) => {
               location.hash = hash;
-              await new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
+              const followed = () => new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
+              await followed();
               location.hash = "#v=runs";
+              await followed();
             }""",
             slow,
         )
-        seen.until("Boolean(document.querySelector('#view h2'))")
-        seen.page.wait_for_timeout(150)
+        settled(seen)
         assert seen.page.inner_text("#view h2") == "Runs", slow
     assert seen.is_quiet, seen.said()
 
@@ -481,8 +484,7 @@ def test_an_error_in_a_view_is_shown(visit: Open, small: tuple[Report, Path]) ->
     seen.page.evaluate("report.index.runs = null; location.hash = '#v=runs'")
     seen.until(lambda: "This view cannot be drawn" in seen.page.inner_text("#view"))
     assert len(seen.errors) == 1  # the console has it as well
-    seen.page.evaluate("location.hash = '#v=episodes'")
-    settled(seen)
+    go(seen, "#v=episodes")
     assert seen.page.inner_text("#count") == "12 of 12 episodes"
 
 

@@ -111,7 +111,7 @@ def test_the_same_as_by_hand(straight: Path) -> None:
 
 def test_a_preset_and_other_arguments(run: Run) -> None:
     said = ("--algo", "twosome", "--preset", "paper/overcooked", "--set", "n_steps=2", "--steps", "8")
-    more = ("--set", "policy_kwargs.critic_arch=[8]", "--env-set", "shuffle_actions=true")
+    more = ("--set", "policy_kwargs.critic_arch=[8]", "--env-set", "shuffle_actions=true", "--record-episodes", "0")
     shown = run("train", ENV_ID, *said, *more)
     folder = Path("runs/TWOSOME-Overcooked-TomatoSalad-v0-seed0")
     assert f"{folder}: 8 steps" in shown
@@ -376,7 +376,7 @@ def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None
 
 
 def test_a_preset_of_another_family_warns(run: Run) -> None:
-    small = ("--steps", "2", "--set", "n_steps=2")
+    small = ("--steps", "2", "--set", "n_steps=2", "--record-episodes", "0")
     warning = "preset pocket/virtualhome is for virtualhome; Overcooked-TomatoSalad-v0 is not"
     assert warning in run("train", ENV_ID, "--preset", "pocket/virtualhome", *small, "--out", "one")
     assert "warning" not in run("train", "KeyToken-v0", "--preset", "pocket/virtualhome", *small, "--out", "two")

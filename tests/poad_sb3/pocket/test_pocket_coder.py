@@ -67,6 +67,11 @@ def lines():
 
 
 @pytest.fixture(scope="module")
+def first_lines():
+    return list(coding_lines(50, np.random.default_rng(3)))
+
+
+@pytest.fixture(scope="module")
 def tokenizer():
     return AutoTokenizer.from_pretrained(CODER_FOLDER)
 
@@ -189,7 +194,9 @@ def test_what_is_drawn_does_not_depend_on_the_table():
             assert drawn[0].action == drawn[1].action
 
 
-def test_lengths_fit(lines, tokenizer):
+@pytest.mark.parametrize("corpus", ["first_lines", pytest.param("lines", marks=pytest.mark.matrix)])
+def test_lengths_fit(corpus, request, tokenizer):
+    lines = request.getfixturevalue(corpus)
     bodies = [len(encode_action(tokenizer, line)) + 1 for line in lines]
     assert np.mean([20 <= length <= 128 for length in bodies]) > 0.95
     assert 40 < np.median(bodies) < 80
@@ -218,9 +225,9 @@ def test_what_ships_was_trained_by_the_script():
     assert 0.95 * (facts["n_lines"] + facts["n_bare"]) < facts["corpus_lines"] <= facts["n_lines"] + facts["n_bare"]
 
 
-def test_the_tokenizer_loses_nothing(lines, tokenizer):
+def test_the_tokenizer_loses_nothing(first_lines, tokenizer):
     for text in (
-        *(line.prompt + " " + line.action for line in lines[:50]),
+        *(line.prompt + " " + line.action for line in first_lines),
         "é 漢字 \t\r\n  x  == 1e-3 <s>",
         "# a\n\n\n    b",
     ):
