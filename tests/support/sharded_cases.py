@@ -25,13 +25,6 @@ N_UPDATES, N_ENVS = 20, 8
 SETTINGS: dict[str, Any] = {
     "n_steps": 8, "batch_size": 64, "n_epochs": 1, "n_critic_epochs": 1, "target_kl": None, "learning_rate": 1e-4,
 }  # fmt: skip
-    "n_steps": 8,
-    "batch_size": 64,
-    "n_epochs": 1,
-    "n_critic_epochs": 1,
-    "target_kl": None,
-    "learning_rate": 1e-4,
-}
 
 
 class Losses(BaseCallback):
