@@ -20,6 +20,7 @@ from poad_sb3.pocket import POCKET_FOLDER
 
 MODELS: dict[str, tuple[int, int, int, int, int]] = {  # hidden, layers, heads, kv heads, intermediate
     "6m": (256, 6, 8, 8, 688),  # that of the profile of the reference implementation
+    "50m": (512, 12, 8, 8, 1376),
     "1b": (2048, 16, 32, 8, 8192),
     "7b": (4096, 32, 32, 32, 11008),
 }
