@@ -29,6 +29,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("badq", "archer", "ntpo", "poad", "twosome", "turn_ppo", "bilevel_ppo", "grpo", "rloo", "gigpo", "reinforce"),
         ("common",),
         ("distributions", "presets"),
+        ("distributed",),
         ("language_model", "vec_env"),
         ("prompts", "pocket"),
         ("settings",),

@@ -64,6 +64,16 @@ def train(
             min=1, help="Parts that take turns with the model; 2 for several environments of DataSciCoding, else 1."
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|auto|ADDRESS|off",
+            help="Step the environments in actors of Ray, on this machine or on a cluster; off: in this process.",
+        ),
+    ] = None,
+    n_actors: Annotated[
+        int | None, typer.Option(min=1, help="Actors of --ray; as many as cores by default, at most --n-envs.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-seedSEED by default.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
     record_episodes: Annotated[
@@ -102,6 +112,8 @@ def train(
             seed=seed,
             n_envs=n_envs,
             n_parts=n_parts,
+            ray=ray,
+            n_actors=n_actors,
             save_every=save_every,
             record_episodes=record_episodes,
             warm_start=warm_start,

@@ -63,7 +63,7 @@ class Invoke(NamedTuple):
 
     method: str
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any] = {}  # noqa: RUF012 - never changed
+    kwargs: Mapping[str, Any] = {}
 
     @property
     def changes(self) -> bool:
@@ -82,14 +82,14 @@ class Stepped(NamedTuple):
         reward: Float32, `[1]`; 0 after a reset.
         done: `[1]`.
         info: Info of the step; empty after a reset.
-        reset_info: Info of the last reset.
+        reset_info: Info of the reset, also of that after the end of an episode; None if there was none.
     """
 
     observation: VecEnvObs
     reward: NDArray[np.float32]
     done: NDArray[np.bool_]
     info: dict[str, Any]
-    reset_info: dict[str, Any]
+    reset_info: dict[str, Any] | None
 
 
 class Description(NamedTuple):
@@ -179,7 +179,7 @@ class EnvHost:
             self._steps_elsewhere,
             [_state(env) for env in self._envs],
         )
-        return cloudpickle.dumps(description)
+        return _dumps(description)
 
     def begin(self, packed: bytes) -> None:
         """Begin steps of environments that step elsewhere, and return at once; `run` waits for them.
@@ -207,7 +207,7 @@ class EnvHost:
                 self._steppers[place].drop()
                 self._begun.discard(place)
             raise
-        return cloudpickle.dumps(answers)
+        return _dumps(answers)
 
     def restore(self, packed: bytes) -> None:
         """Put fresh environments where lost ones were.
@@ -266,7 +266,7 @@ class EnvHost:
         else:
             result = env.step(operation.action[None])
         observation, rewards, dones, infos = result
-        return Stepped(observation, rewards, dones, infos[0], env.reset_infos[0])
+        return Stepped(observation, rewards, dones, infos[0], env.reset_infos[0] if dones[0] else None)
 
     def _state_after(self, place: int, operation: Operation) -> bytes | None:
         reads = isinstance(operation, Invoke) and not operation.changes
@@ -277,9 +277,15 @@ def _same(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return env
 
 
+def _dumps(value: object) -> bytes:
+    """Pickle a value: arrays that Ray passes as they are arrive read-only."""
+    packed: bytes = cloudpickle.dumps(value)
+    return packed
+
+
 def _state(env: DummyVecEnv) -> bytes | None:
     states = capture_envs(env)
-    return None if states is None else cloudpickle.dumps(states[0])
+    return None if states is None else _dumps(states[0])
 
 
 def _equal(replayed: tuple[Any, ...] | None, seen: tuple[Any, ...] | None) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import logging
 import os
 import pickle
+import secrets
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -143,11 +145,14 @@ class _Part(VecEnv):
         self.metadata = actors.first.metadata
 
     def reset(self) -> VecEnvObs:
-        operations = [Reset(seed, options) for seed, options in zip(self._seeds, self._options, strict=True)]
+        operations = [
+            Reset(self._actors.repeatable(place, seed), options)
+            for place, seed, options in zip(self._span, self._seeds, self._options, strict=True)
+        ]
         results = self._actors.run(self._span, operations)
         self._reset_seeds()
         self._reset_options()
-        self.reset_infos = [result.reset_info for result in results]
+        self._note_resets(results)
         return gather_observations([result.observation for result in results])
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
@@ -155,8 +160,13 @@ class _Part(VecEnv):
 
     def step_wait(self) -> VecEnvStepReturn:
         results = self._actors.finish(self._span)
-        self.reset_infos = [result.reset_info for result in results]
+        self._note_resets(results)
         return gather([(one.observation, one.reward, one.done, [one.info]) for one in results])
+
+    def _note_resets(self, results: Sequence[Stepped]) -> None:
+        for index, result in enumerate(results):
+            if result.reset_info is not None:
+                self.reset_infos[index] = result.reset_info
 
     def close(self) -> None:
         self._actors.close()
@@ -193,7 +203,7 @@ class _Call:
     Attributes:
         operations: Place in the actor and operation of each environment.
         packed: The same, pickled.
-        answer: Reference to the answer; None until it is asked for.
+        answer: Reference to the answer; None until a request for it is sent.
     """
 
     operations: list[tuple[int, Operation]]
@@ -248,6 +258,7 @@ class _Actors:
         ]
         self._is_open = True
         self._end = weakref.finalize(self, _end, self._all, connection)
+        atexit.register(self._end)  # before the end of the cluster, which was registered earlier
         try:
             for actor in self._all:
                 self._launch(actor)
@@ -258,6 +269,12 @@ class _Actors:
         self.first: Description = descriptions[0]
 
     # ------------------------------------------------------------------ operations
+
+    def repeatable(self, place: int, seed: int | None) -> int | None:
+        """Return the seed of a reset; drawn here where an environment without a state has had none yet."""
+        (history,) = [one.histories[place - one.span.start] for one in self._all if place in one.span]
+        unknown = seed is None and history.state is None and history.last is None
+        return secrets.randbits(31) if unknown else seed
 
     def run(self, places: Sequence[int], operations: Sequence[Operation]) -> list[Any]:
         """Run an operation of each of these environments, and return the results in their order."""
@@ -440,6 +457,7 @@ class _Actors:
         if not self._is_open:
             return
         self._is_open = False
+        atexit.unregister(self._end)
         self._end()
 
 
@@ -468,13 +486,17 @@ def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     text = " ".join(str(error).split())
-    return text.partition("Worker exit detail: ")[2].partition(" Some common causes")[0].rstrip(".") or first_line(error)
+    return text.partition("Worker exit detail: ")[2].partition(" Some common causes")[0].rstrip(".") or first_line(
+        error
+    )
 
 
 # ---------------------------------------------------------------------- arguments
 
 
-def _maker(env: str | Callable[[], gym.Env[Any, Any]], env_kwargs: Mapping[str, Any]) -> Callable[[], gym.Env[Any, Any]]:
+def _maker(
+    env: str | Callable[[], gym.Env[Any, Any]], env_kwargs: Mapping[str, Any]
+) -> Callable[[], gym.Env[Any, Any]]:
     """Return a function that makes an environment, with the registration of an id that an actor may not know."""
     if not isinstance(env, str):
         return partial(env, **env_kwargs)
@@ -484,14 +506,14 @@ def _maker(env: str | Callable[[], gym.Env[Any, Any]], env_kwargs: Mapping[str, 
 
 def _steps_elsewhere(env: str | Callable[[], gym.Env[Any, Any]]) -> bool:
     """Whether the class of an environment declares that other processes make its steps."""
+    made: Any = env
     if isinstance(env, str):
         try:
-            spec = gym.spec(env)
-            entry = spec.entry_point
-            env = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+            made = gym.spec(env).entry_point
+            made = gym.envs.registration.load_env_creator(made) if isinstance(made, str) else made
         except Exception:  # raised where it is made
             return False
-    return getattr(env, "steps_elsewhere", False) is True
+    return getattr(made, "steps_elsewhere", False) is True
 
 
 def _check_numbers(n_envs: int, n_actors: int, n_parts: int | None) -> None:
@@ -508,5 +530,5 @@ def _check_room(n_actors: int, n_room: int, demand: Mapping[str, float]) -> None
         each = ", ".join(f"{amount:g} {name}" for name, amount in demand.items() if amount)
         raise WorkerError(
             f"Expected room for {n_actors} actors with {each} each; the cluster has room for {n_room}. "
-            'Fix: fewer --n-actors, or more nodes (for sandboxes: ray start --resources \'{"sandbox": CORES}\').'
+            "Fix: fewer --n-actors, or more nodes (for sandboxes: ray start --resources '{\"sandbox\": CORES}')."
         )

@@ -98,8 +98,10 @@ def test_every_key_does_what_the_list_of_keys_says(visit: Open, small: tuple[Rep
     for key, number in (("n", 0), ("p", first)):  # the episode after it is of the other task
         press(key)  # the address changes at once, the view when its block is unpacked
         seen.until(
-            lambda number=number: at("n") == number  # type: ignore[misc]
-            and (seen.page.inner_text("#view h2") == title) == (number == first)
+            lambda number=number: (
+                at("n") == number  # type: ignore[misc]
+                and (seen.page.inner_text("#view h2") == title) == (number == first)
+            )
         )
     press("g")
     assert seen.page.evaluate("document.activeElement.ariaLabel") == "step"
