@@ -123,7 +123,7 @@ def _start() -> None:
     RayConnection._folder = folder
     atexit.register(_end)  # before Ray's own, since it is registered later
     try:
-        ray.init(**local_settings(folder, _cores()))
+        ray.init(**local_settings(folder / "r", _cores()))  # Ray opens its own folder to everybody
     except Exception as error:
         _end()
         raise WorkerError(
@@ -148,7 +148,7 @@ def _end() -> None:
 
 def _make_folder() -> Path:
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
-        if len(base) + len(_PREFIX) + 20 <= _LONGEST_FOLDER:
+        if len(base) + len(_PREFIX) + 22 <= _LONGEST_FOLDER:
             with contextlib.suppress(OSError):
                 return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
     raise WorkerError(

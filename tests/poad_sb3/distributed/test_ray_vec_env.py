@@ -30,6 +30,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from toy import everything
 
+from lang_envs.envs.datascicoding.evaluation import Status
 from poad_sb3 import POAD
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
@@ -157,7 +158,8 @@ def test_an_error_of_an_environment_is_raised_as_it_is(ray_envs: Callable[..., R
     with pytest.raises(ValueError, match=r"^the lamp is broken$"):
         env.step(waits)
     assert env.env_method("process") == pids, "the actors live on"
-    play(env)
+    env.reset()
+    assert env.step(env.action_space.encode("press the red button")[None].repeat(4, 0))[1].shape == (4,)
     with pytest.raises(AttributeError, match="nothing"):
         env.get_attr("nothing")
 
@@ -261,3 +263,57 @@ def test_numbers_and_room(ray_envs: Callable[..., RayVecEnv]) -> None:
         ray_envs(KITCHEN, 2, 2, demand={"CPU": 1000.0})
     with pytest.raises(gym.error.NameNotFound, match="Kitchenette"):
         ray_envs("Kitchenette-v0", 2, 2)
+
+
+# ---------------------------------------------------------------------- the token
+
+_SPY = """
+import glob, os, socket, subprocess, sys
+from sklearn.naive_bayes import GaussianNB
+
+def attempts():
+    yield from os.environ
+    yield from map(str, sys.argv)
+    for pattern in ("/proc/*/environ", "/proc/*/cmdline", PATH, "/tmp/le-ray-*/token", os.path.expanduser("~/.ray/*")):
+        for path in [PATH, *glob.glob(pattern)]:
+            try:
+                yield open(path, "rb").read().decode("latin-1")
+            except OSError:
+                pass
+    try:
+        yield subprocess.run(["env"], capture_output=True, text=True).stdout
+    except OSError:
+        pass
+    try:
+        socket.create_connection(("127.0.0.1", PORT), 1).close()
+        yield "RAY_AUTH"
+    except OSError:
+        pass
+
+def is_found():
+    return any("RAY_AUTH" in text or TOKEN in text for text in attempts())
+
+def build_model(x_train, y_train):
+    if is_found():
+        raise ValueError("found")
+    return GaussianNB().fit(x_train, y_train)
+"""
+
+
+@pytest.mark.process
+def test_code_in_the_sandbox_finds_no_token(ray_envs: Callable[..., RayVecEnv]) -> None:
+    import ray
+
+    path = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+    port = int(ray.get_runtime_context().gcs_address.rpartition(":")[2])
+    token = path.read_text()
+    spy = f"PATH, PORT = {str(path)!r}, {port}\nTOKEN = {token[:5]!r} + {token[5:]!r}\n{_SPY}"
+    scope: dict[str, Any] = {}
+    exec(spy, scope)
+    assert scope["is_found"](), "outside of the sandbox the token is found"
+    env = ray_envs(CODE, 2, 2, env_kwargs={"data": "synthetic"}, demand=None)
+    env.reset()
+    for program in (spy, spy.replace("if is_found()", "if not is_found()")):
+        infos = env.step(np.stack([env.action_space.encode(program)] * 2))[3]
+        status = Status.OK if program is spy else Status.RUNTIME_ERROR
+        assert [info["status"] for info in infos] == [status] * 2, infos
