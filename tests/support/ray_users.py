@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +12,58 @@ import gymnasium as gym
 import numpy as np
 import psutil
 from stable_baselines3.common.vec_env import VecEnv
-from third_party import Doors
-from toy import LampEnv
+from third_party import COLOURS, Doors
 
+from lang_envs import LangEnv
 from lang_envs.core import Outcome
 
 MEASURED = ("episode", "wall_seconds", "cpu_seconds", "peak_rss")
 """Keys of infos that differ between two equal runs."""
 
 
-class TracedLamps(LampEnv):
-    """Lamps that leave a file at the beginning of every move.
+class TracedLamps(LangEnv[tuple[str, int]]):
+    """A lamp shows a colour; pressing its button pays 1. Every move leaves a file at its beginning.
+
+    Actors import this module: it needs no package of a model, so that they start soon.
 
     Args:
         folder: Folder of the files.
         seconds: Length of a move.
+        moves: Moves in an episode.
     """
 
-    def __init__(self, folder: str, seconds: float = 0.0, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, folder: str, seconds: float = 0.0, moves: int = 3) -> None:
+        super().__init__(max_action_length=64, max_observation_length=256)
+        self.folder, self.seconds, self.moves = folder, seconds, moves
+        self._world = ("red", moves)
+
+    def _restart(self, options: Mapping[str, Any]) -> None:
+        self._world = (self._draw(), self.moves)
+
+    def _draw(self) -> str:
+        return COLOURS[self.np_random.integers(len(COLOURS))]
+
+    def _describe(self) -> str:
+        return "The lamp is {}. You have {} moves left.".format(*self._world)
+
+    def _listed_actions(self) -> list[str]:
+        return [*(f"press the {colour} button" for colour in COLOURS), *(["wait"] if self._world[0] != "red" else [])]
+
+    def _execute(self, text: str) -> Outcome | None:
+        return self._move(1.0 if text == f"press the {self._world[0]} button" else -0.1)
+
+    def _pass_time(self) -> Outcome:
+        return self._move(-0.1)
 
     def _move(self, reward: float) -> Outcome:
         Path(self.folder, f"{os.getpid()}-{time.monotonic_ns()}").touch()
         time.sleep(self.seconds)
-        return super()._move(reward)
+        self._world = (self._draw(), self._world[1] - 1)
+        over = self._world[1] == 0
+        return Outcome(reward, over, False, over)
+
+    def _family_info(self, *, acted: bool) -> dict[str, Any]:
+        return {"colour": self._world[0]}
 
     def process(self) -> int:
         return os.getpid()

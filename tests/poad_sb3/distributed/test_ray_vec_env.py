@@ -113,7 +113,7 @@ def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_p
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("env_id", [KITCHEN, "MultiKey-v0", "ray_users:RayUsers/Doors-v0", "RayUsers/Doors-v0"])
+@pytest.mark.parametrize("env_id", [KITCHEN, "RayUsers/Doors-v0"])
 def test_any_id(env_id: str, ray_envs: Callable[..., RayVecEnv]) -> None:
     np.testing.assert_equal(play(ray_envs(env_id, 3, 2), 20), play(make_envs(env_id, {}, 3), 20))
 
@@ -124,10 +124,12 @@ def trained(env: VecEnv, **settings: Any) -> Any:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("n_parts", [1, 2])
-def test_weights_do_not_depend_on_the_number_of_actors(n_parts: int, ray_envs: Callable[..., RayVecEnv]) -> None:
+@pytest.mark.parametrize(("n_parts", "numbers"), [(1, (2,)), (2, (1, 2, 4))])
+def test_weights_do_not_depend_on_the_number_of_actors(
+    n_parts: int, numbers: tuple[int, ...], ray_envs: Callable[..., RayVecEnv]
+) -> None:
     wanted = trained(make_envs(KITCHEN, {}, 4, n_parts))
-    for n_actors in (1, 2, 4):
+    for n_actors in numbers:
         assert trained(ray_envs(KITCHEN, 4, n_actors, n_parts)) == wanted
 
 
@@ -211,7 +213,7 @@ def test_a_stopped_actor_is_replaced_and_a_slow_one_is_not(ray_envs: Callable[..
 def test_without_a_state_the_actions_are_repeated(ray_envs: Callable[..., RayVecEnv]) -> None:
     env_id = "ray_users:RayUsers/Doors-v0"
     env = ray_envs(env_id, 3, 2)
-    dies = {number: partial(kill, env, place) for number, place in ((3, 0), (9, 2), (10, 2))}
+    dies = {number: partial(kill, env, place) for number, place in ((3, 0), (10, 2))}
     np.testing.assert_equal(play(env, 14, dies), play(make_envs(env_id, {}, 3), 14))  # type: ignore[arg-type]
 
 
