@@ -296,13 +296,20 @@ def doctor(
             help="A folder with a model, a run or its checkpoint, or an environment, instead of the machine.",
         ),
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="local|auto|ADDRESS", help="The nodes of a Ray cluster instead.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
 ) -> None:
-    """Show what this machine can do, how well training reproduces a model, or how an agent acts."""
+    """Show what this machine or a cluster can do, how well training reproduces a model, or how an agent acts."""
     require_llm()
-    from poad_sb3.cli.doctor import show_acting, show_diagnosis, show_model
+    from poad_sb3.cli.doctor import show_acting, show_cluster, show_diagnosis, show_model
 
-    if subject is None:
+    if cluster is not None:
+        if subject is not None:
+            fail(f"Expected either --cluster or {subject}; got both. Fix: leave one of the two out.")
+        show_cluster(console(), cluster, as_json=as_json)
+    elif subject is None:
         show_diagnosis(console(), as_json=as_json)
     elif not show_acting(console(), subject, as_json=as_json):
         show_model(console(), subject, as_json=as_json)

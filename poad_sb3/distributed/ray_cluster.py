@@ -195,6 +195,35 @@ def room(demand: Mapping[str, float]) -> int:
     return sum(min(int(node.get(name, 0.0) / amount) for name, amount in wanted.items()) for node in nodes)
 
 
+def check_room(
+    n_actors: int, n_room: int, demand: Mapping[str, float], kind: str = "actors", option: str = "--n-actors"
+) -> None:
+    """Refuse more actors than there is room for: they would wait without a sign.
+
+    Args:
+        n_actors: Number of actors.
+        n_room: See `room`.
+        demand: Amount of each resource that one actor takes.
+        kind: Name of the actors in the error.
+        option: Option that sets their number.
+
+    Raises:
+        WorkerError: If there are more.
+    """
+    if n_room < n_actors:
+        each = ", ".join(f"{amount:g} {name}" for name, amount in demand.items() if amount)
+        raise WorkerError(
+            f"Expected room for {n_actors} {kind} with {each} each; the cluster has room for {n_room}. "
+            f"Fix: fewer {option}, or more nodes (for sandboxes: ray start --resources '{{\"sandbox\": CORES}}')."
+        )
+
+
+def original(error: BaseException) -> Exception | None:
+    """Return the exception that was raised in an actor, of the error that Ray makes of it; None for a lost actor."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else None
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without a stop at its end."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]

@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from poad_sb3.distributed.env_host import Description, EnvHost, History, Invoke, Operation, Reset, Step, Stepped
-from poad_sb3.distributed.ray_cluster import LOCAL, RayConnection, first_line, room
+from poad_sb3.distributed.ray_cluster import LOCAL, RayConnection, check_room, first_line, original, room
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather, gather_observations
 from poad_sb3.vec_env.stepping import Stepper
@@ -83,7 +83,7 @@ def make_ray_envs(
         n_room = room(demand)
         n_actors = n_actors or max(1, min(n_envs, n_room))
         _check_numbers(n_envs, n_actors, n_parts)
-        _check_room(n_actors, n_room, demand)
+        check_room(n_actors, n_room, demand)
         actors = _Actors(make, n_envs, n_actors, demand, connection, step_seconds, start_seconds)
     except BaseException:
         connection.close()
@@ -450,7 +450,7 @@ class _Actors:
                 f"{actor.span.stop - 1}, last as {actor.about}) was lost {actor.n_losses} times without an answer in "
                 f"between ({cause}). Fix: look for its cause there, often too little memory; go on from a checkpoint."
             ) from error
-        _check_room(len(self._all), room(self._demand), self._demand)
+        check_room(len(self._all), room(self._demand), self._demand)
 
     def close(self) -> None:
         """Close the environments and end the actors."""
@@ -475,10 +475,9 @@ def _end(actors: Sequence[_Actor], connection: RayConnection) -> None:
     connection.close()
 
 
-def _raise_cause(error: Any) -> NoReturn:
+def _raise_cause(error: Exception) -> NoReturn:
     """Raise the exception of an environment as if it had been raised here."""
-    cause = getattr(error, "cause", None)
-    raise cause if isinstance(cause, Exception) else error from error
+    raise original(error) or error from error
 
 
 def _cause(error: Exception) -> str:
@@ -523,12 +522,3 @@ def _check_numbers(n_envs: int, n_actors: int, n_parts: int | None) -> None:
                 f"Expected between 1 and {n_envs} {name}, the number of environments; got {number}. "
                 f"Fix: fewer {name}, or more environments."
             )
-
-
-def _check_room(n_actors: int, n_room: int, demand: Mapping[str, float]) -> None:
-    if n_room < n_actors:
-        each = ", ".join(f"{amount:g} {name}" for name, amount in demand.items() if amount)
-        raise WorkerError(
-            f"Expected room for {n_actors} actors with {each} each; the cluster has room for {n_room}. "
-            "Fix: fewer --n-actors, or more nodes (for sandboxes: ray start --resources '{\"sandbox\": CORES}')."
-        )

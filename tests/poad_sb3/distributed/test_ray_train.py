@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from poad_runs import ENV_ID, SMALL, N, invoke
 from stable_baselines3.common.vec_env import VecEnv
 
+from lang_envs.sandbox.confinement.layers import Layer
 from poad_sb3 import POAD
 from poad_sb3.distributed import ray_vec_env
 from poad_sb3.vec_env.make_envs import make_envs
@@ -87,3 +89,19 @@ def test_the_example_of_a_cluster_fits_the_schema_of_ray() -> None:
         assert "ray start" in commands[-1]
         assert '--resources="{\\"sandbox\\": $(nproc)}"' in commands[-1]
         assert "RAY_USAGE_STATS_ENABLED=0" in commands[-1]
+
+
+@pytest.mark.process
+def test_the_doctor_of_a_cluster() -> None:
+    (node,) = json.loads(invoke("doctor", "--cluster", "local", "--json"))
+    assert node["cores"] == node["sandboxes"] >= 1
+    assert node["python"] == platform.python_version()
+    assert set(node["layers"]) | set(node["missing"]) == set(Layer)
+    assert node["problem"] == ""
+    said = invoke("doctor", "--cluster", "local")
+    assert f"{node['cores']:g} cores" in said
+    assert "sandbox layers: " in said
+
+
+def test_the_doctor_looks_at_one_thing() -> None:
+    assert "Expected either --cluster or pocket; got both." in invoke("doctor", "pocket", "--cluster", "local", code=1)
