@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _PREFIX = "le-ray-"
 _LONGEST_FOLDER = 45
 """Characters of Ray's folder: its sockets lie in it, and the path of a socket has at most 107 bytes."""
+_CONNECT_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 100 << 20
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,8 @@ class RayConnection:
     """Folder of the local cluster of this process."""
     _n_open = 0
     """Open connections to it."""
+    _token = ""
+    """Of all local clusters of this process: Ray keeps the first one that a process has used."""
 
     def __init__(self, address: str = LOCAL) -> None:
         if importlib.util.find_spec("ray") is None:
@@ -101,6 +105,9 @@ def _join(address: str) -> None:
     import ray
 
     try:
+        host, colon, port = address.rpartition("://")[2].rpartition(":")
+        if colon and port.isdecimal():  # Ray would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # ConnectionError, ValueError, and errors of gRPC and of authentication
         raise WorkerError(
@@ -114,7 +121,8 @@ def _start() -> None:
     folder = _make_folder()
     token = folder / "token"
     token.touch(mode=0o600)
-    token.write_text(secrets.token_hex(32), encoding="ascii")
+    RayConnection._token = RayConnection._token or secrets.token_hex(32)
+    token.write_text(RayConnection._token, encoding="ascii")
     if "ray" in sys.modules and os.environ.get(_LOOPBACK) != "0":
         _log.warning("Ray was imported before and listens on all interfaces. Fix: set %s=0 first.", _LOOPBACK)
     os.environ |= {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
@@ -192,7 +200,7 @@ def room(demand: Mapping[str, float]) -> int:
     wanted = {name: amount for name, amount in demand.items() if amount > 0}
     if not wanted:
         return sys.maxsize if nodes else 0
-    return sum(min(int(node.get(name, 0.0) / amount) for name, amount in wanted.items()) for node in nodes)
+    return sum(min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in wanted.items()) for node in nodes)
 
 
 def check_room(

@@ -395,6 +395,14 @@ class _Actors:
 
         try:
             packed = ray.get(actor.starting, timeout=self._start_seconds)
+        except ray.exceptions.GetTimeoutError as error:
+            free = ray.available_resources()
+            amounts = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in self._demand) or "no resource needed"
+            raise WorkerError(
+                f"Expected actor {actor.number} to start and to make its environments within "
+                f"{self._start_seconds:g} s; it did not (free in the cluster: {amounts}). "
+                "Fix: wait for other jobs there, fewer --n-actors, or a larger start_seconds."
+            ) from error
         except ray.exceptions.RayTaskError as error:
             _raise_cause(error)
         description: Description = cloudpickle.loads(packed)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ray_users import *
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 def tell(**facts):
     print("#" + json.dumps(facts), flush=True)
@@ -60,7 +62,7 @@ class Driver:
 
     def end(self) -> None:
         assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.stdout.read()
         assert self.process.wait(60) == 0, self.errors.read_text()[-3000:]
 
 
@@ -96,6 +98,7 @@ def test_a_killed_driver_leaves_no_process(drivers: list[Driver], tmp_path: Path
     family = relatives(drivers[0].process.pid)
     assert set(facts["actors"]) <= family
     drivers[0].process.send_signal(signal.SIGKILL)
+    drivers[0].process.wait()
     until(lambda: not alive(set(facts["actors"])), 30)
     until(lambda: not alive(family), 150)
     assert Path(facts["folder"]).exists()
@@ -129,9 +132,8 @@ quiet = {"object_store_memory": 100 << 20, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args={**quiet, "num_cpus": 1, "temp_dir": sys.argv[2] + "/head"})
 second = cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
 make = partial(TracedLamps, sys.argv[1])
-wanted = play(make_envs_here(make), 8)
+wanted = play(make_pipelined_envs(make, 4, 2), 8)
 env = make_ray_envs(make, {}, 4, 2, 2, address=cluster.address)
-nodes = lambda: {one["NodeID"] for one in ray.util.state.list_actors() if one["state"] == "ALIVE"}
 before = env.env_method("process")
 
 def lose():
@@ -146,16 +148,11 @@ tell(connected=ray.is_initialized())
 ray.shutdown()
 cluster.shutdown()
 """
-NODES = NODES.replace("make_envs_here(make)", "make_pipelined_envs(make, 4, 2)").replace(
-    "import ray\n", "import ray\nfrom poad_sb3.vec_env.pipelined import make_pipelined_envs\n", 1
-)
 
 
 @pytest.mark.process
 @pytest.mark.timeout(240)
 def test_a_removed_node(drivers: list[Driver], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="rt", dir="/tmp", ignore_cleanup_errors=True) as short:
         drivers.append(Driver(tmp_path, NODES, str(tmp_path), short))
         facts = drivers[0].hear()
