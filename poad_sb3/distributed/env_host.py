@@ -9,6 +9,7 @@ import os
 import pickle
 import socket
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -120,13 +121,13 @@ class History:
 
     Attributes:
         state: Its last state, pickled; None for an environment without `get_state`.
-        operations: Completed operations since its construction; with a state only those that set attributes, since
-            a state does not hold these.
+        operations: Completed operations since its construction, pickled and compressed; with a state only those that
+            set attributes, since a state does not hold these.
         last: Observation, reward and end of the last of them that was a step or a reset.
     """
 
     state: bytes | None = None
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[bytes] = field(default_factory=list)
     last: tuple[Any, ...] | None = None
 
     def note(self, operation: Operation, value: Any, state: bytes | None) -> None:
@@ -141,7 +142,7 @@ class History:
             return
         self.state = state
         if state is None or (isinstance(operation, Invoke) and operation.method == "set_attr"):
-            self.operations.append(operation)
+            self.operations.append(zlib.compress(_dumps(operation), 1))
         if state is None and isinstance(value, Stepped):
             self.last = value[:3]
 
@@ -221,7 +222,8 @@ class EnvHost:
         histories: list[History] = pickle.loads(packed)
         for place, (env, history) in enumerate(zip(self._envs, histories, strict=True)):
             last: tuple[Any, ...] | None = None
-            for operation in history.operations:
+            for compressed in history.operations:
+                operation: Operation = pickle.loads(zlib.decompress(compressed))
                 value = self._run(place, operation)
                 last = value[:3] if isinstance(value, Stepped) else last
             if history.state is not None:

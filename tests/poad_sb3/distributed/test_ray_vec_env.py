@@ -263,6 +263,12 @@ def test_numbers_and_room(ray_envs: Callable[..., RayVecEnv]) -> None:
         ray_envs(KITCHEN, 2, 2, 3)
     with pytest.raises(WorkerError, match=r"room for 2 actors with 1000 CPU each; the cluster has room for 0\. Fix: f"):
         ray_envs(KITCHEN, 2, 2, demand={"CPU": 1000.0})
+    ray_envs(KITCHEN, 1, 1, demand={"sandbox": 1.0})
+    n_cores = len(os.sched_getaffinity(0))
+    with pytest.raises(
+        WorkerError, match=r"Expected actor 0 to start .* within 3 s; it did not .*sandbox\)\. Fix: wait"
+    ):
+        ray_envs(KITCHEN, 1, 1, demand={"sandbox": float(n_cores)}, start_seconds=3.0)
     with pytest.raises(gym.error.NameNotFound, match="Kitchenette"):
         ray_envs("Kitchenette-v0", 2, 2)
 
