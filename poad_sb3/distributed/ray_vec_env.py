@@ -10,7 +10,7 @@ import pickle
 import secrets
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +34,8 @@ __all__ = ["RayVecEnv", "make_ray_envs"]
 
 _MAX_REBUILDS = 3
 """Rebuilds of one actor without a completed operation in between."""
+_NOW = -1
+"""Key of a call whose answer is awaited at once."""
 _SECONDS_TO_CLOSE = 10.0
 """For an actor to close its environments; then it is killed."""
 
@@ -220,9 +222,9 @@ class _Actor:
         span: Its environments.
         histories: Of each environment.
         handle: Ray's handle.
-        starting: References to its node and description, until it has started.
+        starting: Reference to its description.
         about: Process and machine, for messages.
-        calls: Calls without an answer, by the first environment of their part; in the order of their beginning.
+        calls: Calls without an answer, in their order; by the first environment of their part, or `_NOW`.
         n_losses: Losses since its last answer.
     """
 
@@ -249,7 +251,7 @@ class _Actors:
         step_seconds: float,
         start_seconds: float,
     ) -> None:
-        self._packed, self._demand, self._connection = cloudpickle.dumps(make), demand, connection
+        self._packed, self._demand = cloudpickle.dumps(make), demand
         self._step_seconds, self._start_seconds = step_seconds, start_seconds
         bounds = [number * n_envs // n_actors for number in range(n_actors + 1)]
         self._all = [
@@ -278,21 +280,20 @@ class _Actors:
 
     def run(self, places: Sequence[int], operations: Sequence[Operation]) -> list[Any]:
         """Run an operation of each of these environments, and return the results in their order."""
-        key = -1
-        self._submit(key, places, operations, early=False)
-        found = self._answers(key, places)
+        self._submit(_NOW, places, operations)
+        found = self._answers(_NOW)
         return [found[place] for place in places]
 
     def begin(self, span: range, operations: Sequence[Step]) -> None:
         """Begin a step of a part."""
-        self._submit(span.start, span, operations, early=True)
+        self._submit(span.start, span, operations)
 
     def finish(self, span: range) -> list[Stepped]:
         """Wait for the step of a part."""
-        found = self._answers(span.start, span)
+        found = self._answers(span.start)
         return [found[place] for place in span]
 
-    def _submit(self, key: int, places: Sequence[int], operations: Sequence[Operation], *, early: bool) -> None:
+    def _submit(self, key: int, places: Sequence[int], operations: Sequence[Operation]) -> None:
         if not self._is_open:
             raise WorkerError(
                 "Expected open environments; their actors are closed. "
@@ -320,12 +321,11 @@ class _Actors:
         else:
             call.answer = actor.handle.run.remote(call.packed)
 
-    def _answers(self, key: int, places: Iterable[int]) -> dict[int, Any]:
+    def _answers(self, key: int) -> dict[int, Any]:
         """Wait for the answers of all actors; the first error is raised when none of them is at work for this call."""
         found: dict[int, Any] = {}
         failed: Exception | None = None
-        wanted = set(places)
-        asked = [actor for actor in self._all if key in actor.calls and wanted.intersection(actor.span)]
+        asked = [actor for actor in self._all if key in actor.calls]
         for actor in asked:  # those that are not waited for first shall not idle
             self._ask(actor, actor.calls[key])
         for actor in asked:
