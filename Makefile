@@ -20,7 +20,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,cli,data,datasci,openai,video,test]"
+	$(PIP) -e ".[llm,bench,cli,data,datasci,openai,scale,video,test]"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
@@ -28,7 +28,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[data,datasci,llm,bench,cli,openai,video,docs,test]"
+	$(PIP) -e ".[data,datasci,llm,bench,cli,openai,scale,video,docs,test]"
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo

@@ -107,6 +107,10 @@ def run(
     where: Annotated[
         Workers, typer.Option("--in", help="Where: processes to compute, threads to wait for a server.")
     ] = Workers.PROCESSES,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="local|auto|ADDRESS", help="Play in --workers actors of Ray instead, on any machine."),
+    ] = None,
     steps: Annotated[bool, typer.Option("--steps", help="Record every step too, in NAME.steps.jsonl.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Results file; runs/benchmarks/AGENT.TASK.jsonl by default.")
@@ -144,7 +148,7 @@ def run(
         def watch(found: int, total: int) -> None:
             progress.update(task, completed=found, total=total)
 
-        done = measure(plan, path, n_workers=workers, workers=where, watch=watch)
+        done = measure(plan, path, n_workers=workers, workers=where, ray=ray, watch=watch)
     console().print(overview_table(load([path]), console().width))
     _say(f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there.")
     if leaderboard:

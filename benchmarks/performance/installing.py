@@ -46,6 +46,10 @@ USES = {
     "lm-eval": "import lm_eval, poad_sb3.export.export",
     "wandb": "import wandb; from poad_sb3.common.callbacks import WandbCallback; WandbCallback('x', mode='offline')",
     "quant": _TRAIN.format("policy_kwargs={'quantization': '8bit'}"),
+    "scale": (
+        "from poad_sb3.distributed.ray_vec_env import make_ray_envs; "
+        "e = make_ray_envs('KeyToken-v0', {}, 2, 1); e.reset(); e.close()"
+    ),
     "inspect": "import inspect_ai, lang_envs.report.exports",
     "minari": "import minari, lang_envs.report.exports",
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",

@@ -10,8 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
 from multiprocessing import connection, get_context, parent_process
@@ -24,6 +23,7 @@ from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import discount_of
+from poad_sb3.distributed.ray_executor import RayExecutor
 
 _AHEAD = 4
 """Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""
@@ -135,7 +135,9 @@ class Player:
             self._close_env()
 
 
-def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Workers) -> Iterator[Played]:
+def play_all(
+    player: Player, jobs: Sequence[Job], n_workers: int, workers: Workers, ray: str | None = None
+) -> Iterator[Played]:
     """Play episodes, and yield them in the given order, independent of the order of completion.
 
     Args:
@@ -143,17 +145,20 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
         jobs: Jobs to play.
         n_workers: How many play at a time.
         workers: Where they do.
+        ray: Address of a Ray cluster whose actors play instead; see `RayConnection`.
 
     Raises:
         AgentFailedError: At the first episode, in this order, that fails.
     """
-    if n_workers == 1 or len(jobs) < 2:
+    if ray is None and (n_workers == 1 or len(jobs) < 2):
         yield from map(player.play, jobs)
         return
-    n_workers, made = min(n_workers, len(jobs)), list[Player]()
+    n_workers, made = max(1, min(n_workers, len(jobs))), list[Player]()
     arguments = (player.plan, player.agent_name)
     executor: Executor
-    if workers is Workers.THREADS:
+    if ray is not None:
+        executor = RayExecutor(n_workers, ray, _begin_alone, arguments)
+    elif workers is Workers.THREADS:
         executor = ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
     else:  # spawned: no open file is inherited, least of all the lock of the results
         executor = ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
@@ -166,7 +171,7 @@ def play_all(player: Player, jobs: Sequence[Job], n_workers: int, workers: Worke
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-    except BrokenProcessPool as error:
+    except BrokenExecutor as error:
         raise AgentFailedError(
             "Expected the worker processes to live; one of them was ended from outside or ended itself, perhaps for "
             "want of memory. Fix: fewer --workers. What was written is kept, and the same command goes on."
@@ -199,12 +204,16 @@ def _begin(plan: Plan, agent_name: str, made: list[Player]) -> None:
     made.append(_here.player)
 
 
+def _begin_alone(plan: Plan, agent_name: str) -> None:
+    _begin(plan, agent_name, [])
+    atexit.register(_here.player.close)
+
+
 def _start(plan: Plan, agent_name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _begin(plan, agent_name, [])
-    atexit.register(_here.player.close)
+    _begin_alone(plan, agent_name)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 

@@ -54,6 +54,7 @@ def measure(
     *,
     n_workers: int = 1,
     workers: Workers = Workers.PROCESSES,
+    ray: str | None = None,
     watch: Watch = lambda found, of: None,
 ) -> Done:
     """Play the missing episodes of a file, and write them there in the order of the plan.
@@ -67,6 +68,7 @@ def measure(
         path: The results file.
         n_workers: Episodes that are played at a time.
         workers: Where.
+        ray: Address of a Ray cluster whose actors play instead: `"local"`, `"auto"` or that of another.
         watch: Called after every episode.
 
     Raises:
@@ -84,7 +86,7 @@ def measure(
         identities = {
             seed: player.identity(seed) for seed in (plan.all_seeds() if plan.is_per_seed else [plan.first_seed])
         }
-        if n_workers > 1:
+        if n_workers > 1 or ray is not None:
             player.close()  # the workers have agents of their own
         header = header_of(plan, identities)
         player.agent_name = header["agent"]["name"]
@@ -96,7 +98,7 @@ def measure(
             _take_up_steps(steps, _steps_header(header), recorded)
         times = stack.enter_context(LineFile(times_file(path)))
         _begin_times(times, found)
-        for number, played in enumerate(play_all(player, jobs[found:], n_workers, workers), start=found + 1):
+        for number, played in enumerate(play_all(player, jobs[found:], n_workers, workers, ray), start=found + 1):
             if steps is not None:
                 steps.append(played.steps)
             episodes.append([played.record])

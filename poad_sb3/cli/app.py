@@ -65,6 +65,16 @@ def train(
             min=1, help="Parts that take turns with the model; 2 for several environments of DataSciCoding, else 1."
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="local|auto|ADDRESS|off",
+            help="Step the environments in actors of Ray, on this machine or on a cluster; off: in this process.",
+        ),
+    ] = None,
+    n_actors: Annotated[
+        int | None, typer.Option(min=1, help="Actors of --ray; as many as cores by default, at most --n-envs.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/ALGO-ENV-seedSEED by default.")] = None,
     save_every: Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints; 1000 by default.")] = None,
     record_episodes: Annotated[
@@ -108,6 +118,8 @@ def train(
             seed=seed,
             n_envs=n_envs,
             n_parts=n_parts,
+            ray=ray,
+            n_actors=n_actors,
             save_every=save_every,
             record_episodes=record_episodes,
             warm_start=warm_start,
@@ -293,13 +305,20 @@ def doctor(
             help="A folder with a model, a run or its checkpoint, or an environment, instead of the machine.",
         ),
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="local|auto|ADDRESS", help="The nodes of a Ray cluster instead.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
 ) -> None:
-    """Show what this machine can do, how well training reproduces a model, or how an agent acts."""
+    """Show what this machine or a cluster can do, how well training reproduces a model, or how an agent acts."""
     require_llm()
-    from poad_sb3.cli.doctor import show_acting, show_diagnosis, show_model
+    from poad_sb3.cli.doctor import show_acting, show_cluster, show_diagnosis, show_model
 
-    if subject is None:
+    if cluster is not None:
+        if subject is not None:
+            fail(f"Expected either --cluster or {subject}; got both. Fix: leave one of the two out.")
+        show_cluster(console(), cluster, as_json=as_json)
+    elif subject is None:
         show_diagnosis(console(), as_json=as_json)
     elif not show_acting(console(), subject, as_json=as_json):
         show_model(console(), subject, as_json=as_json)

@@ -126,15 +126,27 @@ def moved_model(settings: Sequence[str]) -> dict[str, Any]:
     return moved
 
 
-def environments(env_id: str, env_kwargs: dict[str, Any], n_envs: int, n_parts: int | None = None) -> VecEnv:
-    """Make the environments of an algorithm, or fail with one line."""
+def environments(
+    env_id: str,
+    env_kwargs: dict[str, Any],
+    n_envs: int,
+    n_parts: int | None = None,
+    *,
+    ray: str | None = None,
+    n_actors: int | None = None,
+) -> VecEnv:
+    """Make the environments of an algorithm, in this process or in actors of Ray, or fail with one line."""
+    from poad_sb3.distributed.ray_vec_env import make_ray_envs
     from poad_sb3.vec_env.make_envs import make_envs
     from poad_sb3.vec_env.text_observations import wrap_language_env
 
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that installed modules come first
     try:
-        envs = make_envs(env_id, env_kwargs, n_envs, n_parts)
+        if ray is None:
+            envs = make_envs(env_id, env_kwargs, n_envs, n_parts)
+        else:
+            envs = make_ray_envs(env_id, env_kwargs, n_envs, n_actors, n_parts, ray)
         wrap_language_env(envs)
     except Exception as error:  # a module or an environment may raise anything
         fail(f"{env_id} cannot be made: {error}")

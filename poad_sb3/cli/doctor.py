@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs import ENV_ROWS
-from lang_envs.errors import install_command
+from lang_envs.errors import LangEnvsError, install_command
 from poad_sb3.cli.common import environments, fail, found
 from poad_sb3.cli.memory import plain
 from poad_sb3.common.save_util import read_header
+from poad_sb3.distributed.cluster_doctor import describe_nodes
 from poad_sb3.distributions.agreement import examine_model
 from poad_sb3.errors import PoadError
 from poad_sb3.memory.doctor import MARGIN, PRECISIONS, Attention, Choice, Device, Diagnosis, Fit, Machine, diagnose
@@ -80,6 +81,34 @@ def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
         f"verdict              {report.verdict}",
     )
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def show_cluster(console: Console, address: str, *, as_json: bool = False) -> None:
+    """Show the nodes of a Ray cluster.
+
+    Args:
+        console: Where to.
+        address: `"local"`, `"auto"` or that of a cluster.
+        as_json: The facts as JSON.
+    """
+    try:
+        nodes = describe_nodes(address)
+    except (PoadError, LangEnvsError) as error:
+        fail(str(error))
+    if as_json:
+        facts = [node._asdict() for node in nodes]
+        console.print(json.dumps(facts, indent=1), markup=False, highlight=False, soft_wrap=True)
+        return
+    for node in nodes:
+        lines = [
+            f"{node.name}: {node.cores:g} cores, {node.gpus:g} GPUs, {node.sandboxes:g} sandboxes",
+            f"  {node.problem}" if node.problem else f"  Python {node.python}, lang-envs {node.package or 'missing'}",
+        ]
+        if not node.problem:
+            lines.append(f"  sandbox layers: {', '.join(node.layers) or 'none'}")
+        if node.missing:
+            lines.append(f"  missing layers: {', '.join(node.missing)}")
+        console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_acting(console: Console, subject: str, *, as_json: bool = False) -> bool:

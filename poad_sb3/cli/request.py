@@ -33,6 +33,8 @@ class Request:
         steps: Environment steps in all.
         n_envs: Environments that step together.
         n_parts: Parts of them.
+        ray: `"local"`, `"auto"` or the address of a Ray cluster that steps them; `"off"` for this process.
+        n_actors: Actors of the cluster.
         save_every: Steps between checkpoints.
         record_episodes: Episodes that are recorded at a time.
         warm_start: Run or checkpoint whose weights the training starts from.
@@ -47,6 +49,8 @@ class Request:
     steps: int | None = None
     n_envs: int | None = None
     n_parts: int | None = None
+    ray: str | None = None
+    n_actors: int | None = None
     save_every: int | None = None
     record_episodes: int | None = None
     warm_start: Path | None = None
@@ -112,6 +116,8 @@ class Request:
             env_kwargs=dict(self.env_kwargs),
             n_envs=n_envs or 1,
             n_parts=self.n_parts,
+            ray=self.ray,
+            n_actors=self.n_actors,
             given=given,
             arguments={},
             model={},

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
 _INTERRUPTED = 130
+_NO_RAY = "off"
 _LONGEST = 500
 """Characters of an error that are shown; all of it is in `error.txt`."""
 
@@ -89,8 +90,11 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         config = request.new()
     else:
         request.require_same(existing)
-        given = {name: getattr(request, name) for name in ("steps", "save_every", "record_episodes")}
+        free_to_change = ("steps", "save_every", "record_episodes", "ray", "n_actors")
+        given = {name: getattr(request, name) for name in free_to_change}
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
+    if request.n_actors is not None and config.ray in (None, _NO_RAY):
+        fail(f"Expected --ray beside --n-actors {request.n_actors}; got none. Fix: --ray local.")
     return Resolved(folder, existing, config, device)
 
 
@@ -119,7 +123,10 @@ def train_run(
     envs: VecEnv | str = config.env_id  # other ranks than 0 get the results of its environments
     if ranks.is_first:
         folder.clean()
-        envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
+        ray = None if config.ray == _NO_RAY else config.ray
+        envs = environments(
+            config.env_id, config.env_kwargs, config.n_envs, config.n_parts, ray=ray, n_actors=config.n_actors
+        )
     progress.phase = "loading the model"
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.lead("checkpoint", folder.latest.exists):
@@ -298,6 +305,8 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
             if isinstance(callback, WandbCallback):
                 callback.close()
         model.logger.close()
+        if model.env is not None:
+            model.env.close()  # actors end before their cluster does
 
 
 def _left_over(folder: RunFolder) -> str:

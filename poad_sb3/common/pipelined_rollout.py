@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.timing import Stopwatch
-from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributions.base import SampledAction
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather
+from poad_sb3.vec_env.pipelined import gather
 
 _Chosen = tuple[list[SampledAction], list[np.random.Generator]]
 
 
+@runtime_checkable
 class _Parts(Protocol):
     slices: list[slice]
 
@@ -53,7 +53,7 @@ class PipelinedRollout:
     between two steps leaves no trace of them.
 
     Args:
-        env: The environments; one part, unless they are a `PipelinedVecEnv`.
+        env: The environments; one part, unless they have parts, as a `PipelinedVecEnv`.
         policy: The acting policy.
         watch: Times acting and waiting.
 
@@ -63,7 +63,8 @@ class PipelinedRollout:
     """
 
     def __init__(self, env: VecEnv, policy: LLMPolicy, watch: Stopwatch) -> None:
-        self._parts: _Parts = env if isinstance(env, PipelinedVecEnv | BroadcastVecEnv) else _OnePart(env)
+        # A wrapper around the whole passes these methods on, but must see every step itself.
+        self._parts: _Parts = env if isinstance(env, _Parts) and not isinstance(env, VecEnvWrapper) else _OnePart(env)
         self._policy, self._watch = policy, watch
         # Of each part, actions that are not taken yet, and the state of its generators once they are.
         self._chosen: list[_Chosen | None] = [None] * len(self._parts.slices)

@@ -40,6 +40,8 @@ _APART = (
     "given",
     "preset",
     "n_parts",
+    "ray",
+    "n_actors",
     "record_episodes",
 )
 """Fields of a run that do not make it another experiment, or stand elsewhere."""

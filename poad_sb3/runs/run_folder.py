@@ -42,6 +42,8 @@ class RunConfig:
         env_kwargs: Arguments of `gym.make`.
         n_envs: Environments that step together.
         n_parts: Parts of them, as asked for; see `make_envs`.
+        ray: Ray cluster that steps them: `"local"`, `"auto"` or an address; None or `"off"` for this process.
+        n_actors: Actors of the cluster, as asked for; see `make_ray_envs`.
         given: Constructor arguments, by preset and command line.
         arguments: All constructor arguments, as the algorithm has them.
         model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint` of the base model.
@@ -70,6 +72,8 @@ class RunConfig:
     save_every: int
     sessions: list[dict[str, Any]] = field(default_factory=list)
     n_parts: int | None = None
+    ray: str | None = None
+    n_actors: int | None = None
     record_episodes: int | None = None
     warm_start: str | None = None
     format: int = 1

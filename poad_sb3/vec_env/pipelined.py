@@ -44,12 +44,14 @@ class PipelinedVecEnv(VecEnv):
         ValueError: If there is no part, their spaces differ, or one has statistics of its own (`VecNormalize`).
     """
 
+    _stepper_class: type[Stepper] = Stepper
+
     def __init__(self, parts: Sequence[VecEnv]) -> None:
         self.parts = list(parts)
         _check(self.parts)
         ends = np.cumsum([part.num_envs for part in self.parts]).tolist()
         self.slices = [slice(end - part.num_envs, end) for part, end in zip(self.parts, ends, strict=True)]
-        self._steppers = [Stepper(part) for part in self.parts]
+        self._steppers = [self._stepper_class(part) for part in self.parts]
         super().__init__(ends[-1], self.parts[0].observation_space, self.parts[0].action_space)
         self.metadata = self.parts[0].metadata
         # Threads know only their queues and parts: they end with the last reference to this object.
@@ -57,7 +59,7 @@ class PipelinedVecEnv(VecEnv):
 
     def wrapped(self, wrap: Callable[[VecEnv], VecEnv]) -> PipelinedVecEnv:
         """Return the same parts, each in a wrapper."""
-        return PipelinedVecEnv([wrap(part) for part in self.parts])
+        return type(self)([wrap(part) for part in self.parts])
 
     # ------------------------------------------------------------------ one part
 

@@ -39,11 +39,14 @@ class Stepper:
         """Begin a step, and return at once."""
         if self._pending is not None:
             raise RuntimeError("Expected a part that rests; it is stepping already. Fix: wait() for its step first.")
+        self._pending = futures.Future()
+        self._launch(self._pending, actions)
+
+    def _launch(self, pending: futures.Future[VecEnvStepReturn], actions: NDArray[np.int64]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._step, self.tasks), daemon=True)
             self._thread.start()
-        self._pending = futures.Future()
-        self.tasks.put((self._pending, actions))
+        self.tasks.put((pending, actions))
 
     def wait(self) -> VecEnvStepReturn:
         """Wait for the step; its exception is raised here."""

@@ -105,6 +105,17 @@ def test_workers_write_the_same_file(where: Workers, undisturbed: Path, tmp_path
     assert steps_file(path).read_bytes() == steps_file(undisturbed).read_bytes()
 
 
+@pytest.mark.process
+def test_actors_of_ray_write_the_same_file(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDED", str(tmp_path / "mended"))
+    path = tmp_path / "actors.jsonl"
+    measure(_plan(), path, n_workers=2, ray="local")
+    assert path.read_bytes() == undisturbed.read_bytes()
+    assert steps_file(path).read_bytes() == steps_file(undisturbed).read_bytes()
+    with pytest.raises(AgentFailedError, match="to be played to its end; got"):
+        measure(_plan("runner_users:Fails"), tmp_path / "fails.jsonl", n_workers=2, ray="local")
+
+
 @pytest.mark.parametrize(("n_workers", "where"), [(1, Workers.THREADS), (2, Workers.THREADS), (2, Workers.PROCESSES)])
 def test_agents_are_closed(n_workers: int, where: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marks = tmp_path / "closed"

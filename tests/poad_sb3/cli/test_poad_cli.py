@@ -547,7 +547,7 @@ def test_the_command_is_declared() -> None:
 
 
 def test_the_guide_explains_every_option_and_its_lines_are_understood() -> None:
-    pages = [ROOT / f"docs/guide/{name}.md" for name in ("training", "behaviour_cloning")]
+    pages = [ROOT / f"docs/guide/{name}.md" for name in ("training", "behaviour_cloning", "scaling")]
     page = "".join(one.read_text(encoding="utf-8") for one in pages).replace("\\\n", " ")
     commands = typer.main.get_command(app).commands
     options = {

@@ -1,0 +1,299 @@
+"""`EnvHost`: environments of one actor, run by operations that can be repeated after its death.
+
+It knows no Ray: `ray_vec_env` makes an actor of it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs
+
+import lang_envs  # noqa: F401 - registers its ids
+from poad_sb3.errors import WorkerError
+from poad_sb3.vec_env.env_states import capture_envs, restore_envs
+from poad_sb3.vec_env.stepping import Stepper
+
+__all__ = ["Description", "EnvHost", "History", "Invoke", "Operation", "Reset", "Step", "Stepped"]
+
+
+class Reset(NamedTuple):
+    """Reset of an environment.
+
+    Attributes:
+        seed: Seed, or None.
+        options: Options of `gym.Env.reset`.
+    """
+
+    seed: int | None
+    options: Mapping[str, Any]
+
+
+class Step(NamedTuple):
+    """Step of an environment.
+
+    Attributes:
+        action: Token ids, `[max_length]`.
+    """
+
+    action: NDArray[np.int64]
+
+
+class Invoke(NamedTuple):
+    """Call of a method of SB3's `VecEnv` on the vector of an environment.
+
+    Attributes:
+        method: `get_attr`, `set_attr`, `env_method`, `env_is_wrapped` or `get_images`.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+    """
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = {}
+
+    @property
+    def changes(self) -> bool:
+        """Whether the environment may be another one afterwards."""
+        return self.method in ("set_attr", "env_method")
+
+
+Operation = Reset | Step | Invoke
+
+
+class Stepped(NamedTuple):
+    """Result of a step or a reset, as SB3's vectors return it for one environment.
+
+    Attributes:
+        observation: `[1, ...]`, of each key of a Dict.
+        reward: Float32, `[1]`; 0 after a reset.
+        done: `[1]`.
+        info: Info of the step; empty after a reset.
+        reset_info: Info of the reset, also of that after the end of an episode; None if there was none.
+    """
+
+    observation: VecEnvObs
+    reward: NDArray[np.float32]
+    done: NDArray[np.bool_]
+    info: dict[str, Any]
+    reset_info: dict[str, Any] | None
+
+
+class Description(NamedTuple):
+    """Facts of an actor and its environments.
+
+    Attributes:
+        host: Name of the machine.
+        pid: Process.
+        observation_space: Of the first environment.
+        action_space: Of the first environment.
+        metadata: Of the first environment.
+        steps_elsewhere: Whether the steps of all environments are made by other processes.
+        states: State of each environment, pickled; None without `get_state`.
+    """
+
+    host: str
+    pid: int
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    metadata: dict[str, Any]
+    steps_elsewhere: bool
+    states: list[bytes | None]
+
+
+@dataclass
+class History:
+    """All that is needed to make an environment again as it was.
+
+    Attributes:
+        state: Its last state, pickled; None for an environment without `get_state`.
+        operations: Completed operations since its construction, pickled and compressed; with a state only those that
+            set attributes, since a state does not hold these.
+        last: Observation, reward and end of the last of them that was a step or a reset.
+    """
+
+    state: bytes | None = None
+    operations: list[bytes] = field(default_factory=list)
+    last: tuple[Any, ...] | None = None
+
+    def note(self, operation: Operation, value: Any, state: bytes | None) -> None:
+        """Record a completed operation.
+
+        Args:
+            operation: The operation.
+            value: Its result.
+            state: State of the environment after it.
+        """
+        if isinstance(operation, Invoke) and not operation.changes:
+            return
+        self.state = state
+        if state is None or (isinstance(operation, Invoke) and operation.method == "set_attr"):
+            self.operations.append(zlib.compress(_dumps(operation), 1))
+        if state is None and isinstance(value, Stepped):
+            self.last = value[:3]
+
+
+class EnvHost:
+    """Several environments, each in a vector of its own with SB3's Monitor."""
+
+    def __init__(self) -> None:
+        self._envs: list[DummyVecEnv] = []
+        self._steppers: list[Stepper] = []
+        self._begun: set[int] = set()
+        self._steps_elsewhere = False
+
+    def make(self, path: Sequence[str], packed: bytes, n_envs: int) -> bytes:
+        """Make the environments, and return their `Description`, pickled.
+
+        Args:
+            path: Folders to find modules in, after those of this process.
+            packed: Function that makes an environment, pickled.
+            n_envs: Number of environments.
+        """
+        sys.path += [folder for folder in path if folder not in sys.path]
+        make: Callable[[], gym.Env[Any, Any]] = cloudpickle.loads(packed)
+        made = make_vec_env(make, n_envs)
+        assert isinstance(made, DummyVecEnv)
+        self._envs = [DummyVecEnv([partial(_same, env)]) for env in made.envs]
+        self._steppers = [Stepper(env) for env in self._envs]
+        self._steps_elsewhere = made.has_attr("steps_elsewhere") and all(made.get_attr("steps_elsewhere"))
+        description = Description(
+            socket.gethostname(),
+            os.getpid(),
+            made.observation_space,
+            made.action_space,
+            made.metadata,
+            self._steps_elsewhere,
+            [_state(env) for env in self._envs],
+        )
+        return _dumps(description)
+
+    def begin(self, packed: bytes) -> None:
+        """Begin steps of environments that step elsewhere, and return at once; `run` waits for them.
+
+        Args:
+            packed: Pairs of a place and a `Step`, pickled.
+        """
+        self._begin(pickle.loads(packed))
+
+    def run(self, packed: bytes) -> bytes:
+        """Run an operation of some environments; return results and states, pickled.
+
+        Environments that step elsewhere make their steps at the same time, others one after the other.
+
+        Args:
+            packed: Pairs of a place and an operation, pickled.
+        """
+        operations: list[tuple[int, Operation]] = pickle.loads(packed)
+        try:
+            if self._steps_elsewhere:
+                self._begin(operations)
+            answers = [(self._run(place, one), self._state_after(place, one)) for place, one in operations]
+        except BaseException:
+            for place, _ in operations:  # as after the error of an ordinary vector, none of them is stepping
+                self._steppers[place].drop()
+                self._begun.discard(place)
+            raise
+        return _dumps(answers)
+
+    def restore(self, packed: bytes) -> None:
+        """Put fresh environments where lost ones were.
+
+        Args:
+            packed: `History` of each, pickled.
+
+        Raises:
+            WorkerError: If an environment does not take its state, or comes to another result by the same operations.
+        """
+        histories: list[History] = pickle.loads(packed)
+        for place, (env, history) in enumerate(zip(self._envs, histories, strict=True)):
+            last: tuple[Any, ...] | None = None
+            for compressed in history.operations:
+                operation: Operation = pickle.loads(zlib.decompress(compressed))
+                value = self._run(place, operation)
+                last = value[:3] if isinstance(value, Stepped) else last
+            if history.state is not None:
+                if not restore_envs(env, [pickle.loads(history.state)]):
+                    raise WorkerError(
+                        f"Expected a new environment of the same kind to take the state of a lost one; environment "
+                        f"{place} of the actor refused it. Fix: go on from a checkpoint."
+                    )
+            elif not _equal(last, history.last):
+                raise WorkerError(
+                    "Expected an environment without get_state to give the same results for the same seed and "
+                    f"actions; environment {place} of the actor did not. Fix: go on from a checkpoint; give it "
+                    "get_state and set_state, or take all randomness from self.np_random."
+                )
+
+    def close(self) -> None:
+        """End the threads and close the environments."""
+        for stepper in self._steppers:
+            stepper.stop()
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, operations: Sequence[tuple[int, Operation]]) -> None:
+        for place, operation in operations:
+            if isinstance(operation, Step) and place not in self._begun:
+                self._steppers[place].begin(operation.action[None])
+                self._begun.add(place)
+
+    def _run(self, place: int, operation: Operation) -> Any:
+        env = self._envs[place]
+        if isinstance(operation, Reset):
+            env._seeds, env._options = [operation.seed], [dict(operation.options)]
+            observation = env.reset()
+            return Stepped(observation, np.zeros(1, np.float32), np.zeros(1, bool), {}, env.reset_infos[0])
+        if isinstance(operation, Invoke):
+            found = getattr(env, operation.method)(*operation.args, **operation.kwargs)
+            return None if found is None else found[0]
+        if self._steps_elsewhere:
+            self._begin([(place, operation)])
+            self._begun.discard(place)
+            result = self._steppers[place].wait()
+        else:
+            result = env.step(operation.action[None])
+        observation, rewards, dones, infos = result
+        return Stepped(observation, rewards, dones, infos[0], env.reset_infos[0] if dones[0] else None)
+
+    def _state_after(self, place: int, operation: Operation) -> bytes | None:
+        reads = isinstance(operation, Invoke) and not operation.changes
+        return None if reads else _state(self._envs[place])
+
+
+def _same(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return env
+
+
+def _dumps(value: object) -> bytes:
+    """Pickle a value: arrays that Ray passes as they are arrive read-only."""
+    packed: bytes = cloudpickle.dumps(value)
+    return packed
+
+
+def _state(env: DummyVecEnv) -> bytes | None:
+    states = capture_envs(env)
+    return None if states is None else _dumps(states[0])
+
+
+def _equal(replayed: tuple[Any, ...] | None, seen: tuple[Any, ...] | None) -> bool:
+    """Whether two results have equal observations, rewards and ends."""
+    try:
+        np.testing.assert_equal(replayed, seen)
+    except AssertionError:
+        return False
+    return True

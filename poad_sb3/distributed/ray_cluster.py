@@ -1,0 +1,237 @@
+"""Connections to Ray: a cluster of this machine that ends without a trace, or one that is there already."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lang_envs.errors import MissingExtraError, install_command
+from poad_sb3.errors import WorkerError
+
+__all__ = ["RayConnection", "local_settings"]
+
+LOCAL = "local"
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray listens on 127.0.0.1 only where it is 0 before `import ray`; measured with 2.60."""
+_PREFIX = "le-ray-"
+_LONGEST_FOLDER = 45
+"""Characters of Ray's folder: its sockets lie in it, and the path of a socket has at most 107 bytes."""
+_CONNECT_SECONDS = 20.0
+_OBJECT_STORE_BYTES = 100 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class RayConnection:
+    """Connection of this process to Ray, shared by all its environments.
+
+    `"local"` starts a cluster of this machine, that listens on the loopback interface only, sends no usage statistics,
+    and keeps logs, sockets and its token in a folder that nobody else can enter. It ends, and the folder is removed,
+    with the last connection or with the interpreter. Any other address is one of `ray.init`. A process that is
+    connected to Ray already keeps its connection.
+
+    Args:
+        address: `"local"`, `"auto"` or the address of a cluster.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        WorkerError: If there is no cluster at the address, or none can be started.
+    """
+
+    _folder: Path | None = None
+    """Folder of the local cluster of this process."""
+    _n_open = 0
+    """Open connections to it."""
+    _token = ""
+    """Of all local clusters of this process: Ray keeps the first one that a process has used."""
+
+    def __init__(self, address: str = LOCAL) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise MissingExtraError(
+                f"Expected Ray, which the extra 'scale' brings; it is not installed. Fix: {install_command('scale')}."
+            )
+        self._is_local, self._is_open = False, True
+        if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+            if RayConnection._folder is None:
+                return  # of the caller, who ends it
+        elif address != LOCAL:
+            _join(address)
+            return
+        else:
+            _start()
+        self._is_local = True
+        RayConnection._n_open += 1
+
+    def close(self) -> None:
+        """Close the connection; the last one to a local cluster ends it."""
+        if self._is_local and self._is_open:
+            RayConnection._n_open -= 1
+            if RayConnection._n_open <= 0:
+                _end()
+        self._is_open = False
+
+
+def local_settings(folder: Path, n_cpus: int) -> dict[str, Any]:
+    """Return the arguments of `ray.init` for a cluster of this machine.
+
+    Args:
+        folder: For its logs and sockets.
+        n_cpus: Cores; as many sandboxes run at a time.
+    """
+    return {
+        "address": LOCAL,
+        "num_cpus": n_cpus,
+        "resources": {"sandbox": n_cpus},
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "_temp_dir": str(folder),
+    }
+
+
+def _join(address: str) -> None:
+    import ray
+
+    try:
+        host, colon, port = address.rpartition("://")[2].rpartition(":")
+        if colon and port.isdecimal():  # Ray would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except Exception as error:  # ConnectionError, ValueError, and errors of gRPC and of authentication
+        raise WorkerError(
+            f"Expected a Ray cluster at {address!r}; got {type(error).__name__}: {first_line(error)}. "
+            "Fix: start one with ray start, or --ray local."
+        ) from error
+
+
+def _start() -> None:
+    _remove_leftovers()
+    folder = _make_folder()
+    token = folder / "token"
+    token.touch(mode=0o600)
+    RayConnection._token = RayConnection._token or secrets.token_hex(32)
+    token.write_text(RayConnection._token, encoding="ascii")
+    if "ray" in sys.modules and os.environ.get(_LOOPBACK) != "0":
+        _log.warning("Ray was imported before and listens on all interfaces. Fix: set %s=0 first.", _LOOPBACK)
+    os.environ |= {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
+    import ray
+
+    RayConnection._folder = folder
+    atexit.register(_end)  # before Ray's own, since it is registered later
+    try:
+        ray.init(**local_settings(folder / "r", _cores()))  # Ray opens its own folder to everybody
+    except Exception as error:
+        _end()
+        raise WorkerError(
+            f"Expected Ray to start on this machine; got {type(error).__name__}: {first_line(error)}. "
+            "Fix: free memory and disk space, or leave --ray out."
+        ) from error
+
+
+def _end() -> None:
+    """End the local cluster, and remove its folder."""
+    folder, RayConnection._folder, RayConnection._n_open = RayConnection._folder, None, 0
+    if folder is None:
+        return
+    atexit.unregister(_end)
+    import ray
+
+    ray.shutdown()
+    for name in ("RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        os.environ.pop(name, None)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_folder() -> Path:
+    for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        if len(base) + len(_PREFIX) + 22 <= _LONGEST_FOLDER:
+            with contextlib.suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
+    raise WorkerError(
+        f"Expected a folder with a path of at most {_LONGEST_FOLDER} characters for Ray's sockets; got none in "
+        f"{tempfile.gettempdir()} and /tmp. Fix: set TMPDIR to a folder with a short path."
+    )
+
+
+def _remove_leftovers() -> None:
+    """Remove the folders of processes of this user that were killed."""
+    for base in {tempfile.gettempdir(), "/tmp"}:
+        for folder in Path(base).glob(f"{_PREFIX}[0-9]*-*"):
+            pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+            if pid.isdecimal() and folder.lstat().st_uid == os.getuid() and _is_gone(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def room(demand: Mapping[str, float]) -> int:
+    """Return the number of actors with this demand that the living nodes hold together, busy or not.
+
+    Args:
+        demand: Amount of each resource that one actor takes.
+    """
+    import ray
+
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    wanted = {name: amount for name, amount in demand.items() if amount > 0}
+    if not wanted:
+        return sys.maxsize if nodes else 0
+    return sum(min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in wanted.items()) for node in nodes)
+
+
+def check_room(
+    n_actors: int, n_room: int, demand: Mapping[str, float], kind: str = "actors", option: str = "--n-actors"
+) -> None:
+    """Refuse more actors than there is room for: they would wait without a sign.
+
+    Args:
+        n_actors: Number of actors.
+        n_room: See `room`.
+        demand: Amount of each resource that one actor takes.
+        kind: Name of the actors in the error.
+        option: Option that sets their number.
+
+    Raises:
+        WorkerError: If there are more.
+    """
+    if n_room < n_actors:
+        each = ", ".join(f"{amount:g} {name}" for name, amount in demand.items() if amount)
+        raise WorkerError(
+            f"Expected room for {n_actors} {kind} with {each} each; the cluster has room for {n_room}. "
+            f"Fix: fewer {option}, or more nodes (for sandboxes: ray start --resources '{{\"sandbox\": CORES}}')."
+        )
+
+
+def original(error: BaseException) -> Exception | None:
+    """Return the exception that was raised in an actor, of the error that Ray makes of it; None for a lost actor."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, without a stop at its end."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]

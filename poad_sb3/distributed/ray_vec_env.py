@@ -1,0 +1,532 @@
+"""`RayVecEnv`: environments in a few Ray actors, as one SB3 vector whose parts take turns with the model."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import logging
+import os
+import pickle
+import secrets
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
+from poad_sb3.distributed.env_host import Description, EnvHost, History, Invoke, Operation, Reset, Step, Stepped
+from poad_sb3.distributed.ray_cluster import LOCAL, RayConnection, check_room, first_line, original, room
+from poad_sb3.errors import WorkerError
+from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather, gather_observations
+from poad_sb3.vec_env.stepping import Stepper
+
+__all__ = ["RayVecEnv", "make_ray_envs"]
+
+_MAX_REBUILDS = 3
+"""Rebuilds of one actor without a completed operation in between."""
+_NOW = -1
+"""Key of a call whose answer is awaited at once."""
+_SECONDS_TO_CLOSE = 10.0
+"""For an actor to close its environments; then it is killed."""
+
+_log = logging.getLogger(__name__)
+
+
+def make_ray_envs(
+    env: str | Callable[[], gym.Env[Any, Any]],
+    env_kwargs: Mapping[str, Any],
+    n_envs: int,
+    n_actors: int | None = None,
+    n_parts: int | None = None,
+    address: str = LOCAL,
+    *,
+    step_seconds: float = 600.0,
+    start_seconds: float = 300.0,
+    demand: Mapping[str, float] | None = None,
+) -> RayVecEnv:
+    """Make environments of one kind in Ray actors, with SB3's Monitor around each.
+
+    Results are those of `make_envs`, bit for bit, for any number of actors. A lost actor is made again where it was:
+    by the states of its environments, or without `get_state` by the seeds and actions since their construction.
+
+    Args:
+        env: Id, or a function that makes an environment.
+        env_kwargs: Arguments of `gym.make`, or of the function.
+        n_envs: Number of environments.
+        n_actors: Number of actors; None for one on each core of the cluster, at most `n_envs`.
+        n_parts: Parts that take turns with the model; None for two where steps are made elsewhere (DataSciCoding) and
+            there are several, else one.
+        address: `"local"` for a cluster of this process, `"auto"` or the address of another.
+        step_seconds: Longest wait for an actor to make one step of its environments; then it counts as lost.
+        start_seconds: Longest wait for an actor to start and to make its environments.
+        demand: Resources that an actor takes; None for a core, or one `sandbox` where steps are made elsewhere.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        ValueError: If there are fewer environments than actors or parts, or none of them.
+        WorkerError: If there is no cluster, it is too small, or an actor does not start.
+    """
+    make = _maker(env, env_kwargs)
+    connection = RayConnection(address)
+    try:
+        if demand is None:
+            # Cores that make the steps are taken, not those that wait for them.
+            demand = {"sandbox": 1.0, "CPU": 0.0} if _steps_elsewhere(env) else {"CPU": 1.0}
+        n_room = room(demand)
+        n_actors = n_actors or max(1, min(n_envs, n_room))
+        _check_numbers(n_envs, n_actors, n_parts)
+        check_room(n_actors, n_room, demand)
+        actors = _Actors(make, n_envs, n_actors, demand, connection, step_seconds, start_seconds)
+    except BaseException:
+        connection.close()
+        raise
+    n_parts = n_parts or (2 if actors.first.steps_elsewhere and n_envs > 1 else 1)
+    bounds = [number * n_envs // n_parts for number in range(n_parts + 1)]
+    return RayVecEnv([_Part(actors, slice(start, end)) for start, end in pairwise(bounds)])
+
+
+class _Turn(Stepper):
+    """A step of a part whose environments step in other processes: it needs no thread."""
+
+    def __init__(self, part: VecEnv) -> None:
+        super().__init__(part)
+        self._part = part
+
+    def _launch(self, pending: futures.Future[VecEnvStepReturn], actions: NDArray[np.int64]) -> None:
+        try:
+            self._part.step_async(actions)
+        except BaseException:
+            self._pending = None
+            raise
+
+    def settle(self) -> None:
+        if self._pending is None or self._pending.done():
+            return
+        try:
+            self._pending.set_result(self._part.step_wait())
+        except Exception as error:  # raised where it is waited for
+            self._pending.set_exception(error)
+
+    def wait(self) -> VecEnvStepReturn:
+        self.settle()
+        return super().wait()
+
+    def stop(self) -> None:
+        self._pending = None
+
+
+class RayVecEnv(PipelinedVecEnv):
+    """Environments in Ray actors; see `make_ray_envs`.
+
+    Parts are slices of the environments that take turns with a model, as in `PipelinedVecEnv`. They do not depend on
+    the actors: a part may span several, and an actor may hold environments of several parts.
+
+    Args:
+        parts: From `make_ray_envs`, wrapped or not.
+    """
+
+    _stepper_class = _Turn
+
+
+class _Part(VecEnv):
+    """Some of the environments of the actors."""
+
+    def __init__(self, actors: _Actors, span: slice) -> None:
+        self._actors, self._span = actors, range(span.start, span.stop)
+        super().__init__(len(self._span), actors.first.observation_space, actors.first.action_space)
+        self.metadata = actors.first.metadata
+
+    def reset(self) -> VecEnvObs:
+        operations = [
+            Reset(self._actors.repeatable(place, seed), options)
+            for place, seed, options in zip(self._span, self._seeds, self._options, strict=True)
+        ]
+        results = self._actors.run(self._span, operations)
+        self._reset_seeds()
+        self._reset_options()
+        self._note_resets(results)
+        return gather_observations([result.observation for result in results])
+
+    def step_async(self, actions: NDArray[np.int64]) -> None:
+        self._actors.begin(self._span, [Step(np.array(action)) for action in actions])
+
+    def step_wait(self) -> VecEnvStepReturn:
+        results = self._actors.finish(self._span)
+        self._note_resets(results)
+        return gather([(one.observation, one.reward, one.done, [one.info]) for one in results])
+
+    def _note_resets(self, results: Sequence[Stepped]) -> None:
+        for index, result in enumerate(results):
+            if result.reset_info is not None:
+                self.reset_infos[index] = result.reset_info
+
+    def close(self) -> None:
+        self._actors.close()
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        return self._invoke(indices, "get_attr", attr_name)
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        self._invoke(indices, "set_attr", attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        return self._invoke(indices, "env_method", method_name, *method_args, **method_kwargs)
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        return self._invoke(indices, "env_is_wrapped", wrapper_class)
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        return self._invoke(None, "get_images")
+
+    def _invoke(self, indices: VecEnvIndices, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        places = [self._span[index] for index in self._get_indices(indices)]
+        return self._actors.run(places, [Invoke(method, args, kwargs)] * len(places))
+
+
+# ---------------------------------------------------------------------- actors
+
+
+@dataclass
+class _Call:
+    """Operations of an actor that are not answered yet.
+
+    Attributes:
+        operations: Place in the actor and operation of each environment.
+        packed: The same, pickled.
+        answer: Reference to the answer; None until a request for it is sent.
+    """
+
+    operations: list[tuple[int, Operation]]
+    packed: bytes
+    answer: Any = None
+
+
+@dataclass
+class _Actor:
+    """An actor, and all that is needed to make it again.
+
+    Attributes:
+        number: Its number.
+        span: Its environments.
+        histories: Of each environment.
+        handle: Ray's handle.
+        starting: Reference to its description.
+        about: Process and machine, for messages.
+        calls: Calls without an answer, in their order; by the first environment of their part, or `_NOW`.
+        n_losses: Losses since its last answer.
+    """
+
+    number: int
+    span: range
+    histories: list[History]
+    handle: Any = None
+    starting: Any = None
+    about: str = "not started"
+    calls: dict[int, _Call] = field(default_factory=dict)
+    n_losses: int = 0
+
+
+class _Actors:
+    """Actors with contiguous environments, made again when one is lost."""
+
+    def __init__(
+        self,
+        make: Callable[[], gym.Env[Any, Any]],
+        n_envs: int,
+        n_actors: int,
+        demand: Mapping[str, float],
+        connection: RayConnection,
+        step_seconds: float,
+        start_seconds: float,
+    ) -> None:
+        self._packed, self._demand = cloudpickle.dumps(make), demand
+        self._step_seconds, self._start_seconds = step_seconds, start_seconds
+        bounds = [number * n_envs // n_actors for number in range(n_actors + 1)]
+        self._all = [
+            _Actor(number, range(start, end), [History() for _ in range(start, end)])
+            for number, (start, end) in enumerate(pairwise(bounds))
+        ]
+        self._is_open = True
+        self._end = weakref.finalize(self, _end, self._all, connection)
+        atexit.register(self._end)  # before the end of the cluster, which was registered earlier
+        try:
+            for actor in self._all:
+                self._launch(actor)
+            descriptions = [self._first_start(actor) for actor in self._all]
+        except BaseException:
+            self._end()
+            raise
+        self.first: Description = descriptions[0]
+
+    # ------------------------------------------------------------------ operations
+
+    def repeatable(self, place: int, seed: int | None) -> int | None:
+        """Return the seed of a reset; drawn here where an environment without a state has had none yet."""
+        (history,) = [one.histories[place - one.span.start] for one in self._all if place in one.span]
+        unknown = seed is None and history.state is None and history.last is None
+        return secrets.randbits(31) if unknown else seed
+
+    def run(self, places: Sequence[int], operations: Sequence[Operation]) -> list[Any]:
+        """Run an operation of each of these environments, and return the results in their order."""
+        self._submit(_NOW, places, operations)
+        found = self._answers(_NOW)
+        return [found[place] for place in places]
+
+    def begin(self, span: range, operations: Sequence[Step]) -> None:
+        """Begin a step of a part."""
+        self._submit(span.start, span, operations)
+
+    def finish(self, span: range) -> list[Stepped]:
+        """Wait for the step of a part."""
+        found = self._answers(span.start)
+        return [found[place] for place in span]
+
+    def _submit(self, key: int, places: Sequence[int], operations: Sequence[Operation]) -> None:
+        if not self._is_open:
+            raise WorkerError(
+                "Expected open environments; their actors are closed. "
+                "Fix: make new environments and pass them to set_env() or load()."
+            )
+        for actor in self._all:
+            mine = [
+                (place - actor.span.start, one)
+                for place, one in zip(places, operations, strict=True)
+                if place in actor.span
+            ]
+            if mine:
+                actor.calls[key] = _Call(mine, cloudpickle.dumps(mine))
+                self._send(actor, actor.calls[key])
+
+    def _send(self, actor: _Actor, call: _Call) -> None:
+        """Let an actor work on a call.
+
+        Steps that are made elsewhere are only begun: an actor that waited for them could not begin those of another
+        part.
+        """
+        if isinstance(call.operations[0][1], Step) and self.first.steps_elsewhere:
+            actor.handle.begin.remote(call.packed)
+            call.answer = None
+        else:
+            call.answer = actor.handle.run.remote(call.packed)
+
+    def _answers(self, key: int) -> dict[int, Any]:
+        """Wait for the answers of all actors; the first error is raised when none of them is at work for this call."""
+        found: dict[int, Any] = {}
+        failed: Exception | None = None
+        asked = [actor for actor in self._all if key in actor.calls]
+        for actor in asked:  # those that are not waited for first shall not idle
+            self._ask(actor, actor.calls[key])
+        for actor in asked:
+            try:
+                found |= self._answer(actor, key)
+            except WorkerError:
+                raise
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return found
+
+    def _ask(self, actor: _Actor, call: _Call) -> None:
+        if call.answer is None:
+            call.answer = actor.handle.run.remote(call.packed)
+
+    def _answer(self, actor: _Actor, key: int) -> dict[int, Any]:
+        """Wait for an actor's answer to a call; a lost actor is made again, and then asked again."""
+        import ray
+
+        call = actor.calls[key]
+        while True:
+            self._ask(actor, call)
+            try:
+                packed = ray.get(call.answer, timeout=self._step_seconds)
+                break
+            except ray.exceptions.RayTaskError as error:  # raised by an environment
+                del actor.calls[key]
+                _raise_cause(error)
+            except ray.exceptions.RayError as error:
+                self._rebuild(actor, error)
+        del actor.calls[key]
+        actor.n_losses = 0
+        found = {}
+        for (place, operation), (value, state) in zip(call.operations, pickle.loads(packed), strict=True):
+            actor.histories[place].note(operation, value, state)
+            found[actor.span[place]] = value
+        return found
+
+    # ------------------------------------------------------------------ life of an actor
+
+    def _launch(self, actor: _Actor) -> None:
+        """Create an actor, and let it make its environments."""
+        import ray
+
+        handed_on = {"PYTHONHASHSEED": "0", "LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", "")}
+        demand = dict(self._demand)
+        actor.handle = (
+            ray.remote(EnvHost)
+            .options(
+                num_cpus=demand.pop("CPU", 0.0),
+                num_gpus=demand.pop("GPU", 0.0),
+                resources=demand,
+                max_restarts=0,  # Ray would start it without its state,
+                max_task_retries=0,  # and repeat the step on that
+                scheduling_strategy="SPREAD",
+                runtime_env={"env_vars": handed_on},
+            )
+            .remote()
+        )
+        actor.starting = actor.handle.make.remote(list(filter(None, sys.path)), self._packed, len(actor.span))
+
+    def _started(self, actor: _Actor) -> Description:
+        """Wait until an actor has made its environments."""
+        import ray
+
+        try:
+            packed = ray.get(actor.starting, timeout=self._start_seconds)
+        except ray.exceptions.GetTimeoutError as error:
+            free = ray.available_resources()
+            amounts = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in self._demand) or "no resource needed"
+            raise WorkerError(
+                f"Expected actor {actor.number} to start and to make its environments within "
+                f"{self._start_seconds:g} s; it did not (free in the cluster: {amounts}). "
+                "Fix: wait for other jobs there, fewer --n-actors, or a larger start_seconds."
+            ) from error
+        except ray.exceptions.RayTaskError as error:
+            _raise_cause(error)
+        description: Description = cloudpickle.loads(packed)
+        actor.about = f"process {description.pid} on {description.host}"
+        return description
+
+    def _first_start(self, actor: _Actor) -> Description:
+        import ray
+
+        while True:
+            try:
+                description = self._started(actor)
+                break
+            except ray.exceptions.RayError as error:
+                self._note_loss(actor, error)
+                self._launch(actor)
+        for history, state in zip(actor.histories, description.states, strict=True):
+            history.state = state
+        return description
+
+    def _rebuild(self, actor: _Actor, error: Exception) -> None:
+        """Make a lost actor again, with its environments as they were, and send it the calls without an answer."""
+        import ray
+
+        n_operations = sum(len(history.operations) for history in actor.histories)
+        while True:
+            self._note_loss(actor, error)
+            try:
+                self._launch(actor)
+                self._started(actor)
+                restoring = actor.handle.restore.remote(cloudpickle.dumps(actor.histories))
+                ray.get(restoring, timeout=self._step_seconds * (1 + n_operations))
+                break
+            except ray.exceptions.RayTaskError as failure:
+                _raise_cause(failure)
+            except ray.exceptions.RayError as again:
+                error = again
+        _log.warning("Actor %d was made again: %s.", actor.number, actor.about)
+        for call in actor.calls.values():
+            self._send(actor, call)
+
+    def _note_loss(self, actor: _Actor, error: Exception) -> None:
+        """Kill what is left of an actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
+        import ray
+
+        ray.kill(actor.handle, no_restart=True)  # a process that is stopped ends within seconds
+        actor.n_losses += 1
+        cause = _cause(error)
+        _log.warning("Actor %d (%s) was lost: %s.", actor.number, actor.about, cause)
+        if actor.n_losses > _MAX_REBUILDS:
+            raise WorkerError(
+                f"Expected an answer of every actor; actor {actor.number} (environments {actor.span.start} to "
+                f"{actor.span.stop - 1}, last as {actor.about}) was lost {actor.n_losses} times without an answer in "
+                f"between ({cause}). Fix: look for its cause there, often too little memory; go on from a checkpoint."
+            ) from error
+        check_room(len(self._all), room(self._demand), self._demand)
+
+    def close(self) -> None:
+        """Close the environments and end the actors."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        atexit.unregister(self._end)
+        self._end()
+
+
+def _end(actors: Sequence[_Actor], connection: RayConnection) -> None:
+    """Let actors close their environments and end; then close the connection."""
+    import ray
+
+    if ray.is_initialized():
+        handles = [actor.handle for actor in actors if actor.handle is not None]
+        closing = [handle.close.remote() for handle in handles]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_SECONDS_TO_CLOSE)
+        for handle in handles:
+            ray.kill(handle, no_restart=True)
+    connection.close()
+
+
+def _raise_cause(error: Exception) -> NoReturn:
+    """Raise the exception of an environment as if it had been raised here."""
+    raise original(error) or error from error
+
+
+def _cause(error: Exception) -> str:
+    """Return the reason that Ray gives for a loss, in one line."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = " ".join(str(error).split())
+    return text.partition("Worker exit detail: ")[2].partition(" Some common causes")[0].rstrip(".") or first_line(
+        error
+    )
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def _maker(
+    env: str | Callable[[], gym.Env[Any, Any]], env_kwargs: Mapping[str, Any]
+) -> Callable[[], gym.Env[Any, Any]]:
+    """Return a function that makes an environment, with the registration of an id that an actor may not know."""
+    if not isinstance(env, str):
+        return partial(env, **env_kwargs)
+    known = gym.registry.get(env)
+    return partial(gym.make, env if known is None else copy.deepcopy(known), **env_kwargs)
+
+
+def _steps_elsewhere(env: str | Callable[[], gym.Env[Any, Any]]) -> bool:
+    """Whether the class of an environment declares that other processes make its steps."""
+    made: Any = env
+    if isinstance(env, str):
+        try:
+            made = gym.spec(env).entry_point
+            made = gym.envs.registration.load_env_creator(made) if isinstance(made, str) else made
+        except Exception:  # raised where it is made
+            return False
+    return getattr(made, "steps_elsewhere", False) is True
+
+
+def _check_numbers(n_envs: int, n_actors: int, n_parts: int | None) -> None:
+    for name, number in (("actors", n_actors), ("parts", n_parts or 1)):
+        if not 1 <= number <= n_envs:
+            raise ValueError(
+                f"Expected between 1 and {n_envs} {name}, the number of environments; got {number}. "
+                f"Fix: fewer {name}, or more environments."
+            )

@@ -1,0 +1,221 @@
+"""Rows with a driver of their own: killed drivers, removed nodes, leftovers, and a Python without Ray."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_users import alive, relatives, until
+
+from lang_envs.errors import MissingExtraError
+from poad_sb3.distributed import ray_cluster
+from poad_sb3.distributed.ray_vec_env import make_ray_envs
+from poad_sb3.errors import WorkerError
+
+ROOT = Path(__file__).parents[3]
+HEAD = """
+import json, os, pathlib, sys
+from functools import partial
+import numpy as np
+from ray_users import *
+from poad_sb3.distributed.ray_cluster import RayConnection
+from poad_sb3.distributed.ray_vec_env import make_ray_envs
+from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.vec_env.pipelined import make_pipelined_envs
+
+def tell(**facts):
+    print("#" + json.dumps(facts), flush=True)
+"""
+
+
+class Driver:
+    """A Python process that runs a program and tells facts."""
+
+    def __init__(self, folder: Path, program: str, *arguments: str) -> None:
+        file = folder / "driver.py"
+        file.write_text(HEAD + program)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
+        self.errors = folder / "errors.txt"
+        with self.errors.open("w") as errors:
+            command = [sys.executable, str(file), *arguments]
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder, env=env
+            )
+
+    def hear(self) -> dict[str, Any]:
+        """Return the next facts."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("#"):
+                facts: dict[str, Any] = json.loads(line[1:])
+                return facts
+        raise AssertionError(self.errors.read_text()[-3000:])
+
+    def end(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.read()
+        assert self.process.wait(60) == 0, self.errors.read_text()[-3000:]
+
+
+@pytest.fixture
+def drivers() -> Iterator[list[Driver]]:
+    started: list[Driver] = []
+    yield started
+    for driver in started:
+        driver.process.kill()
+        driver.process.wait()
+        if driver.process.stdout is not None:
+            driver.process.stdout.close()
+
+
+LIVES = """
+env = make_ray_envs(partial(TracedLamps, sys.argv[1], float(sys.argv[2])), {}, 2, 2, demand={})
+env.reset()
+tell(folder=str(RayConnection._folder), actors=env.env_method("process"))
+if float(sys.argv[2]):
+    env.step(np.stack([env.action_space.encode("wait")] * 2))
+env.close()
+tell(left=[name for name in os.environ if name.startswith("RAY_AUTH")])
+sys.stdin.read() if len(sys.argv) > 3 else None
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)  # Ray's two agents live for a minute after their driver
+def test_a_killed_driver_leaves_no_process(drivers: list[Driver], tmp_path: Path) -> None:
+    drivers.append(Driver(tmp_path, LIVES, str(tmp_path), "300"))
+    facts = drivers[0].hear()
+    until(lambda: list(tmp_path.glob(f"{facts['actors'][1]}-*")))  # in mid-step
+    family = relatives(drivers[0].process.pid)
+    assert set(facts["actors"]) <= family
+    drivers[0].process.send_signal(signal.SIGKILL)
+    drivers[0].process.wait()
+    until(lambda: not alive(set(facts["actors"])), 30)
+    until(lambda: not alive(family), 150)
+    ray_cluster._remove_leftovers()
+    assert not Path(facts["folder"]).exists(), "the next cluster removes the folder"
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_closed_environments_leave_no_process_and_no_file(drivers: list[Driver], tmp_path: Path) -> None:
+    shared = set(Path("/dev/shm").glob("*"))
+    drivers.append(Driver(tmp_path, LIVES, str(tmp_path), "0"))
+    facts, family = drivers[0].hear(), relatives(drivers[0].process.pid)
+    assert set(facts["actors"]) < family
+    assert drivers[0].hear() == {"left": []}
+    assert not alive(set(facts["actors"]))
+    assert not Path(facts["folder"]).exists()
+    drivers[0].end()
+    until(lambda: not alive(family), 150)
+    left = set(Path("/dev/shm").glob("*")) - shared
+    assert not [file for file in left if "ray" in file.name or "plasma" in file.name]
+
+
+NODES = """
+import ray
+from ray.cluster_utils import Cluster
+
+os.environ |= {"RAY_TMPDIR": sys.argv[2], "RAY_USAGE_STATS_ENABLED": "0"}
+pathlib.Path(sys.argv[2], "ray").mkdir()
+quiet = {"object_store_memory": 100 << 20, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args={**quiet, "num_cpus": 1, "temp_dir": sys.argv[2] + "/head"})
+second = cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+make = partial(TracedLamps, sys.argv[1])
+wanted = play(make_pipelined_envs(make, 4, 2), 8)
+env = make_ray_envs(make, {}, 4, 2, 2, address=cluster.address)
+before = env.env_method("process")
+
+def lose():
+    cluster.remove_node(second, allow_graceful=False)
+    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+
+np.testing.assert_equal(play(env, 8, {4: lose}), wanted)
+after = env.env_method("process")
+tell(before=before, after=after)
+env.close()
+tell(connected=ray.is_initialized())
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_a_removed_node(drivers: list[Driver], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with tempfile.TemporaryDirectory(prefix="rt", dir="/tmp", ignore_cleanup_errors=True) as short:
+        drivers.append(Driver(tmp_path, NODES, str(tmp_path), short))
+        facts = drivers[0].hear()
+        kept = [one == other for one, other in zip(facts["before"], facts["after"], strict=True)]
+        assert kept in ([True, True, False, False], [False, False, True, True]), "one actor of each node"
+        assert drivers[0].hear() == {"connected": True}, "the cluster is not ours to leave"
+        drivers[0].end()
+
+
+# ---------------------------------------------------------------------- without Ray
+
+
+def test_ray_is_imported_where_it_is_asked_for(drivers: list[Driver], tmp_path: Path) -> None:
+    program = """
+import poad_sb3.cli.app, poad_sb3.cli.train
+make_envs("KeyToken-v0", {}, 2).close()
+tell(ray="ray" in sys.modules)
+"""
+    drivers.append(Driver(tmp_path, program))
+    assert drivers[0].hear() == {"ray": False}
+    drivers[0].end()
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    with pytest.raises(MissingExtraError, match=r"Ray, which the extra 'scale' brings.* Fix: pip install .*scale"):
+        make_ray_envs("KeyToken-v0", {}, 2)
+
+
+@pytest.mark.process
+def test_an_address_without_a_cluster(drivers: list[Driver], tmp_path: Path) -> None:
+    program = """
+from poad_sb3.errors import WorkerError
+try:
+    make_ray_envs("KeyToken-v0", {}, 2, address="127.0.0.1:1")
+except WorkerError as error:
+    tell(error=str(error))
+"""
+    drivers.append(Driver(tmp_path, program))
+    assert "Expected a Ray cluster at '127.0.0.1:1'; got" in drivers[0].hear()["error"]
+    drivers[0].end()
+
+
+def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    kept = [tmp_path / f"le-ray-{os.getpid()}-abc", tmp_path / "le-ray-x", tmp_path / "other"]
+    for folder in (dead := tmp_path / f"le-ray-{child.pid}-abc", *kept):
+        folder.mkdir()
+    ray_cluster._remove_leftovers()
+    assert not dead.exists()
+    assert all(folder.exists() for folder in kept)
+
+
+def test_a_long_folder_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / ("x" * 60)))
+    folder = ray_cluster._make_folder()
+    try:
+        assert len(str(folder)) <= 45
+        assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        folder.rmdir()
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: (_ for _ in ()).throw(PermissionError("no")))
+    with pytest.raises(WorkerError, match=r"path of at most 45 characters .* Fix: set TMPDIR"):
+        ray_cluster._make_folder()

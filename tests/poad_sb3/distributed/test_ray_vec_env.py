@@ -1,0 +1,327 @@
+"""Environments in Ray actors: the results of ordinary vectors, after the loss of any actor too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from ray_users import (
+    BrokenLamps,
+    DeadlyLamps,
+    LampsElsewhere,
+    TracedLamps,
+    UnsteadyDoors,
+    alive,
+    outside,
+    play,
+    relatives,
+    until,
+)
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from toy import everything
+
+from lang_envs.envs.datascicoding.evaluation import Status
+from poad_sb3 import POAD
+from poad_sb3.distributed.ray_cluster import RayConnection
+from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
+from poad_sb3.errors import WorkerError
+from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.vec_env.pipelined import make_pipelined_envs
+
+KITCHEN = "Overcooked-TomatoSalad-v0"
+CODE = "DataSciCoding-airlines-v0"
+LOST = 10.0
+"""Seconds without an answer after which a stopped actor counts as lost."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayConnection]:
+    """One cluster for the rows of this file; its end is looked at in `test_ray_processes.py`."""
+    connection = RayConnection()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def ray_envs(cluster: RayConnection) -> Iterator[Callable[..., RayVecEnv]]:
+    """Make environments in actors that take no cores; they are closed at the end."""
+    made: list[RayVecEnv] = []
+
+    def make(env: Any, n_envs: int, n_actors: int, n_parts: int | None = None, **settings: Any) -> RayVecEnv:
+        kwargs = settings.pop("env_kwargs", {})
+        made.append(make_ray_envs(env, kwargs, n_envs, n_actors, n_parts, **{"demand": {}, **settings}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+def kill(env: VecEnv, place: int, number: int = signal.SIGKILL) -> int:
+    """Send a signal to the actor of an environment."""
+    (pid,) = env.env_method("process", indices=[place])
+    os.kill(pid, number)
+    return int(pid)
+
+
+def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    make = partial(TracedLamps, str(tmp_path))
+    plain, env = make_pipelined_envs(make, 4, 3), ray_envs(make, 4, 2, 3)
+    assert env.slices == [slice(0, 1), slice(1, 2), slice(2, 4)], "parts do not depend on actors"
+    assert (env.observation_space, env.action_space) == (plain.observation_space, plain.action_space)
+    assert env.metadata == plain.metadata
+    pids = env.env_method("process")
+    assert len(set(pids)) == 2
+    assert os.getpid() not in pids
+    assert env.env_method("hash_seed") == ["0"] * 4
+    np.testing.assert_equal(play(env, at={5: lambda: kill(env, 0)}), play(plain))
+    again = env.env_method("process")
+    assert again[2:] == pids[2:]
+    assert pids[0] not in again
+
+    env.set_attr("note", "some", indices=[0, 2])
+    assert env.get_attr("note", indices=[2]) == ["some"]
+    assert not env.has_attr("note")
+    assert env.env_is_wrapped(Monitor) == [True] * 4
+    assert env.get_attr("unwrapped")[0].moves == 3
+    with pytest.raises(RuntimeError, match="the part rests"):
+        env.wait(0)
+
+    family = {os.getpid(), *relatives(os.getpid())}
+    assert any("raylet" in psutil.Process(pid).name() for pid in family)
+    assert outside(family) == [], "Ray listens on the loopback interface only"
+    started = [psutil.Process(pid).environ() for pid in family if "raylet" in psutil.Process(pid).name()]
+    assert [about["RAY_USAGE_STATS_ENABLED"] for about in started] == ["0"]
+    folder = RayConnection._folder
+    assert folder is not None
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "token").stat().st_mode & 0o777 == 0o600
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(folder / "token")
+
+
+# ---------------------------------------------------------------------- the same results
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("env_id", [KITCHEN, "RayUsers/Doors-v0"])
+def test_any_id(env_id: str, ray_envs: Callable[..., RayVecEnv]) -> None:
+    np.testing.assert_equal(play(ray_envs(env_id, 3, 2), 20), play(make_envs(env_id, {}, 3), 20))
+
+
+def trained(env: VecEnv, **settings: Any) -> Any:
+    model = POAD("LLMPolicy", env, n_steps=8, batch_size=16, seed=3, **settings)
+    return everything(model.learn(3 * 8 * env.num_envs))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("n_parts", "numbers"), [(1, (2,)), (2, (1, 2, 4))])
+def test_weights_do_not_depend_on_the_number_of_actors(
+    n_parts: int, numbers: tuple[int, ...], ray_envs: Callable[..., RayVecEnv]
+) -> None:
+    wanted = trained(make_envs(KITCHEN, {}, 4, n_parts))
+    for n_actors in numbers:
+        assert trained(ray_envs(KITCHEN, 4, n_actors, n_parts)) == wanted
+
+
+@pytest.mark.process
+def test_weights_after_programs_in_the_sandbox(ray_envs: Callable[..., RayVecEnv]) -> None:
+    kwargs = {"data": "synthetic"}
+    env = ray_envs(CODE, 2, 2, env_kwargs=kwargs, demand=None)  # of the cluster's sandboxes
+    assert len(env.slices) == 2, "as where the environments are in this process"
+    settings: dict[str, Any] = {"policy_kwargs": {"critic_arch": (16,)}, "max_new_tokens": 12}
+    assert trained(env, **settings) == trained(make_envs(CODE, kwargs, 2), **settings)
+
+
+@pytest.mark.process
+def test_a_wrapper_around_the_whole_sees_every_step(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    env = VecNormalize(ray_envs(partial(TracedLamps, str(tmp_path)), 4, 2, 2), norm_obs=False)
+    model = POAD("LLMPolicy", env, n_steps=4, batch_size=8, seed=0)
+    model.learn(16)
+    assert env.ret_rms.count > 16
+    assert max(abs(model.rollout_buffer.rewards.min()), model.rollout_buffer.rewards.max()) != 1.0
+
+
+@pytest.mark.process
+def test_an_error_of_an_environment_is_raised_as_it_is(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    env = ray_envs(partial(BrokenLamps, str(tmp_path)), 4, 2, 2)
+    pids = env.env_method("process")
+    env.reset()
+    waits = np.stack([env.action_space.encode("wait")] * 4)
+    with pytest.raises(ValueError, match=r"^the lamp is broken$"):
+        env.step(waits)
+    assert env.env_method("process") == pids, "the actors live on"
+    env.reset()
+    assert env.step(env.action_space.encode("press the red button")[None].repeat(4, 0))[1].shape == (4,)
+    with pytest.raises(AttributeError, match="nothing"):
+        env.get_attr("nothing")
+
+
+# ---------------------------------------------------------------------- lost actors
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", [TracedLamps, LampsElsewhere])
+def test_an_actor_dies_in_mid_step(kind: type[TracedLamps], ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    wanted = play(make_pipelined_envs(partial(kind, str(tmp_path)), 4, 2), 4)
+    env = ray_envs(partial(kind, str(tmp_path), 0.5), 4, 2, 2)
+    pids = env.env_method("process")
+    before = {pid: 0 for pid in pids}
+
+    def strike() -> None:
+        """Kill the second actor once its next step is under way."""
+        marks = len(list(tmp_path.glob(f"{pids[3]}-*")))
+
+        def wait_and_kill() -> None:
+            until(lambda: len(list(tmp_path.glob(f"{pids[3]}-*"))) > marks)
+            os.kill(pids[3], signal.SIGKILL)
+
+        threading.Thread(target=wait_and_kill).start()
+
+    np.testing.assert_equal(play(env, 4, {2: strike}), wanted)
+    moves = {pid: len(list(tmp_path.glob(f"{pid}-*"))) for pid in before}
+    assert moves[pids[0]] == 2 * 4, "the step of the living actor was not repeated"
+    assert env.env_method("process", indices=[0, 1]) == pids[:2]
+    assert not alive({pids[3]})
+
+
+@pytest.mark.process
+def test_a_stopped_actor_is_replaced_and_a_slow_one_is_not(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    make = partial(TracedLamps, str(tmp_path))
+    wanted = play(make_pipelined_envs(make, 2, 1), 5)
+    slow = ray_envs(partial(TracedLamps, str(tmp_path), 1.5), 2, 2, step_seconds=60.0)
+    pids = slow.env_method("process")
+    np.testing.assert_equal(play(slow, 5), wanted)
+    assert slow.env_method("process") == pids
+    env = ray_envs(make, 2, 2, step_seconds=LOST)
+    stopped: list[int] = []
+    np.testing.assert_equal(play(env, 5, {3: lambda: stopped.append(kill(env, 1, signal.SIGSTOP))}), wanted)
+    until(lambda: not alive(set(stopped)), 30)
+    assert len(stopped) == 1
+
+
+@pytest.mark.process
+def test_without_a_state_the_actions_are_repeated(ray_envs: Callable[..., RayVecEnv]) -> None:
+    env_id = "ray_users:RayUsers/Doors-v0"
+    env = ray_envs(env_id, 3, 2)
+    dies = {number: partial(kill, env, place) for number, place in ((3, 0), (10, 2))}
+    np.testing.assert_equal(play(env, 14, dies), play(make_envs(env_id, {}, 3), 14))  # type: ignore[arg-type]
+
+
+@pytest.mark.process
+def test_what_cannot_be_repeated_ends_with_a_sentence(ray_envs: Callable[..., RayVecEnv]) -> None:
+    env = ray_envs(UnsteadyDoors, 8, 1)
+    with pytest.raises(WorkerError, match=r"same results for the same seed and actions; environment \d of the actor"):
+        play(env, 8, {6: lambda: kill(env, 0)})
+
+
+@pytest.mark.process
+def test_losses_without_end_are_an_error(
+    ray_envs: Callable[..., RayVecEnv], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = ray_envs(partial(DeadlyLamps, str(tmp_path)), 3, 1)
+    with pytest.raises(
+        WorkerError,
+        match=r"actor 0 \(environments 0 to 2, last as process \d+ on .*\) was lost 4 times .* Fix: .* a checkpoint",
+    ):
+        play(env)
+    assert sum("was lost" in line for line in caplog.messages) == 4
+
+
+@pytest.mark.process
+def test_a_checkpoint_goes_on_with_other_actors(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    make = partial(TracedLamps, str(tmp_path))
+
+    def agent(env: VecEnv) -> POAD:
+        return POAD("LLMPolicy", env, n_steps=4, batch_size=8, seed=0)
+
+    straight = everything(agent(ray_envs(make, 4, 2, 2)).learn(48))
+    first = agent(ray_envs(make, 4, 4, 2)).learn(16)
+    first.save(tmp_path / "latest.zip")
+    assert first.env is not None
+    first.env.close()
+    with pytest.raises(WorkerError, match=r"Expected open environments; their actors are closed\. Fix: make new"):
+        first.env.reset()
+    again = POAD.load(tmp_path / "latest.zip", ray_envs(make, 4, 1, 2))
+    assert everything(again.learn(32, reset_num_timesteps=False)) == straight
+
+
+@pytest.mark.process
+def test_numbers_and_room(ray_envs: Callable[..., RayVecEnv]) -> None:
+    with pytest.raises(ValueError, match=r"Expected between 1 and 2 actors, .* got 3\. Fix: fewer actors"):
+        ray_envs(KITCHEN, 2, 3)
+    with pytest.raises(ValueError, match=r"Expected between 1 and 2 parts, .* got 3\. Fix: fewer parts"):
+        ray_envs(KITCHEN, 2, 2, 3)
+    with pytest.raises(WorkerError, match=r"room for 2 actors with 1000 CPU each; the cluster has room for 0\. Fix: f"):
+        ray_envs(KITCHEN, 2, 2, demand={"CPU": 1000.0})
+    ray_envs(KITCHEN, 1, 1, demand={"sandbox": 1.0})
+    n_cores = len(os.sched_getaffinity(0))
+    with pytest.raises(
+        WorkerError, match=r"Expected actor 0 to start .* within 3 s; it did not .*sandbox\)\. Fix: wait"
+    ):
+        ray_envs(KITCHEN, 1, 1, demand={"sandbox": float(n_cores)}, start_seconds=3.0)
+    with pytest.raises(gym.error.NameNotFound, match="Kitchenette"):
+        ray_envs("Kitchenette-v0", 2, 2)
+
+
+# ---------------------------------------------------------------------- the token
+
+_SPY = """
+import glob, os, socket, subprocess, sys
+from sklearn.naive_bayes import GaussianNB
+
+def attempts():
+    yield from os.environ
+    yield from map(str, sys.argv)
+    for pattern in ("/proc/*/environ", "/proc/*/cmdline", PATH, "/tmp/le-ray-*/token", os.path.expanduser("~/.ray/*")):
+        for path in [PATH, *glob.glob(pattern)]:
+            try:
+                yield open(path, "rb").read().decode("latin-1")
+            except OSError:
+                pass
+    try:
+        yield subprocess.run(["env"], capture_output=True, text=True).stdout
+    except OSError:
+        pass
+    try:
+        socket.create_connection(("127.0.0.1", PORT), 1).close()
+        yield "RAY_AUTH"
+    except OSError:
+        pass
+
+def is_found():
+    return any("RAY_AUTH" in text or TOKEN in text for text in attempts())
+
+def build_model(x_train, y_train):
+    if is_found():
+        raise ValueError("found")
+    return GaussianNB().fit(x_train, y_train)
+"""
+
+
+@pytest.mark.process
+def test_code_in_the_sandbox_finds_no_token(ray_envs: Callable[..., RayVecEnv]) -> None:
+    import ray
+
+    path = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+    port = int(ray.get_runtime_context().gcs_address.rpartition(":")[2])
+    token = path.read_text()
+    spy = f"PATH, PORT = {str(path)!r}, {port}\nTOKEN = {token[:5]!r} + {token[5:]!r}\n{_SPY}"
+    scope: dict[str, Any] = {}
+    exec(spy, scope)
+    assert scope["is_found"](), "outside of the sandbox the token is found"
+    env = ray_envs(CODE, 2, 2, env_kwargs={"data": "synthetic"}, demand=None)
+    env.reset()
+    for program in (spy, spy.replace("if is_found()", "if not is_found()")):
+        infos = env.step(np.stack([env.action_space.encode(program)] * 2))[3]
+        status = Status.OK if program is spy else Status.RUNTIME_ERROR
+        assert [info["status"] for info in infos] == [status] * 2, infos
