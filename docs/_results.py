@@ -249,6 +249,20 @@ def architectures() -> str:
     )
 
 
+def ranks_table() -> str:
+    """Table of the time of a training in one process and in two ranks."""
+    measured = result("ranks")
+    rows = [
+        (name, f"{row['median']:.1f}", f"{row['min']:.1f} to {row['max']:.1f}", f"{row['speedup']:.2f}")
+        for name, row in measured["layouts"].items()
+    ]
+    return (
+        f"Seconds of a rollout of {measured['envs']} environments x {measured['steps']} steps with its update, a model of 50 "
+        f"million parameters, {measured['repeats']} repeats in turns (`{measured['command']}`; {machine(measured)}):\n\n"
+        + table(("", "median", "range", "times one thread"), rows)
+    )
+
+
 def architectures_refused() -> str:
     """Table of architectures without figures, and why."""
     missing = [row for row in result("architectures")["rows"] if row.get("ratio") is None]

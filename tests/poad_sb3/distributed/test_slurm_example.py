@@ -1,0 +1,60 @@
+"""The script for Slurm, run with stand-ins of Slurm's commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "examples" / "slurm" / "train.sbatch"
+
+
+def dry_run(folder: Path, *, srun_code: int) -> tuple[str, list[str], list[str]]:
+    """Return what the script prints, the words it gives to srun, and the jobs it requeues."""
+    (folder / "srun").write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" > {folder}/words\nexit {srun_code}\n')
+    (folder / "scontrol").write_text(
+        f'#!/bin/bash\nif [ "$1" = show ]; then printf "node7\\nnode8\\n"; else echo "$2" > {folder}/requeued; fi\n'
+    )
+    for name in ("srun", "scontrol"):
+        (folder / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_ID": "11"}
+    done = subprocess.run(
+        ["bash", str(SCRIPT), "MultiKey-v0", "--out", "runs/two words"],
+        env={**os.environ, **slurm, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 0, done.stderr
+    requeued = folder / "requeued"
+    return (
+        done.stdout,
+        (folder / "words").read_text().splitlines(),
+        requeued.read_text().split() if requeued.exists() else [],
+    )
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_a_rank_is_started_for_each_gpu(tmp_path: Path) -> None:
+    _, words, requeued = dry_run(tmp_path, srun_code=0)
+    assert words == [
+        *("--kill-on-bad-exit=1", "torchrun", "--nnodes=2", "--nproc-per-node=4"),
+        *("--rdzv-backend=c10d", "--rdzv-endpoint=node7:29500", "--rdzv-id=11", "-m", "poad_sb3.cli", "train"),
+        *("MultiKey-v0", "--out", "runs/two words", "--resume", "--n-procs", "8", "--set", "micro_batches=8"),
+    ]
+    assert requeued == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_a_lost_rank_puts_the_job_back_into_the_queue(tmp_path: Path) -> None:
+    assert dry_run(tmp_path, srun_code=1)[2] == ["11"]
+
+
+def test_the_options_of_sbatch_are_written_as_it_reads_them() -> None:
+    known = {"job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "requeue", "open-mode"}
+    lines = [line for line in SCRIPT.read_text().splitlines() if line.startswith("#SBATCH")]
+    assert {line.removeprefix("#SBATCH --").partition("=")[0] for line in lines} == known
+    assert SCRIPT.read_text().startswith("#!/bin/bash\n")
