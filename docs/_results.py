@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from _families import FAMILIES, rows_of
-from _tables import code, result, table
+from _tables import code, machine, result, table
 from transformers import AutoTokenizer
 
 from benchmarks.agents import KINDS
@@ -257,9 +257,9 @@ def ranks_table() -> str:
         for name, row in measured["layouts"].items()
     ]
     return (
-        f"Seconds of a rollout of {measured['envs']} environments x {measured['steps']} steps with its update, a model of 50 "
-        f"million parameters, {measured['repeats']} repeats in turns (`{measured['command']}`; {machine(measured)}):\n\n"
-        + table(("", "median", "range", "times one thread"), rows)
+        f"Seconds of a rollout of {measured['envs']} environments x {measured['steps']} steps with its update, a model "
+        f"of 50 million parameters, {measured['repeats']} repeats in turns (`{measured['command']}`; "
+        f"{machine(measured)}):\n\n" + table(("", "median", "range", "times one thread"), rows)
     )
 
 

@@ -249,7 +249,7 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
     Call it before the algorithm is made. Every rank then runs the same script.
 
     Args:
-        n_procs: Their number, a power of two. Launchers may start fewer in silence, so that it is asked for.
+        n_procs: Their number, a power of two. Launchers may start fewer without an error.
         timeout: For a rank to reach an exchange.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What ranks exchange: two of them in threads, with a store in memory."""
+"""Exchanges of ranks: two of them in threads, with a store in memory."""
 
 from __future__ import annotations
 
