@@ -31,7 +31,6 @@ def dry_run(folder: Path, *, srun_code: int) -> tuple[list[str], list[str]]:
     assert done.returncode == 0, done.stderr
     requeued = folder / "requeued"
     return (
-        done.stdout,
         (folder / "words").read_text().splitlines(),
         requeued.read_text().split() if requeued.exists() else [],
     )
