@@ -8,8 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +71,10 @@ def train(name: str, ranks: Any, n_updates: int = 3, callback: Any = None) -> An
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    ranks = start_ranks(int(os.environ.get("WORLD_SIZE", "1")))
+    seconds = int(os.environ.get("RANK_CASES_TIMEOUT", "120"))
+    ranks = start_ranks(int(os.environ.get("WORLD_SIZE", "1")), timeout=timedelta(seconds=seconds))
+    if not ranks.is_first and "RANK_CASES_STOP" in os.environ:
+        threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
     folder = Path(os.environ["RANK_CASES_OUT"])
     found = {}
     for name in names:

@@ -28,18 +28,24 @@ TRAIN = [
 ]
 
 
-def torchrun(
-    n_procs: int, folder: Path, *names: str, script: Path = SCRIPT, answer: str = "digests.json"
-) -> dict[str, Any]:
+def start(
+    n_procs: int, folder: Path, *names: str, script: Path = SCRIPT, **environment: str
+) -> subprocess.CompletedProcess[str]:
     folder.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_procs)]
-    done = subprocess.run(
+    return subprocess.run(
         [*command, str(script), *names],
-        env={**os.environ, **ENVIRONMENT, "RANK_CASES_OUT": str(folder)},
+        env={**os.environ, **ENVIRONMENT, "RANK_CASES_OUT": str(folder), **environment},
         capture_output=True,
         text=True,
         timeout=280,
     )
+
+
+def torchrun(
+    n_procs: int, folder: Path, *names: str, script: Path = SCRIPT, answer: str = "digests.json"
+) -> dict[str, Any]:
+    done = start(n_procs, folder, *names, script=script)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads((folder / answer).read_text())
     return found
@@ -103,6 +109,15 @@ def members(folder: Path) -> dict[str, str]:
     header = read_header(folder / "latest.zip")
     assert header["num_timesteps"] == STEPS
     return {name: digest for name, digest in header["sha256"].items() if name.endswith(".pth")}
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")
+def test_a_stopped_rank_is_noticed_within_the_time_out(tmp_path: Path) -> None:
+    """Under plain torchrun: rank 0 names the cause, and torchrun ends both."""
+    name = "POAD, trie"
+    done = start(2, tmp_path / "out", *[name] * 20, RANK_CASES_STOP="1", RANK_CASES_TIMEOUT="5")
+    assert done.returncode == 1
+    assert "RankError: Expected all 2 ranks to reach an exchange; rank 0 waits in vain" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
