@@ -31,6 +31,7 @@ from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_picture, write_result
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import NTPO
+from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 ENV_ID = "DataSciCoding-balance-scale-v0"
@@ -70,6 +71,9 @@ VECTORS: dict[str, Callable[[int], VecEnv]] = {
     "one after the other": lambda n_envs: make_vec_env(environment, n_envs),
     "at once, one part": lambda n_envs: make_pipelined_envs(environment, n_envs, 1),
     "two parts in turns": lambda n_envs: make_pipelined_envs(environment, n_envs, 2),
+    "two parts, in two Ray actors": lambda n_envs: make_ray_envs(
+        environment, {}, n_envs, 2, 2, demand={"sandbox": 1.0, "CPU": 0.0}
+    ),
 }
 
 
