@@ -14,18 +14,13 @@ from typing import Any
 import pytest
 import torch
 from rank_cases import CASES
+from rank_runs import ENVIRONMENT, EVERY, members, output, poad, processes, wait_for_step
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed"),
 ]
 SCRIPT = Path(__file__).parents[2] / "support" / "rank_cases.py"
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})}
-STEPS, EVERY = 1024, 128
-TRAIN = [
-    *("train", "MultiKey-v0", "--steps", str(STEPS), "--n-envs", "8", "--set", "n_steps=16"),
-    *("--save-every", str(EVERY), "--record-episodes", "0"),
-]
 
 
 def start(
@@ -58,57 +53,6 @@ def test_any_number_of_ranks_gives_the_same_training(tmp_path: Path) -> None:
     assert set(alone) == set(CASES)
     assert two == alone
     assert four == alone
-
-
-def poad(*arguments: str, folder: Path) -> subprocess.Popen[str]:
-    with (folder.parent / f"{folder.name}.log").open("w") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "poad_sb3.cli", *TRAIN, "--out", str(folder), *arguments],
-            env={**os.environ, **ENVIRONMENT},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-
-def output(folder: Path) -> str:
-    return (folder.parent / f"{folder.name}.log").read_text()
-
-
-def processes(folder: Path) -> dict[str, int]:
-    """Return the processes of a run: ranks by number, `launcher` for the one that started them."""
-    found = {}
-    for one in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (one / "cmdline").read_bytes().split(b"\0")
-            variables = dict(
-                part.split(b"=", 1) for part in (one / "environ").read_bytes().split(b"\0") if b"=" in part
-            )
-        except (OSError, ValueError):
-            continue
-        if str(folder).encode() in words:
-            found[variables.get(b"RANK", b"launcher").decode()] = int(one.name)
-    return found
-
-
-def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str]) -> None:
-    """Wait until a checkpoint of a step is there."""
-    from poad_sb3.common.save_util import read_header
-
-    while process.poll() is None:
-        if (folder / "latest.zip").exists() and read_header(folder / "latest.zip")["num_timesteps"] >= step:
-            return
-        time.sleep(0.1)
-    raise AssertionError(output(folder))
-
-
-def members(folder: Path) -> dict[str, str]:
-    """Return the digests of the parts of the last checkpoint, as its header has them."""
-    from poad_sb3.common.save_util import read_header
-
-    header = read_header(folder / "latest.zip")
-    assert header["num_timesteps"] == STEPS
-    return {name: digest for name, digest in header["sha256"].items() if name.endswith(".pth")}
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")

@@ -1,0 +1,58 @@
+"""Ranks and actors killed at random moments: the training is the same as without."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rank_runs import STEPS, members, output, poad, processes
+
+N_RUNS, N_KILLS = 5, 4
+
+
+def actors(folder: Path) -> list[int]:
+    """Return the actors of a run: workers of its Ray cluster, whose driver is rank 0."""
+    driver = processes(folder).get("0")
+    if driver is None:
+        return []
+    tree = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in tree.splitlines()[1:]]
+    below, found = {driver}, []
+    for _ in range(4):
+        below |= {int(pid) for pid, parent, _ in rows if int(parent) in below}
+    for pid, _, words in rows:
+        if int(pid) in below and words.startswith("ray::") and "IDLE" not in words:
+            found.append(int(pid))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_twenty_kills_cost_no_step(tmp_path: Path) -> None:
+    alone, rng, killed = tmp_path / "alone", random.Random(0), []
+    assert poad(folder=alone).wait(300) == 0, output(alone)
+    for run in range(N_RUNS):
+        folder = tmp_path / str(run)
+        process = poad("--n-procs", "2", "--ray", "local", "--n-actors", "2", folder=folder)
+        for _ in range(N_KILLS):
+            time.sleep(rng.uniform(15, 30))
+            ranks = {f"rank {rank}": pid for rank, pid in processes(folder).items() if rank != "launcher"}
+            found = [*ranks.items(), *((f"actor {pid}", pid) for pid in actors(folder))]
+            if process.poll() is None and found:
+                name, pid = rng.choice(found)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(name)
+        assert process.wait(600) == 0, output(folder)
+        assert members(folder) == members(alone), (run, killed)
+    assert STEPS
+    assert len(killed) >= N_RUNS * N_KILLS // 2, killed
+    assert {name.split()[0] for name in killed} == {"rank", "actor"}
