@@ -18,7 +18,7 @@ N_RUNS, N_KILLS = 5, 4
 
 
 def actors(folder: Path) -> list[int]:
-    """Return the actors of a run: workers of its Ray cluster, whose driver is rank 0."""
+    """Return the actors of a run: workers of the Ray cluster of rank 0, without Ray's own agents (a node ends with them)."""
     driver = processes(folder).get("0")
     if driver is None:
         return []
@@ -28,7 +28,7 @@ def actors(folder: Path) -> list[int]:
     for _ in range(4):
         below |= {int(pid) for pid, parent, _ in rows if int(parent) in below}
     for pid, _, words in rows:
-        if int(pid) in below and words.startswith("ray::") and "IDLE" not in words:
+        if int(pid) in below and words.startswith("ray::") and not any(one in words for one in ("IDLE", "Agent")):
             found.append(int(pid))
     return found
 
