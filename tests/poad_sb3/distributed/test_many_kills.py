@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from rank_runs import STEPS, members, output, poad, processes
 
-N_RUNS, N_KILLS = 5, 4
+N_KILLS = 20
 
 
 def actors(folder: Path) -> list[int]:
-    """Return the actors of a run: workers of the Ray cluster of rank 0, without Ray's own agents (a node ends with them)."""
+    """Return the actors of a run, without Ray's own agents, that a node ends with."""
     driver = processes(folder).get("0")
     if driver is None:
         return []
@@ -39,20 +39,21 @@ def actors(folder: Path) -> list[int]:
 def test_twenty_kills_cost_no_step(tmp_path: Path) -> None:
     alone, rng, killed = tmp_path / "alone", random.Random(0), []
     assert poad(folder=alone).wait(300) == 0, output(alone)
-    for run in range(N_RUNS):
+    for run in range(N_KILLS):
         folder = tmp_path / str(run)
         process = poad("--n-procs", "2", "--ray", "local", "--n-actors", "2", folder=folder)
-        for _ in range(N_KILLS):
-            time.sleep(rng.uniform(15, 30))
+        while process.poll() is None:
+            time.sleep(rng.uniform(6, 20))
             ranks = {f"rank {rank}": pid for rank, pid in processes(folder).items() if rank != "launcher"}
             found = [*ranks.items(), *((f"actor {pid}", pid) for pid in actors(folder))]
-            if process.poll() is None and found:
+            if found and len(killed) < N_KILLS:
                 name, pid = rng.choice(found)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(name)
-        assert process.wait(600) == 0, output(folder)
+        assert process.returncode == 0, (killed, output(folder))
         assert members(folder) == members(alone), (run, killed)
-    assert STEPS
-    assert len(killed) >= N_RUNS * N_KILLS // 2, killed
+        if len(killed) == N_KILLS:
+            break
+    assert len(killed) == N_KILLS, killed
     assert {name.split()[0] for name in killed} == {"rank", "actor"}
