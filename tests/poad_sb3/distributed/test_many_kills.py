@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rank_runs import STEPS, members, output, poad, processes
+from rank_runs import members, output, poad, processes
 
 N_KILLS = 20
 
