@@ -49,10 +49,16 @@ def processes(folder: Path) -> dict[str, int]:
     return found
 
 
+def reached_step(folder: Path) -> int:
+    """Return the step of the last checkpoint; 0 without one."""
+    latest = folder / "latest.zip"
+    return int(read_header(latest)["num_timesteps"]) if latest.exists() else 0
+
+
 def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str]) -> None:
     """Wait until a checkpoint of a step is there."""
     while process.poll() is None:
-        if (folder / "latest.zip").exists() and read_header(folder / "latest.zip")["num_timesteps"] >= step:
+        if reached_step(folder) >= step:
             return
         time.sleep(0.1)
     raise AssertionError(output(folder))

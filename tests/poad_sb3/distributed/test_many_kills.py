@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rank_runs import members, output, poad, processes
+from rank_runs import members, output, poad, processes, reached_step
 
 N_KILLS = 20
 
@@ -42,8 +42,14 @@ def test_twenty_kills_cost_no_step(tmp_path: Path) -> None:
     for run in range(N_KILLS):
         folder = tmp_path / str(run)
         process = poad("--n-procs", "2", "--ray", "local", "--n-actors", "2", folder=folder)
+        reached = 0
         while process.poll() is None:
-            time.sleep(rng.uniform(6, 20))
+            time.sleep(0.1)
+            step = reached_step(folder)
+            if step == reached:
+                continue  # four losses without a new checkpoint end the command
+            reached = step
+            time.sleep(rng.uniform(0, 3))
             ranks = {f"rank {rank}": pid for rank, pid in processes(folder).items() if rank != "launcher"}
             found = [*ranks.items(), *((f"actor {pid}", pid) for pid in actors(folder))]
             if found and len(killed) < N_KILLS:
