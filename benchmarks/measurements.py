@@ -13,6 +13,7 @@ MEASUREMENTS = {
     "throughput": ("performance.throughput", "cost of an environment step in training, ours and two plain loops'"),
     "scaling": ("performance.scaling", "how the cost of an environment step grows"),
     "overlap": ("performance.overlap", "where the time of a training on code goes"),
+    "mismatch": ("performance.mismatch", "sampled against re-scored log-probabilities, and faults that are caught"),
     "memory": ("performance.memory", "estimates of memory against the bytes that trainings hold"),
     "real-size": ("performance.real_size", "models of real sizes with random weights"),
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
