@@ -2,7 +2,9 @@
 
 __all__ = [
     "CheckpointError",
+    "EndpointError",
     "ExportError",
+    "MismatchError",
     "ModelError",
     "ObservationError",
     "PoadError",
@@ -22,8 +24,16 @@ class CheckpointError(PoadError, ValueError):
     """A checkpoint that is damaged, or belongs to another base model."""
 
 
+class EndpointError(PoadError, RuntimeError):
+    """A generation server that fails, or answers with something other than tokens of the policy."""
+
+
 class ExportError(PoadError, ValueError):
     """Weights that cannot be written for others, or not be sent to a hub."""
+
+
+class MismatchError(PoadError, ValueError):
+    """Log-probabilities at sampling that the learner does not reproduce."""
 
 
 class ModelError(PoadError, ValueError):

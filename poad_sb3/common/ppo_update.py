@@ -16,9 +16,11 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.type_aliases import TokenRolloutSamples
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, clipped_value_loss, kl_k3, normalize
+from poad_sb3.credit.mismatch import gate, measure
 from poad_sb3.distributed.gradient_tree import GradientTree
 from poad_sb3.distributed.sharding import whole
 from poad_sb3.distributions.base import TokenPath
+from poad_sb3.errors import MismatchError
 from poad_sb3.language_model.packing import moved
 from poad_sb3.settings import PPOSettings
 from poad_sb3.settings.ppo import Ratio, Reduction
@@ -68,8 +70,8 @@ def update(
     not leave it untrained. The first minibatch whose KL estimate exceeds `target_kl` (or is not finite) ends the whole
     update, before any step is taken on it.
 
-    In 16 bits or less, passes of another shape give other numbers. The log-probabilities stored at sampling are then
-    computed again by the passes of the update, so that ratios compare like with like.
+    In 16 bits or less, passes of another shape give other numbers, and so does another engine. The log-probabilities
+    stored at sampling are then computed again by the passes of the update, so that ratios compare like with like.
 
     Args:
         policy: The policy, and its critic.
@@ -80,11 +82,14 @@ def update(
 
     Returns:
         Values to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
+
+    Raises:
+        MismatchError: If the stored log-probabilities differ by more than rounding; no step is taken.
     """
     log = _Log()
     once = {"early_stop": 0.0, **_fit_of_values(buffer)}
-    if not policy.lm.is_full_precision:
-        once["sampling_mismatch"] = _score_again(policy, buffer)
+    if policy.distribution.samples_elsewhere or not policy.lm.is_full_precision:
+        once |= _score_again(policy, buffer)
     ratio = Ratio(settings.ratio or buffer.estimator.credit_level)
     if clips is None:
         high = settings.clip_range if settings.clip_range_high is None else settings.clip_range_high
@@ -263,15 +268,23 @@ def _scored(policy: LLMPolicy, paths: Sequence[TokenPath], like: Tensor, *, whol
     return policy.lm.ranks.union(found)[0]
 
 
-def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> float:
-    """Replace the log-probabilities stored at sampling; return the largest ratio error they would have caused."""
+def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> dict[str, float]:
+    """Replace the log-probabilities stored at sampling, unless the gate refuses them; return their mismatch."""
     rollout = buffer.all_samples()
     sampled = rollout.old_log_prob[rollout.is_decision]
     if not len(sampled):
-        return 0.0
+        return {"sampling_mismatch": 0.0}
     again = _scored(policy, rollout.paths, sampled)
+    found = measure(sampled.cpu(), again.cpu(), [len(path.decisions) for path in rollout.paths])
+    clean = policy.distribution.clean_mismatch(rollout.paths)
+    if clean is not None and (reason := gate(found, clean).reason):
+        raise MismatchError(reason)
     rollout.old_log_prob[rollout.is_decision] = again
-    return float((again - sampled).exp().sub(1).abs().max())
+    logged = {name: float(getattr(found, name)) for name in ("mean", "std", "largest")}
+    return {
+        "sampling_mismatch": found.ratio_error,
+        **{f"sampling_mismatch_{name}": one for name, one in logged.items()},
+    }
 
 
 def _value_step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
+from poad_sb3.distributions.endpoint import EndpointDistribution
 from poad_sb3.distributions.free import FreeDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
@@ -12,6 +13,7 @@ from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSe
 __all__ = [
     "ActionDistribution",
     "CandidateDistribution",
+    "EndpointDistribution",
     "FreeDistribution",
     "TrieDistribution",
     "make_distribution",
@@ -21,7 +23,11 @@ __all__ = [
 def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDistribution:
     """Make the distribution of `action_sampling`; `"auto"` is the trie."""
     if sampling.action_sampling == ActionSampling.FREE:
-        return FreeDistribution(lm, sampling)
+        return (
+            FreeDistribution(lm, sampling)
+            if sampling.generation_endpoint is None
+            else EndpointDistribution(lm, sampling)
+        )
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         return CandidateDistribution(lm, Normalization(sampling.candidate_normalization), sampling.paper_mode)
     return TrieDistribution(lm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from poad_sb3.credit.losses import segment_entropy, segment_log_softmax
+from poad_sb3.credit.mismatch import ROUNDED, CleanMismatch
 from poad_sb3.distributions.action_trie import Decision, Mixture, TokenIds
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lm_head import Picks
+from poad_sb3.language_model.lora import is_quantized
 from poad_sb3.language_model.packing import TokenRow, moved
 from poad_sb3.prompts import Question
 
@@ -177,6 +179,9 @@ class ActionDistribution(ABC):
         lm: The language model it is made of.
     """
 
+    samples_elsewhere: ClassVar[bool] = False
+    """Whether actions come from another engine than the passes of `lm`."""
+
     def __init__(self, lm: LanguageModel) -> None:
         self.lm = lm
 
@@ -203,6 +208,14 @@ class ActionDistribution(ABC):
             ObservationError: If this distribution never samples the action.
         """
         raise NotImplementedError
+
+    def clean_mismatch(self, paths: Sequence[TokenPath]) -> CleanMismatch | None:
+        """Return the mismatch of log-probabilities at sampling without a fault; None where it is unknown.
+
+        Args:
+            paths: Sampled actions, for their prompts.
+        """
+        return None if is_quantized(self.lm.base) else ROUNDED
 
     @abstractmethod
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:

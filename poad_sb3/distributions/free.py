@@ -23,7 +23,7 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
-__all__ = ["FreeDistribution", "generate"]
+__all__ = ["FreeDistribution", "free_action", "generate", "has_ended"]
 
 _SLICE = 32
 """Places of an action whose logits of the whole vocabulary are in memory together."""
@@ -179,24 +179,37 @@ class _Batch:
             self._log_probs[index].append(log_prob)
 
     def _has_ended(self, index: int) -> bool:
-        tokens = self._tokens[index]
-        full = len(self._prompts[index]) + len(tokens) > self._lm.max_length
-        if full or tokens[-1] in self._lm.prompter.end_tokens:
-            return True
-        return bool(self._sampling.stop) and self._stopped(self._lm.prompter.action_text(tuple(tokens))) is not None
-
-    def _stopped(self, text: str) -> int | None:
-        """Where the first stop text begins."""
-        places = [place for place in map(text.find, self._sampling.stop) if place >= 0]
-        return min(places, default=None)
+        return has_ended(self._lm, self._sampling, self._prompts[index], self._tokens[index])
 
     def _finished(self, index: int) -> SampledAction:
-        tokens = tuple(self._tokens[index])
-        text = self._lm.prompter.action_text(tokens)
-        log_probs = np.array(self._log_probs[index], dtype=np.float32)
-        temperature = float(self._sampling.temperature)
-        path = TokenPath(self._prompts[index], tokens, tuple(self._decisions[index]), temperature=temperature)
-        return SampledAction(text[: self._stopped(text)], path, log_probs)
+        written = self._tokens[index], self._log_probs[index], self._decisions[index]
+        return free_action(self._lm, self._sampling, self._prompts[index], *written)
+
+
+def has_ended(lm: LanguageModel, sampling: SamplingSettings, prompt: TokenIds, tokens: Sequence[int]) -> bool:
+    """Whether an action of these tokens takes no other, `max_new_tokens` aside."""
+    if len(prompt) + len(tokens) > lm.max_length or tokens[-1] in lm.prompter.end_tokens:
+        return True
+    return bool(sampling.stop) and _stop(lm.prompter.action_text(tuple(tokens)), sampling.stop) is not None
+
+
+def free_action(
+    lm: LanguageModel,
+    sampling: SamplingSettings,
+    prompt: TokenIds,
+    tokens: Sequence[int],
+    log_probs: Sequence[float],
+    decisions: Sequence[Decision],
+) -> SampledAction:
+    """Return the action of the tokens written after a prompt; its text ends before the first stop text."""
+    text = lm.prompter.action_text(tuple(tokens))
+    path = TokenPath(prompt, tuple(tokens), tuple(decisions), temperature=float(sampling.temperature))
+    return SampledAction(text[: _stop(text, sampling.stop)], path, np.array(log_probs, dtype=np.float32))
+
+
+def _stop(text: str, stops: Sequence[str]) -> int | None:
+    """Where the first stop text begins."""
+    return min((place for place in map(text.find, stops) if place >= 0), default=None)
 
 
 def _listed(support: Support) -> list[TokenIds]:

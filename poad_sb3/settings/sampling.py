@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from poad_sb3.settings.fields import Choice, Count, Flag, Number, Settings, Texts, setting
+from poad_sb3.settings.fields import Choice, Count, Flag, Free, Number, Settings, Texts, setting
 
 
 class ActionSampling(StrEnum):
@@ -45,7 +45,8 @@ class SamplingSettings(Settings):
     """How an action is sampled, arguments of the algorithms.
 
     Raises:
-        ValueError: For a value out of range, or `paper_mode` without candidates.
+        ValueError: For a value out of range, `paper_mode` without candidates, or `generation_endpoint` with another
+            sampling than that of the whole vocabulary.
     """
 
     action_sampling: str = setting(
@@ -73,6 +74,13 @@ class SamplingSettings(Settings):
     )
     stop: Sequence[str] = setting((), Texts(), "texts that end a free action, beside the model's end tokens")
 
+    generation_endpoint: str | None = setting(
+        None,
+        Free(),
+        "URL of a server of token completions (vLLM, such as http://127.0.0.1:8000/v1) that generates free actions in "
+        "place of the policy's own model",
+    )
+
     @property
     def restricts_tokens(self) -> bool:
         """Whether `top_k` or `top_p` excludes tokens."""
@@ -84,4 +92,17 @@ class SamplingSettings(Settings):
             raise ValueError(
                 f"Expected paper_mode with action_sampling='candidates', which the papers sample from; got "
                 f"{str(self.action_sampling)!r}. Fix: leave one of them out."
+            )
+        url = self.generation_endpoint
+        if url is None:
+            return
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ValueError(
+                f"Expected generation_endpoint to be a URL that begins with http:// or https://; got {url!r}. "
+                "Fix: generation_endpoint='http://127.0.0.1:8000/v1'."
+            )
+        if self.action_sampling not in (AUTO, ActionSampling.FREE) or self.restricts_tokens:
+            raise ValueError(
+                "Expected action_sampling='free', top_k=0 and top_p=1 with generation_endpoint, since a server returns "
+                f"no supports; got {str(self.action_sampling)!r}, {self.top_k} and {self.top_p}. Fix: leave them out."
             )

@@ -21,7 +21,9 @@ from zoo import ZOO
 from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
 from poad_sb3.common.ppo_update import _score_again
+from poad_sb3.credit.mismatch import ROUNDED
 from poad_sb3.distributions.free import generate
+from poad_sb3.errors import MismatchError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.language_model.packing import TokenRow
@@ -324,12 +326,34 @@ def test_what_was_stored_is_replaced_by_what_the_update_sees(level: str) -> None
     model.learn(16)
     stored = model.rollout_buffer.all_samples().old_log_prob
     right, chosen = stored.clone(), model.rollout_buffer.all_samples().is_decision
-    stored[chosen] += 0.5 * torch.rand(int(chosen.sum()), generator=torch.Generator().manual_seed(0))
-    wrong = float((right - stored).exp().sub(1).abs().max())
-    mismatch = _score_again(model.policy, model.rollout_buffer)
-    assert mismatch == pytest.approx(wrong, abs=1e-4)
-    assert mismatch > 0.1
+    stored[chosen] += 0.08 * torch.rand(int(chosen.sum()), generator=torch.Generator().manual_seed(0)) - 0.04
+    errors = stored[chosen] - right[chosen]
+    logged = _score_again(model.policy, model.rollout_buffer)
+    assert logged["sampling_mismatch"] == pytest.approx(float((-errors).expm1().abs().max()), abs=1e-4)
+    assert logged["sampling_mismatch"] > 0.02
+    assert logged["sampling_mismatch_mean"] == pytest.approx(float(errors.mean()), abs=1e-4)
+    assert logged["sampling_mismatch_std"] == pytest.approx(float(errors.std(correction=0)), abs=1e-4)
     torch.testing.assert_close(stored, right, rtol=0, atol=1e-5)
+
+
+def test_an_update_on_log_probabilities_of_another_policy_takes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_agent(Collector, policy_kwargs={"critic_arch": (8,)})
+    model.learn(16)
+    monkeypatch.setattr(model.policy.lm, "is_full_precision", False)
+    rollout = model.rollout_buffer.all_samples()
+    rollout.old_log_prob[rollout.is_decision] += 0.5
+    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    with pytest.raises(MismatchError, match=r"mean difference of at most .* got 0.5 over"):
+        POAD.train(model)
+    after = model.policy.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_a_quantised_base_has_no_known_clean_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution = make_agent().policy.distribution
+    assert distribution.clean_mismatch([]) == ROUNDED
+    monkeypatch.setattr(distribution.lm.base, "hf_quantizer", object(), raising=False)
+    assert distribution.clean_mismatch([]) is None
 
 
 def test_float32_is_not_scored_again(folder_of: Callable[[str], str]) -> None:

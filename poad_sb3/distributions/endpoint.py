@@ -1,0 +1,259 @@
+"""`EndpointDistribution`: free actions that a server of token completions generates, in the manner of vLLM.
+
+Prompts are sent as token ids, and token ids come back with their log-probabilities; no text is tokenized. Before the
+first action under changed weights the adapter is written to a temporary folder and loaded by the server, by a name that
+holds its version and the SHA-256 of its file. The server must therefore share the file system, run the policy's base
+model in the policy's dtype, and report log-probabilities after temperature:
+
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --logprobs-mode processed_logprobs
+
+Requests follow vLLM's `CompletionRequest` and `LoadLoRAAdapterRequest`. They were tested against a stand-in on the
+loopback interface, never against vLLM itself. A server does not prove that it computes with the adapter that it lists:
+the gate of the update compares its log-probabilities with the learner's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import math
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from poad_sb3.credit.mismatch import CleanMismatch, measure
+from poad_sb3.distributions.action_trie import Decision, TokenIds
+from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.free import FreeDistribution, free_action, generate, has_ended
+from poad_sb3.errors import EndpointError, ModelError
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.prompts import Question
+from poad_sb3.settings.sampling import SamplingSettings
+
+__all__ = ["Completion", "EndpointDistribution", "TokenServer"]
+
+_CALIBRATION = 64
+"""Responses of the policy's own model that the clean mismatch is measured on."""
+
+
+class Completion(NamedTuple):
+    """Tokens written after a prompt, and their log-probabilities."""
+
+    tokens: TokenIds
+    log_probs: tuple[float, ...]
+
+
+class TokenServer:
+    """Client of a server of token completions.
+
+    Args:
+        url: Of the server, with its `/v1`.
+        timeout: Seconds that the server may be silent.
+        tries: How often a request is sent whose connection fails. Refusals and time-outs are not repeated.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 120.0, tries: int = 3) -> None:
+        self.url, self.timeout, self.tries = url.rstrip("/"), timeout, tries
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Let the server load an adapter from a folder, and look whether it lists it.
+
+        Raises:
+            EndpointError: If it does not.
+        """
+        self._send("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder), "load_inplace": True})
+        listed = self._json(self._send("/models")).get("data", [])
+        if not any(one.get("id") == name and one.get("root") == str(folder) for one in listed):
+            raise EndpointError(
+                f"Expected {self.url} to list the adapter {name!r} of {folder} after loading it; it lists "
+                f"{[one.get('id') for one in listed]}. Fix: a server with adapters that can be loaded at run time."
+            )
+
+    def unload_adapter(self, name: str) -> None:
+        """Let the server give up an adapter."""
+        self._send("/unload_lora_adapter", {"lora_name": name})
+
+    def complete(self, model: str, prompt: TokenIds, vocabulary: int, **settings: Any) -> Completion:
+        """Return the completion of a prompt.
+
+        Args:
+            model: Model or adapter, as the server lists it.
+            prompt: Token ids.
+            vocabulary: Number of token ids of the policy.
+            **settings: Other fields of the request.
+
+        Raises:
+            EndpointError: If the server fails, answers for another model or prompt, or with anything but token ids of
+                the vocabulary and as many finite log-probabilities.
+        """
+        fields = {"model": model, "prompt": [*prompt], "logprobs": 0, "return_token_ids": True, **settings}
+        answer = self._json(self._send("/completions", fields))
+        try:
+            (choice,) = answer["choices"]
+            tokens, log_probs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+            answered, asked = answer["model"], choice["prompt_token_ids"]
+            whole = all(type(token) is int and 0 <= token < vocabulary for token in tokens)
+            finite = all(math.isfinite(one) for one in log_probs)
+            is_right = whole and finite and len(tokens) == len(log_probs) > 0
+        except (KeyError, TypeError, ValueError) as error:
+            raise EndpointError(
+                f"Expected one choice with token_ids, prompt_token_ids and logprobs of {self.url}; got "
+                f"{str(answer)[:200]} ({type(error).__name__}: {error}). Fix: a server that knows return_token_ids."
+            ) from error
+        if answered != model or asked != [*prompt]:
+            raise EndpointError(
+                f"Expected a completion by {model!r} of the prompt that was sent, {len(prompt)} token ids; {self.url} "
+                f"answered by {answered!r} for {len(asked)}. Fix: a server that keeps adapters and prompts as they are."
+            )
+        if not is_right:
+            raise EndpointError(
+                f"Expected token ids below {vocabulary} and as many finite log-probabilities; {self.url} returned "
+                f"{len(tokens)} ids up to {max(tokens, default=None)} and {len(log_probs)} log-probabilities. Fix: let "
+                "the server run the policy's base model with its tokenizer."
+            )
+        return Completion(tuple(tokens), tuple(map(float, log_probs)))
+
+    def _send(self, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
+        why = ""
+        for attempt in range(1, self.tries + 1):
+            try:
+                with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                    answer: bytes = response.read()
+                return answer
+            except urllib.error.HTTPError as error:
+                with error:
+                    why = f"status {error.code}: {error.read(300).decode(errors='replace')}"
+                break
+            except (OSError, http.client.HTTPException) as error:
+                cause = getattr(error, "reason", error)
+                why = f"{type(cause).__name__}: {cause} (request {attempt} of {self.tries})"
+                if not isinstance(cause, ConnectionError | http.client.HTTPException):
+                    break
+        raise EndpointError(
+            f"Expected an answer of {self.url}{path}; got {' '.join(why.split())}. Fix: check that the server runs "
+            "there, with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True."
+        )
+
+    def _json(self, content: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(content)
+        except ValueError as error:
+            raise EndpointError(
+                f"Expected JSON of {self.url}; got {content[:100]!r}. Fix: the URL of the server, with its /v1."
+            ) from error
+        if not isinstance(found, dict):
+            raise EndpointError(f"Expected a JSON object of {self.url}; got {content[:100]!r}. Fix: its URL with /v1.")
+        return found
+
+
+class EndpointDistribution(FreeDistribution):
+    """Ordinary sampling by a server; greedy decoding and scores by the policy's own model.
+
+    Args:
+        lm: The language model, with an adapter.
+        sampling: With `generation_endpoint`.
+
+    Raises:
+        ModelError: If there is no adapter to send, or several ranks.
+    """
+
+    samples_elsewhere = True
+    n_parallel = 16
+    """Requests that are sent at once."""
+
+    def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
+        super().__init__(lm, sampling)
+        assert sampling.generation_endpoint is not None
+        if not hasattr(lm.network, "peft_config") or lm.ranks.size > 1:
+            raise ModelError(
+                f"Expected an adapter and one rank with generation_endpoint; got {lm.ranks.size} ranks and lora="
+                f"{'an adapter' if hasattr(lm.network, 'peft_config') else None}. Fix: leave generation_endpoint out."
+            )
+        self.server = TokenServer(sampling.generation_endpoint)
+        self.adapter = ""
+        """Name of the adapter on the server: version and hash."""
+        self._weights: tuple[tuple[int, int], ...] = ()
+        self._version = 0
+        self._clean: CleanMismatch | None = None
+
+    def sample(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
+    ) -> list[SampledAction]:
+        """See `ActionDistribution.sample`; each request has a seed from its generator.
+
+        Raises:
+            EndpointError: See `TokenServer`.
+        """
+        self._upload()
+        prompts = [self.prompt(question) for question in questions]
+        seeds = [int(rng.integers(2**31)) for rng in rngs]
+        with ThreadPoolExecutor(self.n_parallel) as threads:
+            return list(threads.map(self._written, prompts, seeds))
+
+    def _written(self, prompt: TokenIds, seed: int) -> SampledAction:
+        sampling = self._sampling
+        fields = {
+            "max_tokens": max(1, min(sampling.max_new_tokens, self.lm.max_length - len(prompt))),
+            "temperature": sampling.temperature,
+            "seed": seed,
+            "stop": [*sampling.stop],
+            "stop_token_ids": sorted(self.lm.prompter.end_tokens),
+            "ignore_eos": True,  # an end token of the model's config may be an ordinary word
+            # A server's own defaults come from the model's generation_config.json.
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "repetition_penalty": 1.0,
+        }
+        vocabulary = int(self.lm.base.config.get_text_config().vocab_size)
+        tokens, log_probs = self.server.complete(self.adapter, prompt, vocabulary, **fields)
+        tokens = tokens[: sampling.max_new_tokens]
+        ended = partial(has_ended, self.lm, sampling, prompt)
+        n = next((n for n in range(1, len(tokens)) if ended(tokens[:n])), len(tokens))
+        decisions = [Decision(place, (), token) for place, token in enumerate(tokens[:n])]
+        return free_action(self.lm, sampling, prompt, tokens[:n], log_probs[:n], decisions)
+
+    def _upload(self) -> None:
+        """Give the server the present weights, unless it has them."""
+        trained = [one for one in self.lm.network.parameters() if one.requires_grad]
+        weights = tuple((one.data_ptr(), one._version) for one in trained)
+        if weights == self._weights:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="poad-adapter-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.lm.network.save_pretrained(folder, save_embedding_layers=False)
+        digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
+        before, name = self.adapter, f"poad-{self._version + 1}-{digest}"
+        self.server.load_adapter(name, folder)
+        if before:
+            self.server.unload_adapter(before)
+        self.adapter, self._weights, self._version = name, weights, self._version + 1
+
+    @torch.no_grad()
+    def clean_mismatch(self, paths: Sequence[TokenPath]) -> CleanMismatch:
+        """Measure the mismatch of the policy's own decoding, once: 64 responses to the prompts of some paths."""
+        if self._clean is None:
+            prompts = [paths[number % len(paths)].prompt for number in range(_CALIBRATION)]
+            uniforms = np.random.default_rng(0).random((len(prompts), self._sampling.max_new_tokens))
+            own = generate(self.lm, prompts, self._sampling, uniforms)
+            lengths = [len(one.path.decisions) for one in own]
+            scored = torch.empty(sum(lengths))
+            for part in self.evaluate([one.path for one in own]):
+                scored[part.units.cpu()] = part.log_prob.float().cpu()
+            self._clean = CleanMismatch.of(measure(np.concatenate([one.log_probs for one in own]), scored, lengths))
+        return self._clean
