@@ -62,12 +62,12 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             elastic_launch(config, sys.executable)("-m", "poad_sb3.cli", *arguments)
         except ChildFailedError as error:
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
             failed = sorted(rank for rank, code in codes.items() if code > 0 and code != LOST_RANK)
-            if failed:  # an error of the training itself, that would come again
+            if failed and not killed:  # an error of the training itself, that would come again
                 _show_end(Path(folder), failed[0])
                 return codes[failed[0]]
-            killed = [rank for rank, code in codes.items() if code not in (LOST_RANK, -signal.SIGTERM)]
-            rank = min(killed or codes)
+            rank = min(killed or codes)  # others may end with any code when the agent stops them
             raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error
     return 0
 
