@@ -292,6 +292,7 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except RankError as error:
+        current_ranks().wait_for_first()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
         if isinstance(error, ObservationError) and model.num_timesteps == 0 and len(config.sessions) == 1:

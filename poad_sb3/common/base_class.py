@@ -104,6 +104,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             raise ValueError(
                 f"Expected policy_kwargs among {sorted(own)}; got {unknown[0]!r}. {nearest(unknown[0], own)}"
             )
+        if self.base_fingerprint is not None and self.ranks.size == 1 and self.policy_kwargs.get("fsdp"):
+            self.policy_kwargs = {**self.policy_kwargs, "fsdp": False}  # a checkpoint of several ranks, in one process
         spaces = (self.observation_space, self.action_space)
         arguments["device"] = self.device
         policy = self.policy_class(*spaces, self.lr_schedule, **arguments, **self.policy_kwargs)
@@ -262,7 +264,10 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if resume is not None:
             has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
             states = resume["envs"]
-            if has_begun and not self.ranks.lead("restore", lambda: restore_envs(self._own_env, states)):
+            restored = has_begun and self.ranks.lead("restore", lambda: restore_envs(self._own_env, states))
+            if restored:
+                self.env.unwrapped._reset_seeds()  # those of `load`; every rank has some
+            elif has_begun:
                 self._last_obs = None
                 warnings.warn(
                     "The environments could not be put back where the checkpoint left them; training goes on from a "
@@ -401,6 +406,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
         wrapped = None if env is None else cls._wrap_env(env, context_spec=context_spec_of(prompt))
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
+        if not model.ranks.is_first:
+            model.verbose, model.tensorboard_log = 0, None
         model._check_settings()
         model._check_prompt(prompt)
         resume = model._resume

@@ -431,7 +431,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return True
 
     def _require_equal_ranks(self) -> None:
-        """Compare weights and generators of the ranks: numbers that part would go unnoticed."""
+        """Compare weights, settings and generators of the ranks: numbers that part would go unnoticed."""
         if self.ranks.size > 1:
             digest = hashlib.sha256()
             for tensor in self.policy.state_dict().values():
@@ -439,8 +439,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                     continue
                 digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
             states = [rng.bit_generator.state for rng in (*self.policy.rollout_rngs, self._shuffle_rng)]
-            digest.update(repr((self.num_timesteps, states)).encode())
-            self.ranks.require_equal("weights and random generators", digest.hexdigest())
+            settings = {name: getattr(self, name) for name in _settings()}
+            comparable = {name: value for name, value in settings.items() if not callable(value)}
+            digest.update(repr((self.num_timesteps, states, comparable)).encode())
+            self.ranks.require_equal("weights, settings and random generators", digest.hexdigest())
 
     def _is_unfinished(self, n_steps: int, wanted: int, n_rounds: int, playing: NDArray[np.bool_]) -> bool:
         """Whether a rollout goes on after some steps and rounds of whole episodes."""

@@ -275,10 +275,12 @@ class LLMPolicy(TextPolicy):
             rngs: Generator of each action; those of the first environments unless given.
         """
         questions = parse_observation(observation)[0]
+        # Scores that rank 0 alone knows would let it leave out a pass of all ranks.
+        cache = self._predict_scores if self.lm.ranks.leads else self._rollout_scores
         if deterministic:
-            chosen = self.distribution.mode(questions, self._rollout_scores)
+            chosen = self.distribution.mode(questions, cache)
         else:
-            chosen = self.distribution.sample(questions, rngs or self.rngs_of(len(questions)), self._rollout_scores)
+            chosen = self.distribution.sample(questions, rngs or self.rngs_of(len(questions)), cache)
         return [one._replace(env_action=self._encode(one.text)) for one in chosen]
 
     def evaluate_actions(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from poad_sb3.distributed.ranks import Ranks
@@ -50,7 +50,9 @@ class BroadcastVecEnv(VecEnv):
 
     def _describe(self) -> tuple[Any, ...]:
         env = self.own
-        slices = getattr(env, "slices", [slice(0, env.num_envs)])
+        slices = [slice(0, env.num_envs)]
+        if not isinstance(env, VecEnvWrapper):  # it hands on the parts of its own, but must see every step itself
+            slices = getattr(env, "slices", slices)
         return env.num_envs, env.observation_space, env.action_space, slices, env.metadata
 
     def _lead(self, name: str, run: Callable[[], T]) -> T:
@@ -83,7 +85,10 @@ class BroadcastVecEnv(VecEnv):
 
     def _reset(self, seeds: list[int | None], options: list[dict[str, Any]]) -> VecEnvObs:
         innermost = self.own.unwrapped
-        innermost._seeds, innermost._options = seeds, options
+        if any(seed is not None for seed in seeds):  # else those that the user has given to them
+            innermost._seeds = seeds
+        if any(options):
+            innermost._options = options
         return self.own.reset()
 
     def step_async(self, actions: NDArray[np.int64]) -> None:

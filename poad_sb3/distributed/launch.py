@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -60,6 +60,8 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
         )
         try:
             elastic_launch(config, sys.executable)("-m", "poad_sb3.cli", *arguments)
+        except SignalException as error:  # the ranks have got it too, and rank 0 names the checkpoint
+            return 128 + int(error.sigval)
         except ChildFailedError as error:
             codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
             killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]

@@ -229,6 +229,16 @@ class Ranks:
                 number += 1
                 self._beat(number)
 
+    def wait_for_first(self) -> None:
+        """Wait while rank 0 lives: a launcher ends it when another rank ends, before it has reported its error."""
+        if self.is_first or self._store is None:
+            return
+        seen = b""
+        with contextlib.suppress(RuntimeError):  # the store ends with the run
+            while (now := self._store.get("alive")) != seen:
+                seen = now
+                time.sleep(2 * _BEAT)
+
     def end(self) -> None:
         """Give no more signs of life."""
         self._stop.set()
@@ -261,11 +271,12 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
             "Expected a number of ranks that is a power of two, since gradients are added along a binary tree; got "
             f"{n_procs}."
         )
-    started = int(os.environ.get("WORLD_SIZE", "1"))
+    started = int(os.environ.get("WORLD_SIZE") or "1")
     if started != n_procs:
         raise RankError(
             f"Expected {n_procs} ranks; the launcher started {started} (WORLD_SIZE). Fix: poad train --n-procs "
-            f"{n_procs}, or torchrun --standalone --nproc-per-node {n_procs} SCRIPT."
+            f"{n_procs}, or torchrun --standalone --nproc-per-node {n_procs} SCRIPT; unset RANK and WORLD_SIZE where "
+            "another program has left them."
         )
     if _current.size > 1:
         if _current.size != n_procs:

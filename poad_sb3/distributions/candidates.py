@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,10 +75,10 @@ class CandidateDistribution(TrieDistribution):
         path = self._path(one, pick)
         if one.row.mixture is not None:
             return SampledAction(text, path, scores.tokens[list(one.row.mixture.token_edges[pick])])
-        (scored,) = self.evaluate([path])  # the only action: without a score so far
-        log_probs = np.empty(len(path.action), dtype=np.float32)
-        log_probs[scored.units.cpu().numpy()] = scored.log_prob.detach().cpu().numpy()
-        return SampledAction(text, path, log_probs)
+        log_probs = torch.zeros(len(path.action), device=self.lm.base.device)
+        for scored in self.evaluate([path]):  # the only action: without a score so far
+            log_probs[scored.units] = scored.log_prob.detach()
+        return SampledAction(text, path, self.lm.ranks.union(log_probs)[0].cpu().numpy())
 
 
 def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:

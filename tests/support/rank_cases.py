@@ -42,6 +42,8 @@ def _tensors(state: Any) -> Any:
         return hashlib.sha256(state.detach().flatten().numpy().tobytes()).hexdigest()
     if isinstance(state, dict):
         return [(str(name), _tensors(one)) for name, one in sorted(state.items(), key=lambda item: str(item[0]))]
+    if isinstance(state, set | frozenset):  # their order differs from process to process
+        return sorted(map(repr, state))
     return [_tensors(one) for one in state] if isinstance(state, list | tuple) else repr(state)
 
 

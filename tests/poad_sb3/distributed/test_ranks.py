@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,13 +17,16 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+from torch import Tensor
 
-from poad_sb3 import BADQ, POAD, UnsupportedEnvError
+from poad_sb3 import BADQ, POAD, TWOSOME, UnsupportedEnvError
 from poad_sb3.distributed import Ranks, current_ranks, end_ranks, start_ranks
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributed.callbacks import RankCallback
-from poad_sb3.errors import RankError
+from poad_sb3.errors import ModelError, RankError
+from poad_sb3.prompts import Question
 from poad_sb3.vec_env.make_envs import make_envs
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
@@ -121,6 +126,125 @@ def test_all_ranks_see_the_environments_of_rank_0() -> None:
     alone.seed(5)
     assert first[3] == alone.reset().tolist()
     assert first[4][0] == alone.step(np.stack([alone.action_space.encode("wait")] * 3))[0].tolist()
+
+
+class Doubled(VecEnvWrapper):
+    """A wrapper around a whole vector, that sees every step."""
+
+    def reset(self) -> VecEnvObs:
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards + 7, dones, infos
+
+
+def test_a_wrapper_around_parts_sees_every_step() -> None:
+    envs = BroadcastVecEnv(Doubled(make_envs(ENV, {}, 2, 2)), Ranks())
+    assert envs.slices == [slice(0, 2)]
+    envs.reset()
+    envs.begin(0, np.stack([envs.action_space.encode("wait")] * 2))
+    assert (envs.wait(0)[1] >= 6).all()
+    envs.close()
+
+
+def test_a_seed_that_the_user_has_given_is_kept() -> None:
+    own, alone = make_envs(ENV, {}, 3), make_envs(ENV, {}, 3)
+    envs = BroadcastVecEnv(own, Ranks())
+    own.seed(11)
+    alone.seed(11)
+    envs.reset()
+    alone.reset()
+    assert envs.env_method("get_state") == alone.env_method("get_state")
+
+
+def test_rank_0_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher ends rank 0 as soon as another rank ends: its own report of the error would be lost."""
+    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
+    ended: list[int] = []
+
+    def program(ranks: Ranks) -> None:
+        if ranks.is_first:
+            time.sleep(0.6)
+            ranks.end()
+        ranks.wait_for_first()
+        ended.append(ranks.rank)
+
+    assert in_ranks(program, program) == [None, None]
+    assert ended == [0, 1]
+
+
+def test_a_callback_that_changes_a_setting_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its part of the gradient would be of another loss, and weights would stay equal on all ranks."""
+    model, seen = POAD("LLMPolicy", ENV, seed=0), []
+
+    class Two(Ranks):
+        def require_equal(self, what: str, own: str) -> None:
+            seen.append(own)
+
+    monkeypatch.setattr("poad_sb3.distributed.ranks._current", Two(1, 2, dist.HashStore()))
+    model._require_equal_ranks()
+    model._require_equal_ranks()
+    model.ent_coef = 0.5
+    model._require_equal_ranks()
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_acting_of_rank_0_alone_leaves_the_scores_of_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = POAD("LLMPolicy", ENV, seed=0)
+    assert model.env is not None
+    observation, ranks = model.env.reset(), Ranks(0, 2, dist.HashStore())
+    monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
+    ranks.lead("on_step", lambda: model.policy.act(observation, deterministic=True))
+    ranks.end()
+    assert not model.policy._rollout_scores.current()
+
+
+def test_the_only_action_has_its_score_from_another_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Second(Ranks):
+        def union(self, *values: Tensor) -> list[Tensor]:
+            return [value + 1 for value in values]
+
+    policy = TWOSOME("LLMPolicy", ENV, seed=0, credit_level="token", paper_mode=True).policy
+    ranks = Second(1, 2, dist.HashStore())
+    monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
+    question = Question("The lamp is broken.", ("wait",))
+    with ranks.dividing():
+        (sampled,) = policy.distribution.sample([question], [np.random.default_rng(0)], policy._rollout_scores)
+    assert (sampled.log_probs == 1).all()
+
+
+def test_other_ranks_stay_silent_after_a_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    POAD("LLMPolicy", ENV, seed=0, verbose=1, tensorboard_log=str(tmp_path / "board")).save(tmp_path / "model")
+    store = dist.HashStore()
+    store.set("led/1", pickle.dumps(("seed", None, 0)))
+    monkeypatch.setattr("poad_sb3.distributed.ranks._current", Ranks(1, 2, store))
+    model = POAD.load(tmp_path / "model")
+    assert (model.verbose, model.tensorboard_log) == (0, None)
+
+
+def test_seeds_of_a_load_do_not_outlive_the_states_of_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the next reset would begin other episodes than without a stop."""
+    POAD("LLMPolicy", ENV, seed=0, n_steps=4, batch_size=4).learn(4).save(tmp_path / "model")
+    ranks = Ranks(0, 2, dist.HashStore())
+    monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
+    model = POAD.load(tmp_path / "model", ENV)
+    assert model.env is not None
+    assert model.env._seeds == [0]
+    model._setup_learn(4, reset_num_timesteps=False)
+    ranks.end()
+    assert model.env._seeds == [None]
+
+
+def test_one_process_loads_a_checkpoint_of_divided_weights(tmp_path: Path) -> None:
+    model = POAD("LLMPolicy", ENV, seed=0)
+    model.policy_kwargs = {"fsdp": True}
+    model.save(tmp_path / "model")
+    assert not POAD.load(tmp_path / "model").policy.lm.is_sharded
+    with pytest.raises(ModelError, match="Expected several ranks for fsdp=True; got one"):
+        POAD("LLMPolicy", ENV, policy_kwargs={"fsdp": True})
 
 
 def test_statistics_of_rank_0_alone_are_refused() -> None:

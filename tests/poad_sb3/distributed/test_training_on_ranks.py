@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from rank_cases import CASES
-from rank_runs import ENVIRONMENT, EVERY, members, output, poad, processes, wait_for_step
+from rank_runs import ENVIRONMENT, EVERY, TRAIN, members, output, poad, processes, wait_for_step
 
 pytestmark = [
     pytest.mark.process,
@@ -97,6 +97,56 @@ def test_an_error_of_the_training_is_shown_once_and_not_tried_again(tmp_path: Pa
     process = poad("--n-procs", "2", "--set", "micro_batches=1", folder=folder)
     assert process.wait(120) == 1
     assert output(folder).count("Expected micro_batches to be a multiple of the 2 ranks") == 1
+
+
+BROKEN = """
+import time
+from gymnasium.envs.registration import register
+from lang_envs.envs.multikey.env import MultiKeyEnv
+
+class Broken(MultiKeyEnv):
+    n_steps = 0
+
+    def step(self, action):
+        Broken.n_steps += 1
+        if Broken.n_steps == 300:
+            raise ValueError("the door is stuck")
+        return super().step(action)
+
+    def close(self):
+        time.sleep(0.3)
+
+register("Broken-v0", entry_point=Broken, max_episode_steps=20)
+"""
+
+
+def test_an_error_in_an_environment_is_shown_once_and_not_tried_again(tmp_path: Path) -> None:
+    """Rank 0 takes longer to end than the others."""
+    (tmp_path / "broken_envs.py").write_text(BROKEN)
+    command = [*TRAIN, "--out", str(tmp_path / "run"), "--n-procs", "2"]
+    command[1] = "broken_envs:Broken-v0"
+    done = subprocess.run(
+        [sys.executable, "-m", "poad_sb3.cli", *command],
+        env={**os.environ, **ENVIRONMENT},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 3, done.stderr[-3000:]
+    assert done.stderr.count("The training stopped at step 296 (ValueError: the door is stuck).") == 1
+    assert "was lost" not in done.stderr
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupted_launcher_ends_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = poad("--n-procs", "2", "--steps", "1000000", folder=folder)
+    wait_for_step(folder, EVERY, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, output(folder)
+    assert "poad: interrupted; " in output(folder)
+    assert "Traceback" not in output(folder)
 
 
 @pytest.mark.timeout(600)
