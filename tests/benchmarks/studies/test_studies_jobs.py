@@ -100,7 +100,7 @@ SILENT = {
     "estimator": "gae", "baseline": "none", "leave_one_out": False, "advantage_scale": "none", "omega": 1.0,
     "group_size": 1, "state_key": None, "drop_truncated": False, "critic_first": True, "ratio": None,
     "clip_range_high": None, "dual_clip": None, "cispo_cap": None, "loss_reduction": "mean",
-    "critic_whitening": True, "critic_init": "zero",
+    "critic_whitening": True, "critic_init": "zero", "fsdp": False, "generation_endpoint": None,
 }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
     defaults |= ModelSettings.defaults()
     defaults["_EVALUATION_SEED"] = training._EVALUATION_SEED
     assert {name: defaults[name] for name in SILENT} == SILENT
-    named = {*preset("pocket/virtualhome", "POAD"), "action_sampling"}
+    named = {*preset("pocket/virtualhome", "POAD"), "action_sampling", "micro_batches"}
     nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model"}
     of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing", "check"}
     speed = {"max_tokens_per_forward", "cpu_fast_path"}

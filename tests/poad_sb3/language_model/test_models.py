@@ -5,15 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from standins import ModelHubStandIn
 from toy import Collector, first_gradient, make_agent, randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from zoo import ZOO
@@ -58,41 +56,6 @@ def factory() -> tuple[Any, Any]:
 
 
 # ------------------------------------------------------------------ where it comes from
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelHubStandIn]:
-    """Return a stand-in of the hub that the client of this process asks; test_hub.py has more, in processes."""
-    with ModelHubStandIn() as server:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            monkeypatch.setenv(name, server.proxy)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "127.0.0.1")
-        monkeypatch.setenv("HF_TOKEN", "")
-        changed = {
-            "ENDPOINT": server.proxy,
-            "HUGGINGFACE_CO_URL_TEMPLATE": f"{server.proxy}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
-            "HF_HUB_CACHE": str(tmp_path / "hub"),
-            "HF_HUB_DISABLE_XET": True,
-            "HF_HUB_OFFLINE": False,
-        }
-        for name, value in changed.items():
-            monkeypatch.setattr(huggingface_hub.constants, name, value)
-        huggingface_hub.close_session()
-        yield server
-        huggingface_hub.close_session()
-        assert not server.strays
-
-
-def test_an_id_of_the_hub_at_a_revision(hub: ModelHubStandIn, zoo_folder: Callable[[str], Path]) -> None:
-    folder = zoo_folder("llama3")
-    commit = hub.put("user/tiny", folder, "v1")
-    lm = LanguageModel("user/tiny", revision="v1")
-    assert lm.fingerprint == LanguageModel(str(folder)).fingerprint
-    assert hub.objects, "weights come from the storage"
-    asked = [request.path for request in hub.requests if "/resolve/" in request.path]
-    assert any(path.endswith("/model.safetensors") for path in asked)
-    assert all(f"/user/tiny/resolve/{commit}/" in path for path in asked)
 
 
 def test_a_function_makes_the_model(tmp_path: Path) -> None:
