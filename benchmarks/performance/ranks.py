@@ -1,6 +1,6 @@
 """Time of a training in one process, and in two ranks: the same seed, the same result, a model of 50M parameters.
 
-One process with one thread, one with two, and two ranks with one thread each, in turns, each started anew; and one
+One process with one thread, one with two, and two ranks with one thread each, in turns, each started by itself; and one
 process with whole passes (`micro_batches=1`), which shows the cost of the cut. Each trains two rollouts with their
 updates, and the second is timed. Writes ranks.json.
 """
