@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from _families import FAMILIES, rows_of
-from _tables import code, machine, result, table
+from _tables import code, result, table
 from transformers import AutoTokenizer
 
 from benchmarks.agents import KINDS
@@ -246,20 +246,6 @@ def architectures() -> str:
         f"Of {len(study['rows'])}: {numbers}. Made by `{study['command']}` with transformers "
         f"{versions['transformers']}, peft {versions['peft']} and torch {versions['torch']} on {study['cpu']}, commit "
         f"`{study['commit'][:12]}`.\n\n{table(head, lines)}"
-    )
-
-
-def ranks_table() -> str:
-    """Table of the time of a training in one process and in two ranks."""
-    measured = result("ranks")
-    rows = [
-        (name, f"{row['median']:.1f}", f"{row['min']:.1f} to {row['max']:.1f}", f"{row['speedup']:.2f}")
-        for name, row in measured["layouts"].items()
-    ]
-    return (
-        f"Seconds of a rollout of {measured['envs']} environments x {measured['steps']} steps with its update, a model "
-        f"of 50 million parameters, {measured['repeats']} repeats in turns (`{measured['command']}`; "
-        f"{machine(measured)}):\n\n" + table(("", "median", "range", "times one thread"), rows)
     )
 
 
