@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-__all__ = ["is_sharded", "like", "shard", "whole"]
+__all__ = ["like", "shard", "whole"]
 
 
 def shard(root: nn.Module, layers: Iterable[nn.Module], device: torch.device | str) -> None:
@@ -33,11 +33,6 @@ def shard(root: nn.Module, layers: Iterable[nn.Module], device: torch.device | s
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo has no other
-
-
-def is_sharded(module: nn.Module) -> bool:
-    """Whether weights of a module are divided among the ranks."""
-    return any(isinstance(one, DTensor) for one in module.parameters())
 
 
 def whole(state: Any) -> Any:

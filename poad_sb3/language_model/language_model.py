@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from poad_sb3.distributed.ranks import Ranks, current_ranks
-from poad_sb3.distributed.sharding import is_sharded, shard
+from poad_sb3.distributed.sharding import shard
 from poad_sb3.errors import ModelError, RankError
 from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_logits
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
@@ -74,9 +74,6 @@ class LanguageModel(nn.Module):
         ModelError: If the model cannot be loaded as asked, is not scored as it scores itself, has no end token, or the
             adapter does not fit it.
     """
-
-    is_sharded = False
-    """Whether the weights are divided among the ranks."""
 
     def __init__(
         self,
@@ -130,6 +127,11 @@ class LanguageModel(nn.Module):
         if chosen.gradient_checkpointing:
             self._enable_checkpointing()
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the weights are divided among the ranks: `fully_shard` changes the class of a module."""
+        return isinstance(self, FSDPModule)
+
     def shard(self, device: torch.device | str) -> None:
         """Divide the weights among the ranks, for the device that passes run on; see `ModelSettings.fsdp`.
 
@@ -147,7 +149,6 @@ class LanguageModel(nn.Module):
                 "Expected a decoder with a list `layers` for fsdp=True; this one has none. Fix: leave it out."
             )
         shard(self, layers, device)
-        self.is_sharded = True
 
     def use_parts(self) -> None:
         """Give up whole weights that a pass has left behind, before the parameters are read or changed.
@@ -384,7 +385,7 @@ class LanguageModel(nn.Module):
     def decoding(self) -> Iterator[None]:
         """Context in which prompts are continued; the model has no other use meanwhile."""
         # Sums of weights that are divided would be no such weights.
-        with merged(self.base) if self.is_full_precision and not is_sharded(self.base) else nullcontext():
+        with merged(self.base) if self.is_full_precision and not self.is_sharded else nullcontext():
             self._decodes_fast = self._may_be_fast()
             try:
                 yield
