@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .server import Answer, Request, StandIn
+from .server import Answer, LoopbackStandIn, Request
 
 __all__ = ["ChatStandIn", "completion"]
 
@@ -26,7 +26,7 @@ def completion(text: str | None, usage: tuple[int, int] | None = (10, 2), finish
     return Answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
 
-class ChatStandIn(StandIn):
+class ChatStandIn(LoopbackStandIn):
     """Returns prepared answers in order, then the values of a function of the last message.
 
     Args:
@@ -37,15 +37,6 @@ class ChatStandIn(StandIn):
     def __init__(self, answers: Sequence[Answer] = (), say: Callable[[str], str] = lambda _: "stay") -> None:
         super().__init__()
         self._answers, self._say = list(answers), say
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        return frozenset({f"127.0.0.1:{self.port}"})
-
-    @property
-    def url(self) -> str:
-        """The client's `base_url`."""
-        return f"{self.proxy}/v1"
 
     @property
     def bodies(self) -> list[dict[str, Any]]:

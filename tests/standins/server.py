@@ -369,3 +369,16 @@ def serve_bytes(request: Request, body: bytes, content_type: str) -> Answer:
     if start >= end:
         return Answer(416, b"", {**headers, "Content-Range": f"bytes */{len(body)}"})
     return Answer(206, body[start:end], {**headers, "Content-Range": f"bytes {start}-{end - 1}/{len(body)}"})
+
+
+class LoopbackStandIn(StandIn):
+    """A server that its client addresses by `url`, instead of a service that is reached through a proxy."""
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return frozenset({f"127.0.0.1:{self.port}"})
+
+    @property
+    def url(self) -> str:
+        """Base of its addresses."""
+        return f"{self.proxy}/v1"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
-from standins.server import Answer, Request, StandIn
+from standins.server import Answer, LoopbackStandIn, Request
 
 from benchmarks.performance.mismatch import TOP_K, retokenized, scored_by_learner
 from poad_sb3.distributions.free import generate
@@ -23,7 +23,7 @@ __all__ = ["TokenStandIn"]
 BASE = "base"
 
 
-class TokenStandIn(StandIn):
+class TokenStandIn(LoopbackStandIn):
     """Completions of a model, as vLLM's server answers.
 
     Args:
@@ -40,15 +40,6 @@ class TokenStandIn(StandIn):
         self.lm, self.fault, self.noise = LanguageModel(model), fault, noise
         self.adapters: dict[str, str] = {}
         self._active = ""
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        return frozenset({f"127.0.0.1:{self.port}"})
-
-    @property
-    def url(self) -> str:
-        """`generation_endpoint`."""
-        return f"{self.proxy}/v1"
 
     def bodies(self, path: str) -> list[dict[str, Any]]:
         """The bodies of the requests for a path."""
