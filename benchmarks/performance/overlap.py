@@ -1,8 +1,8 @@
 """The time of a training on code by phase, and the time saved by parts.
 
-The same short training on DataSciCoding, three times: environments one after the other, all of them at once, and in two
-parts that take turns with the model. Interleaved, medians of several; every training has the same seed. The share of
-rewards equal to those of the first training is recorded too: all of them in the first two layouts, and in the third but
+The same short training on DataSciCoding, four times: environments one after the other, all of them at once, in two parts
+that take turns with the model, and these parts in two Ray actors. Interleaved, medians of several; every training has the same seed. The share of
+rewards equal to those of the first training is recorded too: all of them in the first two layouts, and in the others but
 for random numbers on the edge between two tokens, where rounding decides (rows decode in other batches). Writes
 overlap.json and overlap.png.
 
@@ -156,7 +156,7 @@ def overlap(
     threads: Annotated[int, typer.Option(help="Of the model; other cores are left to the sandbox.")] = 1,
     seed: int = 0,
 ) -> None:
-    """Measure where the time of a training on code goes, in three layouts of the environments."""
+    """Measure where the time of a training on code goes, in four layouts of the environments."""
     torch.set_num_threads(threads)
     options = {"envs": envs, "steps": steps, "tokens": tokens, "rollouts": rollouts, "seed": seed}
     result = {"env_id": ENV_ID, **options, "runs": runs, "threads": threads, "layouts": measure(runs, **options)}

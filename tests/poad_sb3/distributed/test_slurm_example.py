@@ -50,10 +50,3 @@ def test_a_rank_is_started_for_each_gpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_a_lost_rank_puts_the_job_back_into_the_queue(tmp_path: Path) -> None:
     assert dry_run(tmp_path, srun_code=1)[1] == ["11"]
-
-
-def test_the_options_of_sbatch_are_written_as_it_reads_them() -> None:
-    known = {"job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "requeue", "open-mode"}
-    lines = [line for line in SCRIPT.read_text().splitlines() if line.startswith("#SBATCH")]
-    assert {line.removeprefix("#SBATCH --").partition("=")[0] for line in lines} == known
-    assert SCRIPT.read_text().startswith("#!/bin/bash\n")
