@@ -1,10 +1,10 @@
 """The time of a training on code by phase, and the time saved by parts.
 
-The same short training on DataSciCoding, four times: environments one after the other, all of them at once, in two parts
-that take turns with the model, and these parts in two Ray actors. Interleaved, medians of several; every training has the same seed. The share of
-rewards equal to those of the first training is recorded too: all of them in the first two layouts, and in the others but
-for random numbers on the edge between two tokens, where rounding decides (rows decode in other batches). Writes
-overlap.json and overlap.png.
+The same short training on DataSciCoding, four times: environments one after the other, all of them at once, in two
+parts that take turns with the model, and these parts in two Ray actors. Interleaved, medians of several; every training
+has the same seed. The share of rewards equal to those of the first training is recorded too: all of them in the first
+two layouts, and in the others but for random numbers on the edge between two tokens, where rounding decides (rows
+decode in other batches). Writes overlap.json and overlap.png.
 
 The pocket model does not know Python, and a text that is no program costs no time to evaluate. So its text is replaced
 by one of a few programs, chosen by the text; they run in the sandbox, on all splits, without the cache. The model's own

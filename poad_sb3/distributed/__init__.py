@@ -12,7 +12,7 @@ __all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the ranks when they are asked for: agents are measured in Ray actors without torch."""
+    """Import the ranks at their first use: Ray actors measure agents without torch."""
     if name in __all__:
         return getattr(import_module("poad_sb3.distributed.ranks"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
