@@ -164,6 +164,7 @@ def test_a_removed_node(drivers: list[Driver], tmp_path: Path, tmp_path_factory:
 # ---------------------------------------------------------------------- without Ray
 
 
+@pytest.mark.process
 def test_ray_is_imported_where_it_is_asked_for(drivers: list[Driver], tmp_path: Path) -> None:
     program = """
 import poad_sb3.cli.app, poad_sb3.cli.train

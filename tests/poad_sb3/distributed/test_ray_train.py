@@ -42,6 +42,7 @@ def weights(folder: Path) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in model.policy.state_dict().items()}
 
 
+@pytest.mark.process
 def test_a_run_may_go_on_elsewhere(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
     run = ("--out", str(tmp_path / "run"))
     invoke(*TRAIN, *run, "--ray", "local", "--n-actors", "2")
