@@ -14,6 +14,8 @@ MEASUREMENTS = {
     "scaling": ("performance.scaling", "how the cost of an environment step grows"),
     "overlap": ("performance.overlap", "where the time of a training on code goes"),
     "ranks": ("performance.ranks", "a training in one process and in two ranks"),
+    "vectors": ("performance.vectors", "steps of kitchens in this process, in others and in Ray actors"),
+    "micro-batches": ("performance.micro_batches", "cost of passes that are cut so that ranks can divide them"),
     "mismatch": ("performance.mismatch", "sampled against re-scored log-probabilities, and faults that are caught"),
     "memory": ("performance.memory", "estimates of memory against the bytes that trainings hold"),
     "real-size": ("performance.real_size", "models of real sizes with random weights"),

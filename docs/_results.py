@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from _families import FAMILIES, rows_of
-from _tables import code, result, table
+from _tables import code, machine, result, table
 from transformers import AutoTokenizer
 
 from benchmarks.agents import KINDS
@@ -134,6 +134,39 @@ def throughput() -> str:
         "of the step. Workloads were measured on several days, on a shared host that is faster on some: compare within "
         "one. Peaks are above the loaded model, of a process for each loop."
     )
+
+
+def ranks_table() -> str:
+    """Table of the time of a rollout with its update by processes and threads."""
+    study = result("ranks")
+    rows = [
+        (name, *(f"{one[key]:.2f}" for key in ("median", "min", "max", "speedup")))
+        for name, one in study["layouts"].items()
+    ]
+    head = ("", "s, median", "least", "most", "times as fast")
+    about = f"{study['repeats']} turns of each, on {machine(study)}"
+    return f"{table(head, rows)}\n\nMade by {code(study['command'])}: {about}."
+
+
+def vectors_table() -> str:
+    """Table of the speed of environments by the processes that step them."""
+    study = result("vectors")
+    rows = [
+        (name, f"{one['per_second']:,}", f"{one['ms']:g}", f"{one['start']:g} s") for name, one in study["layouts"].items()
+    ]
+    about = f"{study['repeats']} turns of {study['steps']} steps, medians, on {machine(study)}"
+    head = ("", "steps/s", "ms for a step of all", "start")
+    return f"{table(head, rows)}\n\nMade by {code(study['command'])}: {about}."
+
+
+def micro_batches_table() -> str:
+    """Table of the cost of micro-batches by task."""
+    study = result("micro_batches")
+    keys = ("whole", "cut", "ratio")
+    rows = [(name, *(f"{one[key]:.2f}" for key in keys)) for name, one in study["tasks"].items()]
+    about = f"{study['envs']} environments, medians of {study['repeats']} turns, one thread, on {machine(study)}"
+    made = f"Made by {code(study['command'])}: {about}."
+    return f"{table(('', 's, whole passes', 's, four parts', 'ratio'), rows)}\n\n{made}"
 
 
 def choices() -> str:

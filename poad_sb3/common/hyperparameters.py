@@ -160,7 +160,8 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
     useless = dict.fromkeys(estimator.ignores, f"the estimator is {estimator.described}")
     if sampling not in (AUTO, ActionSampling.FREE):
         why = f"action_sampling is {sampling!r}, not 'free'"
-        free_only = ("max_new_tokens", "temperature", "top_k", "top_p", "stop", "generation_endpoint")
+        free_only = ["max_new_tokens", "temperature", "top_k", "top_p", "stop"]
+        free_only += ["generation_endpoint", "generation_replicas"]
         useless |= dict.fromkeys(free_only, why)
     if sampling != ActionSampling.CANDIDATES:
         useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"

@@ -6,6 +6,7 @@ from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
 from poad_sb3.distributions.endpoint import EndpointDistribution
 from poad_sb3.distributions.free import FreeDistribution
+from poad_sb3.distributions.replicas import ReplicaDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
@@ -15,6 +16,7 @@ __all__ = [
     "CandidateDistribution",
     "EndpointDistribution",
     "FreeDistribution",
+    "ReplicaDistribution",
     "TrieDistribution",
     "make_distribution",
 ]
@@ -23,11 +25,9 @@ __all__ = [
 def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDistribution:
     """Make the distribution of `action_sampling`; `"auto"` is the trie."""
     if sampling.action_sampling == ActionSampling.FREE:
-        return (
-            FreeDistribution(lm, sampling)
-            if sampling.generation_endpoint is None
-            else EndpointDistribution(lm, sampling)
-        )
+        if sampling.generation_endpoint is not None:
+            return EndpointDistribution(lm, sampling)
+        return ReplicaDistribution(lm, sampling) if sampling.generation_replicas else FreeDistribution(lm, sampling)
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         return CandidateDistribution(lm, Normalization(sampling.candidate_normalization), sampling.paper_mode)
     return TrieDistribution(lm)

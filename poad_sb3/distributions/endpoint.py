@@ -30,21 +30,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from poad_sb3.credit.mismatch import CleanMismatch, measure
 from poad_sb3.distributions.action_trie import Decision, TokenIds
-from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
-from poad_sb3.distributions.free import FreeDistribution, free_action, generate, has_ended
-from poad_sb3.errors import EndpointError, ModelError
+from poad_sb3.distributions.base import SampledAction, ScoreCache
+from poad_sb3.distributions.free import free_action, has_ended
+from poad_sb3.distributions.remote import RemoteDistribution
+from poad_sb3.errors import EndpointError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = ["Completion", "EndpointDistribution", "TokenServer"]
-
-_CALIBRATION = 64
-"""Responses of the policy's own model that the clean mismatch is measured on."""
 
 
 class Completion(NamedTuple):
@@ -159,7 +155,7 @@ class TokenServer:
         return found
 
 
-class EndpointDistribution(FreeDistribution):
+class EndpointDistribution(RemoteDistribution):
     """Ordinary sampling by a server; greedy decoding and scores by the policy's own model.
 
     Args:
@@ -170,24 +166,15 @@ class EndpointDistribution(FreeDistribution):
         ModelError: If there is no adapter to send, or several ranks.
     """
 
-    samples_elsewhere = True
     n_parallel = 16
     """Requests that are sent at once."""
 
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
-        super().__init__(lm, sampling)
+        super().__init__(lm, sampling, "generation_endpoint")
         assert sampling.generation_endpoint is not None
-        if not hasattr(lm.network, "peft_config") or lm.ranks.size > 1:
-            raise ModelError(
-                f"Expected an adapter and one rank with generation_endpoint; got {lm.ranks.size} ranks and lora="
-                f"{'an adapter' if hasattr(lm.network, 'peft_config') else None}. Fix: leave generation_endpoint out."
-            )
         self.server = TokenServer(sampling.generation_endpoint)
         self.adapter = ""
         """Name of the adapter on the server: version and hash."""
-        self._weights: tuple[tuple[int, int], ...] = ()
-        self._version = 0
-        self._clean: CleanMismatch | None = None
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -197,7 +184,7 @@ class EndpointDistribution(FreeDistribution):
         Raises:
             EndpointError: See `TokenServer`.
         """
-        self._upload()
+        self.send_weights()
         prompts = [self.prompt(question) for question in questions]
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         with ThreadPoolExecutor(self.n_parallel) as threads:
@@ -228,32 +215,13 @@ class EndpointDistribution(FreeDistribution):
         decisions = [Decision(place, (), token) for place, token in enumerate(tokens[:n])]
         return free_action(self.lm, sampling, prompt, tokens[:n], log_probs[:n], decisions)
 
-    def _upload(self) -> None:
-        """Give the server the present weights, unless it has them."""
-        trained = [one for one in self.lm.network.parameters() if one.requires_grad]
-        weights = tuple((one.data_ptr(), one._version) for one in trained)
-        if weights == self._weights:
-            return
+    def _send_weights(self, version: int) -> None:
         folder = Path(tempfile.mkdtemp(prefix="poad-adapter-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.lm.network.save_pretrained(folder, save_embedding_layers=False)
         digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-        before, name = self.adapter, f"poad-{self._version + 1}-{digest}"
+        before, name = self.adapter, f"poad-{version}-{digest}"
         self.server.load_adapter(name, folder)
         if before:
             self.server.unload_adapter(before)
-        self.adapter, self._weights, self._version = name, weights, self._version + 1
-
-    @torch.no_grad()
-    def clean_mismatch(self, paths: Sequence[TokenPath]) -> CleanMismatch:
-        """Measure the mismatch of the policy's own decoding, once: 64 responses to the prompts of some paths."""
-        if self._clean is None:
-            prompts = [paths[number % len(paths)].prompt for number in range(_CALIBRATION)]
-            uniforms = np.random.default_rng(0).random((len(prompts), self._sampling.max_new_tokens))
-            own = generate(self.lm, prompts, self._sampling, uniforms)
-            lengths = [len(one.path.decisions) for one in own]
-            scored = torch.empty(sum(lengths))
-            for part in self.evaluate([one.path for one in own]):
-                scored[part.units.cpu()] = part.log_prob.float().cpu()
-            self._clean = CleanMismatch.of(measure(np.concatenate([one.log_probs for one in own]), scored, lengths))
-        return self._clean
+        self.adapter = name

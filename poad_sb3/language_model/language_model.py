@@ -87,7 +87,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.micro_batches = micro_batches
         (own,) = split_settings({"model": model, **settings}, ModelSettings)
-        chosen = ModelSettings(**own)
+        self.settings = chosen = ModelSettings(**own)
         lora, check = chosen.lora, Check(chosen.check)
         if not isinstance(lora, Mapping | None):
             raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')

@@ -80,6 +80,9 @@ class SamplingSettings(Settings):
         "URL of a server of token completions (vLLM, such as http://127.0.0.1:8000/v1) that generates free actions in "
         "place of the policy's own model",
     )
+    generation_replicas: int = setting(
+        0, Count(least=0), "copies of the model in Ray actors that generate free actions in its place; 0 for none"
+    )
 
     @property
     def restricts_tokens(self) -> bool:
@@ -94,6 +97,11 @@ class SamplingSettings(Settings):
                 f"{str(self.action_sampling)!r}. Fix: leave one of them out."
             )
         url = self.generation_endpoint
+        if self.generation_replicas and (url is not None or self.action_sampling not in (AUTO, ActionSampling.FREE)):
+            raise ValueError(
+                f"Expected action_sampling='free' and no generation_endpoint with generation_replicas; got "
+                f"{str(self.action_sampling)!r} and {url!r}. Fix: leave them out, or generation_replicas."
+            )
         if url is None:
             return
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):

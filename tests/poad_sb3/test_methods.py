@@ -390,9 +390,9 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "seed": ("POAD", {"seed": 1}),
 }
 """`micro_batches` is not among them: it changes the order of sums in large passes only (tests of `distributed`). Nor is
-`generation_endpoint`, that needs a server (tests of `distributions`)."""
+`generation_endpoint` and `generation_replicas`, that need a server or Ray (tests of `distributions`)."""
 PLUMBING = {"self", "policy", "env", "stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "device",
-            "_init_setup_model", "micro_batches", "generation_endpoint"}  # fmt: skip
+            "_init_setup_model", "micro_batches", "generation_endpoint", "generation_replicas"}  # fmt: skip
 
 
 def trained(name: str, **arguments: Any) -> dict[str, bytes]:

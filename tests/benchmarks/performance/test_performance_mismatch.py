@@ -45,7 +45,7 @@ def clean(lm: LanguageModel) -> CleanMismatch:
 
 @pytest.fixture(scope="module")
 def few(lm: LanguageModel) -> Pools:
-    return make_pools(lm, TEST_SEED, 256)
+    return make_pools(lm, TEST_SEED, 128)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -35,7 +35,7 @@ from poad_sb3.runs.progress_csv import ResumableCSV
 from poad_sb3.runs.run_folder import RunConfig, RunFolder, differences
 
 ROOT = Path(poad_sb3.__file__).parents[1]
-TRAIN = ("train", ENV_ID, "--steps", str(6 * N), "--save-every", str(N), "--seed", "3", *SMALL)
+TRAIN = ("train", ENV_ID, "--steps", str(4 * N), "--save-every", str(N), "--seed", "3", *SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_folder_of_a_run(straight: Path) -> None:
     }
     config = json.loads((straight / "config.json").read_text())
     model = POAD.load(straight / "latest.zip")
-    assert model.num_timesteps == 6 * N
+    assert model.num_timesteps == 4 * N
     assert (config["algorithm"], config["preset"], config["seed"], config["env_id"]) == ("POAD", None, 3, ENV_ID)
     assert config["arguments"]["n_steps"] == N
     assert config["arguments"]["gamma"] == model.gamma == 0.95
@@ -95,7 +95,7 @@ def test_the_folder_of_a_run(straight: Path) -> None:
     assert session["versions"]["torch"] == torch.__version__
     assert {"lang_envs", "poad_sb3", "transformers", "peft", "stable-baselines3", "numpy"} <= set(session["versions"])
     assert re.match(r"\d{4}-\d\d-\d\dT", session["time"])
-    assert [row["time/total_timesteps"] for row in rows(straight)] == [str(k * N) for k in range(1, 7)]
+    assert [row["time/total_timesteps"] for row in rows(straight)] == [str(k * N) for k in range(1, 5)]
     assert list((straight / "tensorboard").glob("events.*"))
 
 
@@ -104,7 +104,7 @@ def test_the_same_as_by_hand(straight: Path) -> None:
 
     settings: Any = {"n_steps": N, "batch_size": 8, "n_epochs": 1, "n_critic_epochs": 1}
     model = POAD("LLMPolicy", make_vec_env(ENV_ID), seed=3, policy_kwargs={"critic_arch": [8]}, **settings)
-    mine = model.learn(6 * N).policy.state_dict()
+    mine = model.learn(4 * N).policy.state_dict()
     theirs = POAD.load(straight / "latest.zip").policy.state_dict()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
@@ -194,8 +194,8 @@ KILLS = {
     "before a save is moved into place": "after(checkpoints, 'add_header', 3)",
     "in an update": "after(on_policy, 'update', 3, before=True)",
     "after an update": "after(on_policy, 'update', 3)",
-    "in the last update, the last rollout saved": "after(on_policy, 'update', 6, before=True)",
-    "in the last save": "after(checkpoints, 'add_header', 7, before=True)",
+    "in the last update, the last rollout saved": "after(on_policy, 'update', 4, before=True)",
+    "in the last save": "after(checkpoints, 'add_header', 5, before=True)",
 }
 
 
@@ -221,7 +221,7 @@ def test_killed_and_resumed_equals_never_interrupted(moment: str, straight: Path
     assert [path.name for path in folder.glob(".*")] == [], "half-written files are gone"
     shown = [row["time/total_timesteps"] for row in rows(folder)]
     assert shown == sorted(set(shown), key=int), "no row twice"
-    assert shown[-1] == str(6 * N) or moment in ("in the last save", "in the last update, the last rollout saved")
+    assert shown[-1] == str(4 * N) or moment in ("in the last save", "in the last update, the last rollout saved")
 
 
 @pytest.mark.process
@@ -248,9 +248,9 @@ def test_killed_from_outside_again_and_again(straight: Path, tmp_path: Path) -> 
 
 def test_a_run_goes_on_exactly_and_so_do_its_rows(run: Run, straight: Path) -> None:
     run("train", ENV_ID, "--steps", str(2 * N), "--seed", "3", *SMALL, "--out", "run")
-    assert f"from step {2 * N} to {6 * N}" in run("train", "--resume", "--out", "run", "--steps", str(6 * N))
+    assert f"from step {2 * N} to {4 * N}" in run("train", "--resume", "--out", "run", "--steps", str(4 * N))
     assert parameters(Path("run")) == parameters(straight)
-    assert [row["time/total_timesteps"] for row in rows(Path("run"))] == [str(k * N) for k in range(1, 7)]
+    assert [row["time/total_timesteps"] for row in rows(Path("run"))] == [str(k * N) for k in range(1, 5)]
     shared = ("rollout/ep_rew_mean", "train/approx_kl", "train/value_loss")
     # The row after a resume has no metrics of the update before it.
     for mine, theirs in zip(rows(Path("run")), rows(straight), strict=True):
@@ -281,7 +281,7 @@ def test_another_config_is_refused(run: Run, straight: Path, options: tuple[str,
 def test_fewer_steps_than_are_trained_are_refused(run: Run, straight: Path) -> None:
     before = (straight / "config.json").read_bytes()
     said = run("train", "--resume", "--out", str(straight), "--steps", str(2 * N), code=1)
-    assert f"Expected --steps beyond {6 * N}, where the run already is; got {2 * N}." in said
+    assert f"Expected --steps beyond {4 * N}, where the run already is; got {2 * N}." in said
     assert (straight / "config.json").read_bytes() == before
 
 
@@ -455,7 +455,7 @@ def test_a_failed_training_says_what_is_left(run: Run, monkeypatch: pytest.Monke
 
 def test_eval_of_a_run(run: Run, straight: Path) -> None:
     shown = run("eval", str(straight), "--episodes", "2")
-    assert f"POAD at step {6 * N} on {ENV_ID}: 2 episodes, sampled actions" in shown
+    assert f"POAD at step {4 * N} on {ENV_ID}: 2 episodes, sampled actions" in shown
     assert re.search(r"return +-?\d+\.\d{4} +\d+\.\d{4}", shown)
     assert shown == run("eval", str(straight / "latest.zip"), "--episodes", "2"), "seeded"
     assert shown != run("eval", str(straight), "--episodes", "2", "--seed", "9")

@@ -419,8 +419,12 @@ def test_a_training_says_it_in_a_line(here: Path, monkeypatch: pytest.MonkeyPatc
     assert "does not fit" in invoke("train", "--resume", "--out", "run", "--dry-run", code=4)
     assert "holds a run already" in invoke("train", ENV_ID, "--out", "run", "--dry-run", code=1)
     assert before == {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+
+
+def test_a_training_on_a_device_that_does_not_say_what_is_free(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(monkeypatch, None)
-    assert "needed, free memory unknown on cpu" in invoke("train", "--resume", "--out", "run", "--steps", "48")
+    shown = invoke("train", ENV_ID, *SMALL, "--steps", "16", "--out", "run")
+    assert "needed, free memory unknown on cpu" in shown
 
 
 def test_a_training_of_what_is_not_counted_goes_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

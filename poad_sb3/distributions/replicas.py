@@ -1,0 +1,328 @@
+"""`ReplicaDistribution`: free actions that copies of the policy's model generate in Ray actors.
+
+A rollout's prompts are divided by the rule of the policy's own decoding, which does not know the number of replicas. So
+any number of them gives the same actions, and a lost one is replaced and asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+
+from poad_sb3.distributed.ray_cluster import RayConnection, check_room, first_line, original, room
+from poad_sb3.distributions.action_trie import TokenIds
+from poad_sb3.distributions.base import SampledAction, ScoreCache
+from poad_sb3.distributions.free import generate
+from poad_sb3.distributions.remote import RemoteDistribution
+from poad_sb3.errors import ModelError, WorkerError
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.prompts import Question
+from poad_sb3.settings.sampling import SamplingSettings
+
+__all__ = ["ModelReplica", "ReplicaDistribution"]
+
+_SECONDS = 600.0
+"""Longest wait for a replica to start, or for one answer; then it counts as lost."""
+_MAX_LOSSES = 3
+"""Losses of one replica without an answer in between, before the training ends."""
+
+_log = logging.getLogger(__name__)
+
+
+class ModelReplica:
+    """A copy of the policy's model, in an actor."""
+
+    def make(self, path: Sequence[str], packed: bytes) -> str:
+        """Make the model, and return the fingerprint of base and tokenizer.
+
+        Args:
+            path: Folders to find modules in, after those of this process.
+            packed: Arguments of `LanguageModel`, pickled.
+        """
+        sys.path += [folder for folder in path if folder not in sys.path]
+        arguments: dict[str, Any] = cloudpickle.loads(packed)
+        self.lm = LanguageModel(**arguments).to(arguments["device"])
+        self.name = ""
+        return self.lm.fingerprint
+
+    def load(self, name: str, content: bytes) -> None:
+        """Take over the weights of an adapter.
+
+        Args:
+            name: Version and SHA-256, `"VERSION-DIGEST"`.
+            content: All trained parameters, as a safetensors file.
+
+        Raises:
+            ModelError: If the content has another digest or other parameters.
+        """
+        self.name = ""
+        digest, weights = hashlib.sha256(content).hexdigest(), safetensors.torch.load(content)
+        trained = _trained(self.lm)
+        if digest != name.rpartition("-")[2] or weights.keys() != trained.keys():
+            raise ModelError(
+                f"Expected the weights {name} with {len(trained)} tensors; got {len(weights)} with digest {digest}. "
+                "Fix: the same version of this library on every node."
+            )
+        with torch.no_grad():
+            for key, parameter in trained.items():
+                parameter.copy_(weights[key])
+        self.name = name
+
+    def generate(self, name: str, packed: bytes) -> bytes:
+        """Continue prompts, with random numbers that are given; see `poad_sb3.distributions.free.generate`.
+
+        Args:
+            name: Of the weights that the actions shall come from.
+            packed: Prompts, sampling settings and random numbers, pickled.
+
+        Raises:
+            ModelError: If the present weights are others.
+        """
+        if name != self.name:
+            raise ModelError(f"Expected the weights {name} in a replica; it has {self.name!r}. Fix: report this error.")
+        return pickle.dumps(generate(self.lm, *pickle.loads(packed)))
+
+
+@dataclass
+class _Call:
+    """Prompts that one replica continues together."""
+
+    number: int
+    """Of the replica."""
+    packed: bytes
+    handle: Any = None
+    """Of the actor that it was sent to."""
+    answer: Any = None
+
+
+@dataclass
+class _Pool:
+    """The replicas of a model.
+
+    Args:
+        packed: Arguments of `LanguageModel`, pickled.
+        fingerprint: Of base and tokenizer.
+        demand: Resources that a replica takes.
+        n_replicas: Number of replicas.
+    """
+
+    packed: bytes
+    fingerprint: str
+    demand: dict[str, float]
+    n_replicas: int
+    name: str = ""
+    content: bytes = b""
+    handles: list[Any] = field(default_factory=list)
+    n_losses: dict[int, int] = field(default_factory=dict)
+    close: Callable[[], object] = lambda: None
+    """Ends the replicas."""
+
+    def start(self) -> None:
+        """Start all replicas; returns when they have their models."""
+        import ray
+
+        connection = RayConnection()
+        self.close = weakref.finalize(self, _end, self.handles, connection)
+        check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
+        self.handles += [self._launch() for _ in range(self.n_replicas)]
+        starting = [self._make(handle) for handle in self.handles]
+        for number, answer in enumerate(starting):
+            try:
+                self._check(number, self._get(answer))
+            except ray.exceptions.RayError as error:
+                raise WorkerError(
+                    f"Expected replica {number} to start within {_SECONDS:g} s; {_cause(error)}. "
+                    "Fix: fewer generation_replicas or --n-actors, or more memory."
+                ) from error
+
+    def load(self, name: str, content: bytes) -> None:
+        """Give all replicas the weights of an adapter."""
+        self.name, self.content = name, content
+        import ray
+
+        shared = ray.put(content)  # once to each node
+        loading = [handle.load.remote(name, shared) for handle in self.handles]
+        for number, answer in enumerate(loading):
+            try:
+                self._get(answer)
+            except ray.exceptions.RayError as error:
+                self._replace(number, error)
+
+    def run(self, calls: Sequence[_Call]) -> list[list[SampledAction]]:
+        """Make calls, at most one at a time in each replica, and return their actions in order."""
+        for call in calls:
+            self._send(call)
+        return [self._answer(call) for call in calls]
+
+    def _send(self, call: _Call) -> None:
+        call.handle = self.handles[call.number]
+        call.answer = call.handle.generate.remote(self.name, call.packed)
+
+    def _answer(self, call: _Call) -> list[SampledAction]:
+        import ray
+
+        while True:
+            try:
+                actions: list[SampledAction] = pickle.loads(self._get(call.answer))
+                break
+            except ray.exceptions.RayError as error:
+                if call.handle is self.handles[call.number]:
+                    self._replace(call.number, error)
+            self._send(call)
+        self.n_losses[call.number] = 0
+        return actions
+
+    def _get(self, answer: Any) -> Any:
+        """Wait for an answer; an exception in the replica is raised as if it had been raised here."""
+        import ray
+
+        try:
+            return ray.get(answer, timeout=_SECONDS)
+        except ray.exceptions.RayTaskError as error:
+            raise original(error) or error from error
+
+    def _launch(self) -> Any:
+        import ray
+
+        demand = dict(self.demand)
+        return (
+            ray.remote(ModelReplica)
+            .options(
+                num_cpus=demand.pop("CPU", 0.0),
+                num_gpus=demand.pop("GPU", 0.0),
+                resources=demand,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy="SPREAD",
+                runtime_env={"env_vars": {"LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", "")}},
+            )
+            .remote()
+        )
+
+    def _make(self, handle: Any) -> Any:
+        return handle.make.remote(list(filter(None, sys.path)), self.packed)
+
+    def _check(self, number: int, fingerprint: str) -> None:
+        if fingerprint != self.fingerprint:
+            raise ModelError(
+                f"Expected replicas of the policy's base model; replica {number} loaded another one. "
+                "Fix: the same files at the same path on every node, or a revision."
+            )
+
+    def _replace(self, number: int, error: Exception) -> None:
+        """Kill what is left of a replica and start another in its place."""
+        import ray
+
+        while True:
+            ray.kill(self.handles[number], no_restart=True)
+            self.n_losses[number] = self.n_losses.get(number, 0) + 1
+            cause = _cause(error)
+            _log.warning("Replica %d was lost (%s); another one is started.", number, cause)
+            if self.n_losses[number] > _MAX_LOSSES:
+                raise WorkerError(
+                    f"Expected an answer of every replica; replica {number} was lost {_MAX_LOSSES + 1} times without "
+                    f"one in between ({cause}). Fix: look for its cause there, often too little memory; go on from a "
+                    "checkpoint."
+                ) from error
+            check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
+            try:
+                handle = self.handles[number] = self._launch()
+                self._check(number, self._get(self._make(handle)))
+                self._get(handle.load.remote(self.name, self.content))
+                return
+            except ray.exceptions.RayError as again:
+                error = again
+
+
+def _cause(error: Exception) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else first_line(error)
+
+
+def _end(handles: Sequence[Any], connection: RayConnection) -> None:
+    """End the replicas, and close the connection."""
+    import ray
+
+    if ray.is_initialized():
+        for handle in handles:
+            ray.kill(handle, no_restart=True)
+    connection.close()
+
+
+class ReplicaDistribution(RemoteDistribution):
+    """Ordinary sampling by replicas of the policy's model; greedy decoding and scores by the policy's own model.
+
+    Replicas start with the first action. They take a GPU each if the policy is on one, else a core.
+
+    Args:
+        lm: The language model, with an adapter.
+        sampling: With `generation_replicas`.
+
+    Raises:
+        ModelError: If there is no adapter to send, or several ranks.
+    """
+
+    def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
+        super().__init__(lm, sampling, "generation_replicas")
+        self._pool: _Pool | None = None
+
+    def close(self) -> None:
+        """End the replicas; the next action starts others. They end with the process in any case."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool, self._sent = None, ()
+
+    def sample(
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
+    ) -> list[SampledAction]:
+        """See `ActionDistribution.sample`.
+
+        Raises:
+            WorkerError: If the cluster has no room for the replicas, or one is lost again and again.
+        """
+        if self._pool is None:
+            self._pool = self._start()
+        self.send_weights()
+        prompts = [self.prompt(question) for question in questions]
+        uniforms = np.stack([rng.random(self._sampling.max_new_tokens) for rng in rngs])
+        parts = list(self.lm.decode_batches(prompts, self._sampling.max_new_tokens))
+        calls = [
+            _Call(number % self._pool.n_replicas, self._packed([prompts[at] for at in part], uniforms[part]))
+            for number, part in enumerate(parts)
+        ]
+        found: dict[int, SampledAction] = {}
+        for part, actions in zip(parts, self._pool.run(calls), strict=True):
+            found.update(zip(part, actions, strict=True))
+        return [found[at] for at in range(len(prompts))]
+
+    def _packed(self, prompts: Sequence[TokenIds], uniforms: NDArray[np.float64]) -> bytes:
+        return pickle.dumps((prompts, self._sampling, uniforms))
+
+    def _start(self) -> _Pool:
+        device = self.lm.base.device.type
+        arguments = {**vars(self.lm.settings), "device": device}
+        demand = {"CPU": 1.0} if device == "cpu" else {"GPU": 1.0}
+        pool = _Pool(cloudpickle.dumps(arguments), self.lm.fingerprint, demand, self._sampling.generation_replicas)
+        pool.start()
+        return pool
+
+    def _send_weights(self, version: int) -> None:
+        assert self._pool is not None
+        content = safetensors.torch.save({key: one.detach().cpu() for key, one in _trained(self.lm).items()})
+        self._pool.load(f"{version}-{hashlib.sha256(content).hexdigest()}", content)
+
+
+def _trained(lm: LanguageModel) -> dict[str, torch.nn.Parameter]:
+    return {name: one for name, one in lm.network.named_parameters() if one.requires_grad}

@@ -1,0 +1,163 @@
+"""Free actions from copies of the model in Ray actors: those of the policy itself, whatever becomes of a copy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from toy import batch_of, everything, make_agent, randomise
+
+from benchmarks.performance.mismatch import flat_model
+from poad_sb3 import POAD
+from poad_sb3.distributed.ray_cluster import RayConnection
+from poad_sb3.distributions import ReplicaDistribution
+from poad_sb3.distributions.free import generate
+from poad_sb3.distributions.replicas import ModelReplica
+from poad_sb3.errors import MismatchError, ModelError, WorkerError
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.settings import SamplingSettings
+
+SAMPLING = SamplingSettings(action_sampling="free", max_new_tokens=12)
+
+
+def agent(n_replicas: int, **settings: Any) -> POAD:
+    more = {"n_envs": 16, "n_steps": 2, "max_new_tokens": 12, "learning_rate": 1e-3, **settings}
+    kwargs = {"model": flat_model, "critic_arch": (8,)}
+    return make_agent(action_sampling="free", generation_replicas=n_replicas, policy_kwargs=kwargs, **more)
+
+
+def replicas_of(model: POAD) -> ReplicaDistribution:
+    assert isinstance(model.policy.distribution, ReplicaDistribution)
+    return model.policy.distribution
+
+
+# ---------------------------------------------------------------------- a copy, in this process
+
+
+def test_a_copy_writes_what_the_policy_writes() -> None:
+    """The smoke test of this part: an actor's methods, called directly."""
+    lm = LanguageModel(flat_model)
+    randomise(lm)
+    replica = ModelReplica()
+    assert replica.make([], cloudpickle.dumps({**vars(lm.settings), "device": "cpu"})) == lm.fingerprint
+    weights = {name: one.detach() for name, one in lm.network.named_parameters() if one.requires_grad}
+    content = safetensors.torch.save(weights)
+    name = f"1-{hashlib.sha256(content).hexdigest()}"
+    prompts = [lm.prompt_ids(text, 12) for text in ("The lamp is red.", "The lamp is green, and it is late.")]
+    packed = pickle.dumps((prompts, SAMPLING, np.random.default_rng(0).random((2, 12))))
+    with pytest.raises(ModelError, match="Expected the weights 1-"):
+        replica.generate(name, packed)
+    replica.load(name, content)
+    wanted = generate(lm, prompts, SAMPLING, np.random.default_rng(0).random((2, 12)))
+    for one, other in zip(pickle.loads(replica.generate(name, packed)), wanted, strict=True):
+        assert (one.text, one.path) == (other.text, other.path)
+        np.testing.assert_array_equal(one.log_probs, other.log_probs)
+
+
+@pytest.mark.parametrize("kind", ["digest", "names"])
+def test_a_copy_refuses_other_weights(kind: str) -> None:
+    lm = LanguageModel(flat_model)
+    replica = ModelReplica()
+    replica.make([], cloudpickle.dumps({**vars(lm.settings), "device": "cpu"}))
+    weights = {name: one.detach() for name, one in lm.network.named_parameters() if one.requires_grad}
+    content = safetensors.torch.save(weights if kind == "digest" else dict([*weights.items()][1:]))
+    digest = hashlib.sha256(content if kind == "names" else content + b" ").hexdigest()
+    with pytest.raises(ModelError, match=f"Expected the weights 1-{digest} with"):
+        replica.load(f"1-{digest}", content)
+    with pytest.raises(ModelError, match="it has ''"):
+        replica.generate(f"1-{digest}", b"")
+
+
+@pytest.mark.parametrize("settings", [{"generation_endpoint": "http://127.0.0.1:1/v1"}, {"action_sampling": "trie"}])
+def test_settings_that_do_not_go_with_replicas(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="generation_replicas"):
+        SamplingSettings(generation_replicas=1, **settings)
+
+
+def test_replicas_need_an_adapter() -> None:
+    with pytest.raises(ModelError, match="Expected an adapter and one rank with generation_replicas"):
+        make_agent(action_sampling="free", generation_replicas=1, policy_kwargs={"lora": None})
+
+
+def test_greedy_decoding_starts_no_replica() -> None:
+    model = agent(1)
+    assert len(model.policy.act(batch_of([("The lamp is red.", ["wait"])]), deterministic=True)) == 1
+    assert replicas_of(model)._pool is None
+
+
+# ---------------------------------------------------------------------- in actors
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayConnection]:
+    connection = RayConnection()
+    yield connection
+    connection.close()
+
+
+def actions(model: POAD) -> list[tuple[int, ...]]:
+    return [path.action for path in model.rollout_buffer.all_samples().paths]
+
+
+@pytest.mark.process
+def test_training_does_not_depend_on_the_number_of_replicas(
+    cluster: RayConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor on the loss of one."""
+    import ray
+
+    one = agent(1).learn(64)
+    replicas_of(one).close()
+    two = agent(2).learn(32)
+    assert actions(two) == actions(agent(0).learn(32))
+    pool = replicas_of(two)._pool
+    assert pool is not None
+    assert pool.name.startswith("1-")
+    os.kill(ray.get(pool.handles[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+    two.learn(32, reset_num_timesteps=False)
+    assert pool.name.startswith("2-")
+    assert everything(two) == everything(one)
+    assert "Replica 1 was lost" in caplog.text
+    clean = replicas_of(two).clean_mismatch([])
+    assert two.logger.name_to_value["train/sampling_mismatch_std"] < 2 * clean.std
+    replicas_of(two).close()
+
+
+@pytest.mark.process
+def test_a_replica_with_other_weights_is_refused(cluster: RayConnection) -> None:
+    model = agent(1).learn(32)
+    pool = replicas_of(model)._pool
+    assert pool is not None
+
+    def spoil(replica: Any) -> None:
+        with torch.no_grad():
+            for one in replica.lm.network.parameters():
+                one.add_(0.05 * torch.ones_like(one)) if one.requires_grad else None
+
+    send = pool.load
+
+    def load(name: str, content: bytes) -> None:
+        import ray
+
+        send(name, content)
+        ray.get(pool.handles[0].__ray_call__.remote(spoil))
+
+    pool.load = load  # type: ignore[method-assign]
+    with pytest.raises(MismatchError):
+        model.learn(32, reset_num_timesteps=False)
+    replicas_of(model).close()
+
+
+@pytest.mark.process
+def test_too_many_replicas_are_refused_before_they_start(cluster: RayConnection) -> None:
+    with pytest.raises(WorkerError, match="Expected room for 99 replicas with 1 CPU each"):
+        agent(99).learn(32)
