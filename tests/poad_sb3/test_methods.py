@@ -188,7 +188,7 @@ def test_minibatches_of_one_action_make_no_nan(name: str) -> None:
     assert any("lora_B" in key for key in moved(agent.policy, before))
 
 
-@pytest.mark.matrix_after(5)
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("value", [0.0, 3.0, 0.1])
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, candidates", "POAD, free", "POAD, paper"])
 def test_equal_advantages_move_nothing(name: str, value: float) -> None:
@@ -406,7 +406,7 @@ def usual() -> dict[str, dict[str, bytes]]:
     return {name: trained(name) for name in {name for name, _ in OTHER_VALUES.values()}}
 
 
-@pytest.mark.matrix_after(10)
+@pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("argument", OTHER_VALUES)
 def test_every_argument_does_something(usual: dict[str, dict[str, bytes]], argument: str) -> None:
     name, change = OTHER_VALUES[argument]
@@ -519,6 +519,7 @@ def test_the_discount_inside_follows_a_discount_replaced_at_load(tmp_path: Path,
     assert loaded.credit.gamma_token == 0.5
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -555,7 +556,7 @@ FAMILIES = [(kind, env_id) for kind in (POAD, NTPO, ARCHER, TWOSOME, GLAM) for e
 FAMILIES += [(kind, CODING) for kind in (POAD, NTPO, ARCHER)]
 
 
-@pytest.mark.matrix_after(5)
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(("kind", "env_id"), FAMILIES)
 def test_it_runs_with_stock_tools(tmp_path: Path, kind: type[LLMOnPolicyAlgorithm], env_id: str) -> None:
     free = env_id == CODING

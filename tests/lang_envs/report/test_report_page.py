@@ -167,6 +167,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_of_every_kind_are_drawn(visit: Open, tmp_path: Path, kind: str) -> None:
     report = report_of(report_data.small(tmp_path, n_episodes=1))
@@ -204,6 +205,7 @@ def _every_view_is_drawn(visit: Open, report: Report, folder: Path) -> None:
         assert "cannot be drawn" not in seen.page.inner_text("body")
 
 
+@pytest.mark.matrix_after(4)
 @pytest.mark.parametrize(
     "fragment",
     [

@@ -39,6 +39,7 @@ WITHOUT_CRITIC = ["GRPO", "DrGRPO, candidates", "RLOO", "RLOO, free", "GiGPO", "
 # ------------------------------------------------------------------ no critic
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", WITHOUT_CRITIC)
 def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
     agent = make_method(name).learn(16)

@@ -31,7 +31,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from toy import everything
 
 from lang_envs.envs.datascicoding.evaluation import Status
-from poad_sb3 import POAD
+from poad_sb3 import GRPO, POAD, TWOSOME
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
 from poad_sb3.errors import WorkerError
@@ -84,11 +85,7 @@ def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_p
     assert len(set(pids)) == 2
     assert os.getpid() not in pids
     assert env.env_method("hash_seed") == ["0"] * 4
-    np.testing.assert_equal(play(env, at={5: lambda: kill(env, 0)}), play(plain))
-    again = env.env_method("process")
-    assert again[2:] == pids[2:]
-    assert pids[0] not in again
-
+    np.testing.assert_equal(play(env), play(plain))
     env.set_attr("note", "some", indices=[0, 2])
     assert env.get_attr("note", indices=[2]) == ["some"]
     assert not env.has_attr("note")
@@ -118,28 +115,51 @@ def test_any_id(env_id: str, ray_envs: Callable[..., RayVecEnv]) -> None:
     np.testing.assert_equal(play(ray_envs(env_id, 3, 2), 20), play(make_envs(env_id, {}, 3), 20))
 
 
-def trained(env: VecEnv, **settings: Any) -> Any:
-    model = POAD("LLMPolicy", env, n_steps=8, batch_size=16, seed=3, **settings)
-    return everything(model.learn(3 * 8 * env.num_envs))
+GROUPS = {"group_size": 2}
+TASKS: dict[str, tuple[str, dict[str, Any], dict[str, tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]]]] = {
+    "listed": (
+        "MultiKey-v0",
+        {"k": 1, "d": 0},
+        {
+            "POAD": (POAD, {}),
+            "GRPO": (GRPO, {"group_size": 2}),
+            "TWOSOME": (TWOSOME, {"action_sampling": "candidates"}),
+        },
+    ),
+    "free": (CODE, {"data": "synthetic"}, {"POAD": (POAD, {}), "GRPO": (GRPO, GROUPS)}),
+}
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("n_parts", "numbers"), [(1, (2,)), (2, (1, 2, 4))])
-def test_weights_do_not_depend_on_the_number_of_actors(
-    n_parts: int, numbers: tuple[int, ...], ray_envs: Callable[..., RayVecEnv]
-) -> None:
-    wanted = trained(make_envs(KITCHEN, {}, 4, n_parts))
-    for n_actors in numbers:
-        assert trained(ray_envs(KITCHEN, 4, n_actors, n_parts)) == wanted
+@pytest.mark.parametrize("kind", TASKS)
+def test_weights_do_not_depend_on_the_number_of_actors(kind: str, ray_envs: Callable[..., RayVecEnv]) -> None:
+    env_id, env_kwargs, methods = TASKS[kind]
+
+    def trained(env: VecEnv) -> dict[str, Any]:
+        found = {}
+        for name, (method, settings) in methods.items():
+            more = {"n_steps": 4, "batch_size": 16, "seed": 3, "policy_kwargs": {"critic_arch": (16,)}, **settings}
+            if kind == "free":
+                more |= {"max_new_tokens": 12}
+            found[name] = everything(method("LLMPolicy", env, **more).learn(3 * 4 * env.num_envs))
+        return found
+
+    wanted = trained(make_envs(env_id, env_kwargs, 4, 2))
+    for n_actors in (1, 2, 4):
+        assert trained(ray_envs(env_id, 4, n_actors, 2, env_kwargs=env_kwargs)) == wanted
 
 
 @pytest.mark.process
-def test_weights_after_programs_in_the_sandbox(ray_envs: Callable[..., RayVecEnv]) -> None:
-    kwargs = {"data": "synthetic"}
-    env = ray_envs(CODE, 2, 2, env_kwargs=kwargs, demand=None)  # of the cluster's sandboxes
+def test_actors_of_the_sandboxes_of_a_cluster(ray_envs: Callable[..., RayVecEnv]) -> None:
+    env = ray_envs(CODE, 2, 2, env_kwargs={"data": "synthetic"}, demand=None)
     assert len(env.slices) == 2, "as where the environments are in this process"
-    settings: dict[str, Any] = {"policy_kwargs": {"critic_arch": (16,)}, "max_new_tokens": 12}
-    assert trained(env, **settings) == trained(make_envs(CODE, kwargs, 2), **settings)
+    program = "from sklearn.naive_bayes import GaussianNB\nreturn GaussianNB().fit(x_train, y_train)"
+    found = []
+    for one in (env, make_envs(CODE, {"data": "synthetic"}, 2, 2)):
+        one.reset()
+        found.append(one.step(np.stack([one.action_space.encode(program)] * 2))[1])
+    np.testing.assert_array_equal(*found)
+    assert all(found[0] > 0)
 
 
 @pytest.mark.process
@@ -167,6 +187,17 @@ def test_an_error_of_an_environment_is_raised_as_it_is(ray_envs: Callable[..., R
 
 
 # ---------------------------------------------------------------------- lost actors
+
+
+@pytest.mark.process
+def test_a_killed_actor_is_made_again(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    make = partial(TracedLamps, str(tmp_path))
+    env = ray_envs(make, 4, 2, 3)
+    pids = env.env_method("process")
+    np.testing.assert_equal(play(env, at={5: lambda: kill(env, 0)}), play(make_pipelined_envs(make, 4, 3)))
+    again = env.env_method("process")
+    assert again[2:] == pids[2:]
+    assert pids[0] not in again
 
 
 @pytest.mark.process

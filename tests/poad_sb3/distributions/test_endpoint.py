@@ -25,7 +25,7 @@ QUESTION = batch_of([("The lamp is red.", ["wait"])] * 3)
 
 
 def agent(url: str, **settings: Any) -> LLMOnPolicyAlgorithm:
-    more = {"n_envs": 8, "n_steps": 2, "max_new_tokens": 20, "learning_rate": 1e-3, **settings}
+    more = {"n_envs": 8, "n_steps": 2, "max_new_tokens": 12, "learning_rate": 1e-3, **settings}
     kwargs = {"model": flat_model, "critic_arch": (8,)}
     return make_agent(action_sampling="free", generation_endpoint=url, policy_kwargs=kwargs, **more)
 
@@ -49,7 +49,7 @@ def test_training_on_actions_of_a_server() -> None:
         first = bodies[0]
         assert (first["temperature"], first["top_k"], first["top_p"], first["logprobs"]) == (1.0, 0, 1.0, 0)
         assert first["return_token_ids"]
-        assert first["max_tokens"] == 20
+        assert first["max_tokens"] == 12
         assert first["stop_token_ids"] == sorted(model.policy.lm.prompter.end_tokens)
         assert len({body["seed"] for body in bodies}) == 32
 
@@ -128,11 +128,12 @@ def test_an_action_ends_before_a_stop_text_and_after_max_new_tokens() -> None:
             assert len(one.path.action) == len(one.log_probs) <= 8
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         ("foreign", "Expected token ids below 854"),
-        ("short", "and 19 log-probabilities"),
+        ("short", "and 11 log-probabilities"),
         ("renamed", "answered by 'base'"),
         ("reread", "the prompt that was sent"),
         ("unlisted", "to list the adapter 'poad-1-.*; it lists \\['base'\\]"),

@@ -223,6 +223,7 @@ def test_the_command_finds_a_model_that_has_moved(run: Run, monkeypatch: pytest.
     assert not Path("other").exists()
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

@@ -97,6 +97,7 @@ def test_tokens_are_scored_as_the_plain_model_scores_them(
         close(ours, torch.cat([expected[k] for k in order]))
 
 
+@pytest.mark.matrix_after(4)
 @every_model
 def test_actions_are_chosen_as_the_plain_model_would(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str
@@ -131,6 +132,7 @@ def _along_trie(log_probs: torch.Tensor, ids: Sequence[int], sequences: Sequence
     return total
 
 
+@pytest.mark.matrix_after(4)
 @every_model
 def test_trunk_features_do_not_depend_on_neighbours(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str
@@ -148,7 +150,7 @@ def test_trunk_features_do_not_depend_on_neighbours(
             close(ours / scale, expected[k] / scale)
 
 
-@pytest.mark.matrix_after(6)
+@pytest.mark.matrix_after(3)
 @every_model
 @pytest.mark.parametrize("caches", [True, False])
 def test_sampled_tokens_have_the_plain_model_s_log_probabilities(

@@ -54,6 +54,7 @@ def expected_of(algorithm: Any) -> Expected:
 # ---------------------------------------------------------------------- without weights
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", WAYS)
 def test_without_weights_as_with_them(name: str) -> None:
     outline, real = (POAD(policy, LampEnv(), seed=0, **WAYS[name]) for policy in (OutlinePolicy, "LLMPolicy"))
