@@ -152,7 +152,8 @@ def vectors_table() -> str:
     """Table of the speed of environments by the processes that step them."""
     study = result("vectors")
     rows = [
-        (name, f"{one['per_second']:,}", f"{one['ms']:g}", f"{one['start']:g} s") for name, one in study["layouts"].items()
+        (name, f"{one['per_second']:,}", f"{one['ms']:g}", f"{one['start']:g} s")
+        for name, one in study["layouts"].items()
     ]
     about = f"{study['repeats']} turns of {study['steps']} steps, medians, on {machine(study)}"
     head = ("", "steps/s", "ms for a step of all", "start")

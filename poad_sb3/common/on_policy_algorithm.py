@@ -195,6 +195,11 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         PPOSettings.of(self, ratio=self.ratio or self.credit_level)
         trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
         check_combination(sampling, self.kl_coef, self._ratio, trunk)
+        if sampling.generation_replicas > self.micro_batches:
+            raise ValueError(
+                f"Expected at most micro_batches={self.micro_batches} generation_replicas, since each part of the "
+                f"prompts goes to one of them; got {sampling.generation_replicas}. Fix: a larger micro_batches."
+            )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
             raise ValueError(
                 f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "

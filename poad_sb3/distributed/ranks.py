@@ -192,8 +192,11 @@ class Ranks:
                 break
             except RuntimeError as error:
                 if "timeout" not in str(error).lower():
-                    raise RankError(f"Expected rank 0 to go on; it is gone ({_line(error)}). {_RESUME}") from error
-            now = self._store.get("alive")
+                    raise _gone(error) from error
+            try:
+                now = self._store.get("alive")
+            except RuntimeError as error:
+                raise _gone(error) from error
             if now != seen:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > self._timeout.total_seconds():
@@ -320,6 +323,10 @@ def _explained(ranks: Ranks) -> Iterator[None]:
             f"Expected all {ranks.size} ranks to reach an exchange; rank {ranks.rank} waits in vain ({_line(error)}). "
             f"{_RESUME}"
         ) from error
+
+
+def _gone(error: Exception) -> RankError:
+    return RankError(f"Expected rank 0 to go on; it is gone ({_line(error)}). {_RESUME}")
 
 
 def _line(error: BaseException) -> str:

@@ -226,6 +226,46 @@ def check_room(
         )
 
 
+def launch_actor(kind: type, demand: Mapping[str, float], env_vars: Mapping[str, str] | None = None) -> Any:
+    """Start an actor that Ray neither restarts nor asks twice: a restarted one would be without its state.
+
+    Args:
+        kind: Class, made without arguments.
+        demand: Amount of each resource that the actor takes.
+        env_vars: Environment variables of its process.
+    """
+    import ray
+
+    rest = dict(demand)
+    options = {
+        "num_cpus": rest.pop("CPU", 0.0),
+        "num_gpus": rest.pop("GPU", 0.0),
+        "resources": rest,
+        "max_restarts": 0,
+        "max_task_retries": 0,
+        "scheduling_strategy": "SPREAD",
+        "runtime_env": {"env_vars": {"LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", ""), **(env_vars or {})}},
+    }
+    return ray.remote(kind).options(**options).remote()
+
+
+def free_amounts(demand: Mapping[str, float]) -> str:
+    """Return the amounts of resources that are free now, for an error."""
+    import ray
+
+    free = ray.available_resources()
+    return ", ".join(f"{free.get(name, 0.0):g} {name}" for name in demand) or "no resource needed"
+
+
+def cause_of_loss(error: Exception) -> str:
+    """Return the reason that Ray gives for the loss of an actor, in one line."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = " ".join(str(error).split())
+    detail = text.partition("Worker exit detail: ")[2].partition(" Some common causes")[0].rstrip(".")
+    return detail or first_line(error)
+
+
 def original(error: BaseException) -> Exception | None:
     """Return the exception that was raised in an actor, of the error that Ray makes of it; None for a lost actor."""
     cause = getattr(error, "cause", None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-from poad_sb3.distributed.ray_cluster import RayConnection, check_room, original, room
+from poad_sb3.distributed.ray_cluster import RayConnection, check_room, launch_actor, original, room
 
 __all__ = ["RayExecutor"]
 
@@ -41,26 +40,20 @@ class RayExecutor(Executor):
         self._workers: list[Any] = []
         try:
             check_room(n_workers, room({"CPU": 1.0}), {"CPU": 1.0}, "workers", "--workers")
-            import ray
-
-            options = {
-                "num_cpus": 1,
-                "max_restarts": 0,
-                "max_task_retries": 0,
-                "scheduling_strategy": "SPREAD",
-                "runtime_env": {"env_vars": {"LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", "")}},
-            }
-            path = list(filter(None, sys.path))
-            self._workers = [ray.remote(_Worker).options(**options).remote(path) for _ in range(n_workers)]
+            self._workers = [launch_actor(_Worker, {"CPU": 1.0}) for _ in range(n_workers)]
         except BaseException:
             self._connection.close()
             raise
         self._n_calls = [0] * n_workers
+        path = list(filter(None, sys.path))
         for worker in self._workers:
+            worker.find_modules.remote(path)
             worker.run.remote(initializer, initargs)  # an error of it comes again with the first call
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function in a worker."""
+        if not self._workers:
+            raise RuntimeError("Expected an open executor; it was shut down. Fix: make another one.")
         number = min(range(len(self._workers)), key=self._n_calls.__getitem__)
         self._n_calls[number] += 1
         answer: Future[T] = Future()
@@ -92,7 +85,7 @@ class RayExecutor(Executor):
 
 
 class _Worker:
-    def __init__(self, path: list[str]) -> None:
+    def find_modules(self, path: list[str]) -> None:
         sys.path += [folder for folder in path if folder not in sys.path]
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:

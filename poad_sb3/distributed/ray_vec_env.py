@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import copy
 import logging
-import os
 import pickle
 import secrets
 import sys
@@ -25,7 +24,16 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from poad_sb3.distributed.env_host import Description, EnvHost, History, Invoke, Operation, Reset, Step, Stepped
-from poad_sb3.distributed.ray_cluster import LOCAL, RayConnection, check_room, first_line, original, room
+from poad_sb3.distributed.ray_cluster import (
+    LOCAL,
+    RayConnection,
+    cause_of_loss,
+    check_room,
+    free_amounts,
+    launch_actor,
+    original,
+    room,
+)
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather, gather_observations
 from poad_sb3.vec_env.stepping import Stepper
@@ -370,23 +378,7 @@ class _Actors:
 
     def _launch(self, actor: _Actor) -> None:
         """Create an actor, and let it make its environments."""
-        import ray
-
-        handed_on = {"PYTHONHASHSEED": "0", "LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", "")}
-        demand = dict(self._demand)
-        actor.handle = (
-            ray.remote(EnvHost)
-            .options(
-                num_cpus=demand.pop("CPU", 0.0),
-                num_gpus=demand.pop("GPU", 0.0),
-                resources=demand,
-                max_restarts=0,  # Ray would start it without its state,
-                max_task_retries=0,  # and repeat the step on that
-                scheduling_strategy="SPREAD",
-                runtime_env={"env_vars": handed_on},
-            )
-            .remote()
-        )
+        actor.handle = launch_actor(EnvHost, self._demand, {"PYTHONHASHSEED": "0"})
         actor.starting = actor.handle.make.remote(list(filter(None, sys.path)), self._packed, len(actor.span))
 
     def _started(self, actor: _Actor) -> Description:
@@ -396,11 +388,9 @@ class _Actors:
         try:
             packed = ray.get(actor.starting, timeout=self._start_seconds)
         except ray.exceptions.GetTimeoutError as error:
-            free = ray.available_resources()
-            amounts = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in self._demand) or "no resource needed"
             raise WorkerError(
                 f"Expected actor {actor.number} to start and to make its environments within "
-                f"{self._start_seconds:g} s; it did not (free in the cluster: {amounts}). "
+                f"{self._start_seconds:g} s; it did not (free in the cluster: {free_amounts(self._demand)}). "
                 "Fix: wait for other jobs there, fewer --n-actors, or a larger start_seconds."
             ) from error
         except ray.exceptions.RayTaskError as error:
@@ -450,7 +440,7 @@ class _Actors:
 
         ray.kill(actor.handle, no_restart=True)  # a process that is stopped ends within seconds
         actor.n_losses += 1
-        cause = _cause(error)
+        cause = cause_of_loss(error)
         _log.warning("Actor %d (%s) was lost: %s.", actor.number, actor.about, cause)
         if actor.n_losses > _MAX_REBUILDS:
             raise WorkerError(
@@ -486,16 +476,6 @@ def _end(actors: Sequence[_Actor], connection: RayConnection) -> None:
 def _raise_cause(error: Exception) -> NoReturn:
     """Raise the exception of an environment as if it had been raised here."""
     raise original(error) or error from error
-
-
-def _cause(error: Exception) -> str:
-    """Return the reason that Ray gives for a loss, in one line."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = " ".join(str(error).split())
-    return text.partition("Worker exit detail: ")[2].partition(" Some common causes")[0].rstrip(".") or first_line(
-        error
-    )
 
 
 # ---------------------------------------------------------------------- arguments

@@ -23,7 +23,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -175,6 +175,8 @@ class EndpointDistribution(RemoteDistribution):
         self.server = TokenServer(sampling.generation_endpoint)
         self.adapter = ""
         """Name of the adapter on the server: version and hash."""
+        self._remove: Callable[[], object] = lambda: None
+        """Removes the folder of the adapter."""
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -217,11 +219,12 @@ class EndpointDistribution(RemoteDistribution):
 
     def _send_weights(self, version: int) -> None:
         folder = Path(tempfile.mkdtemp(prefix="poad-adapter-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.lm.network.save_pretrained(folder, save_embedding_layers=False)
         digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
         before, name = self.adapter, f"poad-{version}-{digest}"
         self.server.load_adapter(name, folder)
         if before:
             self.server.unload_adapter(before)
-        self.adapter = name
+        self._remove()
+        self.adapter, self._remove = name, remove

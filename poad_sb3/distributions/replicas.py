@@ -1,7 +1,7 @@
 """`ReplicaDistribution`: free actions that copies of the policy's model generate in Ray actors.
 
-A rollout's prompts are divided by the rule of the policy's own decoding, which does not know the number of replicas. So
-any number of them gives the same actions, and a lost one is replaced and asked again.
+Prompts are divided by the rule of the policy's own decoding, which does not know the number of replicas. So any number
+of them gives the same actions, and a lost one is replaced and asked again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import pickle
+import socket
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,10 +21,16 @@ import cloudpickle
 import numpy as np
 import safetensors.torch
 import torch
-from numpy.typing import NDArray
 
-from poad_sb3.distributed.ray_cluster import RayConnection, check_room, first_line, original, room
-from poad_sb3.distributions.action_trie import TokenIds
+from poad_sb3.distributed.ray_cluster import (
+    RayConnection,
+    cause_of_loss,
+    check_room,
+    free_amounts,
+    launch_actor,
+    original,
+    room,
+)
 from poad_sb3.distributions.base import SampledAction, ScoreCache
 from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.remote import RemoteDistribution
@@ -45,18 +52,21 @@ _log = logging.getLogger(__name__)
 class ModelReplica:
     """A copy of the policy's model, in an actor."""
 
-    def make(self, path: Sequence[str], packed: bytes) -> str:
-        """Make the model, and return the fingerprint of base and tokenizer.
+    def make(self, path: Sequence[str], packed: bytes, *, plain_passes: bool = False) -> tuple[str, str]:
+        """Make the model, and return the fingerprint of base and tokenizer, and the process in words.
 
         Args:
             path: Folders to find modules in, after those of this process.
             packed: Arguments of `LanguageModel`, pickled.
+            plain_passes: Whether the policy has given up merged rows and caches.
         """
         sys.path += [folder for folder in path if folder not in sys.path]
         arguments: dict[str, Any] = cloudpickle.loads(packed)
         self.lm = LanguageModel(**arguments).to(arguments["device"])
+        if plain_passes:
+            self.lm.use_plain_passes()
         self.name = ""
-        return self.lm.fingerprint
+        return self.lm.fingerprint, f"process {os.getpid()} on {socket.gethostname()}"
 
     def load(self, name: str, content: bytes) -> None:
         """Take over the weights of an adapter.
@@ -117,35 +127,39 @@ class _Pool:
         fingerprint: Of base and tokenizer.
         demand: Resources that a replica takes.
         n_replicas: Number of replicas.
+        plain_passes: Whether the policy has given up merged rows and caches.
     """
 
     packed: bytes
     fingerprint: str
     demand: dict[str, float]
     n_replicas: int
+    plain_passes: bool
     name: str = ""
     content: bytes = b""
     handles: list[Any] = field(default_factory=list)
     n_losses: dict[int, int] = field(default_factory=dict)
+    about: dict[int, str] = field(default_factory=dict)
+    """Process and machine of each."""
     close: Callable[[], object] = lambda: None
     """Ends the replicas."""
 
     def start(self) -> None:
         """Start all replicas; returns when they have their models."""
+        connection = RayConnection()  # before the import of Ray, which reads then where it may listen
         import ray
 
-        connection = RayConnection()
         self.close = weakref.finalize(self, _end, self.handles, connection)
         check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
-        self.handles += [self._launch() for _ in range(self.n_replicas)]
+        self.handles += [launch_actor(ModelReplica, self.demand) for _ in range(self.n_replicas)]
         starting = [self._make(handle) for handle in self.handles]
         for number, answer in enumerate(starting):
             try:
                 self._check(number, self._get(answer))
             except ray.exceptions.RayError as error:
                 raise WorkerError(
-                    f"Expected replica {number} to start within {_SECONDS:g} s; {_cause(error)}. "
-                    "Fix: fewer generation_replicas or --n-actors, or more memory."
+                    f"Expected replica {number} to start within {_SECONDS:g} s; {cause_of_loss(error)} (free in the "
+                    f"cluster: {free_amounts(self.demand)}). Fix: fewer generation_replicas or --n-actors."
                 ) from error
 
     def load(self, name: str, content: bytes) -> None:
@@ -158,11 +172,12 @@ class _Pool:
         for number, answer in enumerate(loading):
             try:
                 self._get(answer)
+                self.n_losses[number] = 0
             except ray.exceptions.RayError as error:
                 self._replace(number, error)
 
     def run(self, calls: Sequence[_Call]) -> list[list[SampledAction]]:
-        """Make calls, at most one at a time in each replica, and return their actions in order."""
+        """Send all calls, which each replica makes one after the other, and return their actions in order."""
         for call in calls:
             self._send(call)
         return [self._answer(call) for call in calls]
@@ -194,32 +209,15 @@ class _Pool:
         except ray.exceptions.RayTaskError as error:
             raise original(error) or error from error
 
-    def _launch(self) -> Any:
-        import ray
-
-        demand = dict(self.demand)
-        return (
-            ray.remote(ModelReplica)
-            .options(
-                num_cpus=demand.pop("CPU", 0.0),
-                num_gpus=demand.pop("GPU", 0.0),
-                resources=demand,
-                max_restarts=0,
-                max_task_retries=0,
-                scheduling_strategy="SPREAD",
-                runtime_env={"env_vars": {"LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", "")}},
-            )
-            .remote()
-        )
-
     def _make(self, handle: Any) -> Any:
-        return handle.make.remote(list(filter(None, sys.path)), self.packed)
+        return handle.make.remote(list(filter(None, sys.path)), self.packed, plain_passes=self.plain_passes)
 
-    def _check(self, number: int, fingerprint: str) -> None:
+    def _check(self, number: int, made: tuple[str, str]) -> None:
+        fingerprint, self.about[number] = made
         if fingerprint != self.fingerprint:
             raise ModelError(
-                f"Expected replicas of the policy's base model; replica {number} loaded another one. "
-                "Fix: the same files at the same path on every node, or a revision."
+                f"Expected replicas of the policy's base model; replica {number} ({self.about[number]}) loaded another "
+                "one. Fix: the same files at the same path on every node, or a revision."
             )
 
     def _replace(self, number: int, error: Exception) -> None:
@@ -229,26 +227,22 @@ class _Pool:
         while True:
             ray.kill(self.handles[number], no_restart=True)
             self.n_losses[number] = self.n_losses.get(number, 0) + 1
-            cause = _cause(error)
-            _log.warning("Replica %d was lost (%s); another one is started.", number, cause)
+            cause, about = cause_of_loss(error), self.about[number]
+            _log.warning("Replica %d (%s) was lost: %s.", number, about, cause)
             if self.n_losses[number] > _MAX_LOSSES:
                 raise WorkerError(
-                    f"Expected an answer of every replica; replica {number} was lost {_MAX_LOSSES + 1} times without "
-                    f"one in between ({cause}). Fix: look for its cause there, often too little memory; go on from a "
-                    "checkpoint."
+                    f"Expected an answer of every replica; replica {number} (last as {about}) was lost "
+                    f"{_MAX_LOSSES + 1} times without one in between ({cause}). Fix: look for its cause there, often "
+                    "too little memory; go on from a checkpoint."
                 ) from error
             check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
             try:
-                handle = self.handles[number] = self._launch()
+                handle = self.handles[number] = launch_actor(ModelReplica, self.demand)
                 self._check(number, self._get(self._make(handle)))
                 self._get(handle.load.remote(self.name, self.content))
                 return
             except ray.exceptions.RayError as again:
                 error = again
-
-
-def _cause(error: Exception) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else first_line(error)
 
 
 def _end(handles: Sequence[Any], connection: RayConnection) -> None:
@@ -264,7 +258,7 @@ def _end(handles: Sequence[Any], connection: RayConnection) -> None:
 class ReplicaDistribution(RemoteDistribution):
     """Ordinary sampling by replicas of the policy's model; greedy decoding and scores by the policy's own model.
 
-    Replicas start with the first action. They take a GPU each if the policy is on one, else a core.
+    Replicas start with the first actions of several batches, and take a GPU each if the policy is on one, else a core.
 
     Args:
         lm: The language model, with an adapter.
@@ -292,30 +286,34 @@ class ReplicaDistribution(RemoteDistribution):
         Raises:
             WorkerError: If the cluster has no room for the replicas, or one is lost again and again.
         """
+        prompts = [self.prompt(question) for question in questions]
+        parts = list(self.lm.decode_batches(prompts, self._sampling.max_new_tokens))
+        if len(parts) == 1:  # nothing to divide, as in an evaluation
+            return super().sample(questions, rngs, cache)
         if self._pool is None:
             self._pool = self._start()
         self.send_weights()
-        prompts = [self.prompt(question) for question in questions]
         uniforms = np.stack([rng.random(self._sampling.max_new_tokens) for rng in rngs])
-        parts = list(self.lm.decode_batches(prompts, self._sampling.max_new_tokens))
-        calls = [
-            _Call(number % self._pool.n_replicas, self._packed([prompts[at] for at in part], uniforms[part]))
-            for number, part in enumerate(parts)
-        ]
+        calls = []
+        for number, part in enumerate(parts):
+            packed = pickle.dumps(([prompts[at] for at in part], self._sampling, uniforms[part]))
+            calls.append(_Call(number % self._pool.n_replicas, packed))
         found: dict[int, SampledAction] = {}
         for part, actions in zip(parts, self._pool.run(calls), strict=True):
             found.update(zip(part, actions, strict=True))
         return [found[at] for at in range(len(prompts))]
 
-    def _packed(self, prompts: Sequence[TokenIds], uniforms: NDArray[np.float64]) -> bytes:
-        return pickle.dumps((prompts, self._sampling, uniforms))
-
     def _start(self) -> _Pool:
         device = self.lm.base.device.type
         arguments = {**vars(self.lm.settings), "device": device}
         demand = {"CPU": 1.0} if device == "cpu" else {"GPU": 1.0}
-        pool = _Pool(cloudpickle.dumps(arguments), self.lm.fingerprint, demand, self._sampling.generation_replicas)
-        pool.start()
+        n_replicas, packed = self._sampling.generation_replicas, cloudpickle.dumps(arguments)
+        pool = _Pool(packed, self.lm.fingerprint, demand, n_replicas, self.lm.plain_passes)
+        try:
+            pool.start()
+        except BaseException:
+            pool.close()
+            raise
         return pool
 
     def _send_weights(self, version: int) -> None:

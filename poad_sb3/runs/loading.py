@@ -49,9 +49,15 @@ def writer_of(checkpoint: Path) -> type[LLMOnPolicyAlgorithm | BADQ]:
 
 
 def load_checkpoint(checkpoint: Path, **arguments: Any) -> LLMOnPolicyAlgorithm | BADQ:
-    """Return the model in a checkpoint; see `load` of the algorithms for the arguments.
+    """Return the model in a checkpoint, for evaluations: it generates actions itself, where a server did so before.
+
+    Args:
+        checkpoint: The file.
+        **arguments: See `load` of the algorithms.
 
     Raises:
         CheckpointError: If it cannot be loaded.
     """
-    return writer_of(checkpoint).load(checkpoint, **arguments)
+    kind = writer_of(checkpoint)
+    alone = {} if kind.__name__ == "BADQ" else {"generation_endpoint": None, "generation_replicas": 0}
+    return kind.load(checkpoint, **{**alone, **arguments})

@@ -115,6 +115,7 @@ def test_an_adapter_is_sent_when_it_has_changed() -> None:
         model.policy.act(QUESTION)
         loaded = server.bodies("/v1/load_lora_adapter")
         assert [body["lora_name"][:7] for body in loaded] == ["poad-1-", "poad-2-"]
+        assert not Path(loaded[0]["lora_path"]).exists()
         content = (Path(loaded[1]["lora_path"]) / "adapter_model.safetensors").read_bytes()
         assert loaded[1]["lora_name"] == f"poad-2-{hashlib.sha256(content).hexdigest()}"
         assert server.bodies("/v1/unload_lora_adapter") == [{"lora_name": loaded[0]["lora_name"]}]

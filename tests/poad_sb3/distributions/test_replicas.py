@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -24,6 +28,7 @@ from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.replicas import ModelReplica
 from poad_sb3.errors import MismatchError, ModelError, WorkerError
 from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.runs.loading import load_checkpoint
 from poad_sb3.settings import SamplingSettings
 
 SAMPLING = SamplingSettings(action_sampling="free", max_new_tokens=12)
@@ -48,7 +53,7 @@ def test_a_copy_writes_what_the_policy_writes() -> None:
     lm = LanguageModel(flat_model)
     randomise(lm)
     replica = ModelReplica()
-    assert replica.make([], cloudpickle.dumps({**vars(lm.settings), "device": "cpu"})) == lm.fingerprint
+    assert replica.make([], cloudpickle.dumps({**vars(lm.settings), "device": "cpu"}))[0] == lm.fingerprint
     weights = {name: one.detach() for name, one in lm.network.named_parameters() if one.requires_grad}
     content = safetensors.torch.save(weights)
     name = f"1-{hashlib.sha256(content).hexdigest()}"
@@ -88,10 +93,33 @@ def test_replicas_need_an_adapter() -> None:
         make_agent(action_sampling="free", generation_replicas=1, policy_kwargs={"lora": None})
 
 
-def test_greedy_decoding_starts_no_replica() -> None:
+def test_greedy_decoding_and_a_single_batch_start_no_replica() -> None:
     model = agent(1)
-    assert len(model.policy.act(batch_of([("The lamp is red.", ["wait"])]), deterministic=True)) == 1
+    questions = batch_of([("The lamp is red.", ["wait"])] * 15)
+    for deterministic in (True, False):
+        assert len(model.policy.act(questions, deterministic=deterministic)) == 15
     assert replicas_of(model)._pool is None
+
+
+def test_a_copy_gives_up_merged_rows_with_the_policy() -> None:
+    replica = ModelReplica()
+    replica.make(
+        [], cloudpickle.dumps({**vars(LanguageModel(flat_model).settings), "device": "cpu"}), plain_passes=True
+    )
+    assert replica.lm.plain_passes
+    assert not replica.lm.caches
+
+
+def test_more_replicas_than_parts_are_refused() -> None:
+    with pytest.raises(ValueError, match="Expected at most micro_batches=4 generation_replicas"):
+        agent(5)
+
+
+def test_a_checkpoint_is_evaluated_without_replicas(tmp_path: Path) -> None:
+    agent(2).save(tmp_path / "agent")
+    loaded = load_checkpoint(tmp_path / "agent.zip")
+    assert loaded.generation_replicas == 0
+    assert POAD.load(tmp_path / "agent", generation_replicas=1).generation_replicas == 1
 
 
 # ---------------------------------------------------------------------- in actors
@@ -122,11 +150,18 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     pool = replicas_of(two)._pool
     assert pool is not None
     assert pool.name.startswith("1-")
-    os.kill(ray.get(pool.handles[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+    send = pool.run
+
+    def lose_one(calls: Any) -> Any:
+        os.kill(ray.get(pool.handles[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        pool.run = send  # type: ignore[method-assign]
+        return send(calls)
+
+    pool.run = lose_one  # type: ignore[method-assign]
     two.learn(32, reset_num_timesteps=False)
     assert pool.name.startswith("2-")
     assert everything(two) == everything(one)
-    assert "Replica 1 was lost" in caplog.text
+    assert re.search(r"Replica 1 \(process \d+ on .*\) was lost: ", caplog.text)
     clean = replicas_of(two).clean_mismatch([])
     assert two.logger.name_to_value["train/sampling_mismatch_std"] < 2 * clean.std
     replicas_of(two).close()
@@ -160,4 +195,25 @@ def test_a_replica_with_other_weights_is_refused(cluster: RayConnection) -> None
 @pytest.mark.process
 def test_too_many_replicas_are_refused_before_they_start(cluster: RayConnection) -> None:
     with pytest.raises(WorkerError, match="Expected room for 99 replicas with 1 CPU each"):
-        agent(99).learn(32)
+        agent(99, micro_batches=128).learn(32)
+
+
+@pytest.mark.process
+def test_replicas_listen_on_the_loopback_interface_only() -> None:
+    """In a process of its own, where nothing has imported Ray before."""
+    script = (
+        "import os, test_replicas as t, ray_users as u\n"
+        "t.agent(1, n_steps=1).learn(16)\n"
+        "family = {os.getpid(), *u.relatives(os.getpid())}\n"
+        "print('outside:', u.outside(family))\n"
+    )
+    path = os.pathsep.join((str(Path(__file__).parent), *filter(None, sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "outside: []" in done.stdout
+    assert "all interfaces" not in done.stderr
