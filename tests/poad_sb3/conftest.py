@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from known_checks import every_check, known_checks  # noqa: F401
 from poad_runs import Run, invoke
 from toy import randomise
 from zoo import save

@@ -26,6 +26,8 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 
+pytestmark = pytest.mark.usefixtures("every_check")
+
 SMALL = {"critic_arch": (8,)}
 REFUSED = r"Expected an architecture whose update reproduces its own sampling within 0\.0001; .* \(llama\) has a ratio "
 

@@ -235,6 +235,7 @@ def test_what_only_looks_like_llama_is_found_out(part: str, monkeypatch: pytest.
     assert not lm.cpu_fast_path
 
 
+@pytest.mark.usefixtures("every_check")
 def test_a_pass_that_says_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TokenPass, "__call__", lambda self, tokens, *_: torch.full((len(tokens), 128), torch.nan))
     assert not LanguageModel().cpu_fast_path

@@ -19,6 +19,8 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.pocket import POCKET_FOLDER
 
+pytestmark = pytest.mark.usefixtures("every_check")
+
 PROMPT = "The lamp is red. The tomato is on the table."
 ACTIONS = (
     "press the red button",

@@ -29,6 +29,8 @@ from poad_sb3.language_model.self_check import check_reference, plain_hidden
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings.sampling import SamplingSettings
 
+pytestmark = pytest.mark.usefixtures("every_check")
+
 TARGETS = {"gpt2": {"c_attn"}, "phi3": {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}}
 every_model = pytest.mark.parametrize("name", ZOO)
 

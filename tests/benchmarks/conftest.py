@@ -1,0 +1,1 @@
+from known_checks import known_checks  # noqa: F401
