@@ -107,6 +107,7 @@ def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, 
     assert _gets_through(without(row.opened_by).evaluate(row.code))
 
 
+@pytest.mark.matrix
 @pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.SECCOMP])
 @pytest.mark.parametrize("row", SECRETS, ids=lambda row: row.name.replace(" ", "-"))
@@ -184,6 +185,7 @@ def test_one_process_for_each_split_keeps_them_apart(own_arena: Arena, monkeypat
     assert second > 0.6
 
 
+@pytest.mark.matrix
 def test_the_deadline_ends_what_would_go_on(own_arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     code = f"import time\nfrom sklearn.dummy import DummyClassifier\ntime.sleep({LIMITS.time_limit + 0.3})\n"
     code += "model = DummyClassifier().fit(x_train, y_train)"

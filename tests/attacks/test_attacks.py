@@ -118,6 +118,7 @@ def test_code_that_only_looks_the_same_is_not_taken_for_the_same(own_arena: Aren
     assert scores == [own_arena.honest, (CHANCE, CHANCE), own_arena.honest, own_arena.honest] * 2
 
 
+@pytest.mark.matrix
 def test_what_depends_on_the_machine_is_not_remembered(own_arena: Arena, tmp_path: Path) -> None:
     evaluate = own_arena.remembering(tmp_path)
     for code in ("while True: pass", "np.empty(1 << 40)", "import os\nos.abort()"):

@@ -54,6 +54,7 @@ def normal(requirement: str) -> str:
 # ---------------------------------------------------------------------- files of the archives
 
 
+@pytest.mark.process
 @needs_git
 def test_the_wheel_is_every_file_of_both_packages_as_it_is_here(archives: Archives) -> None:
     ours = {name for name in listed_files() if name.startswith(PACKAGES)}

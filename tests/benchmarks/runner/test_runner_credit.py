@@ -106,6 +106,7 @@ def test_the_picture_has_the_colours_of_its_tokens_and_grows_with_the_actions() 
     assert {shade(value, 1.0) for value in (0.5, -1.0, 0.0, 0.25)} <= colours
 
 
+@pytest.mark.matrix
 def test_a_pale_advantage_is_not_grey_in_the_file(tmp_path: Path) -> None:
     values = [-0.04 * place for place in range(1, 26)]
     step = RolloutStep("Where?", ["a"] * 25, 0.0, [0.0] * 25, {}, {"POAD": values})

@@ -141,6 +141,7 @@ def test_names_are_shown_as_they_are_and_never_run(tmp_path: Path) -> None:
     assert {"scores.png", "improvement.png"} <= written.keys()
 
 
+@pytest.mark.matrix
 def test_the_legend_of_credit_is_red_where_all_credit_is_green(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).uniform(0.0, 1.0, (20, 8)).tolist()
     steps = [RolloutStep("You see it.", ("word",) * 8, 0.0, (), {}, {"POAD": row, "NTPO": row}) for row in rows]

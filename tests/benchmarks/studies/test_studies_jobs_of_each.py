@@ -135,7 +135,7 @@ def test_the_area_is_the_mean_height() -> None:
 COMPARING = [study for study in ALL if isinstance(study, Comparing)]
 
 
-@pytest.mark.matrix_after(2)
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
 def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Comparing, tmp_path: Path) -> None:
     jobs = _trainings(_all_jobs(study, Options(seeds=study.seeds), Pieces(tmp_path)))
@@ -164,7 +164,7 @@ def test_planned_comparisons_are_of_methods_that_are_run(study: Comparing) -> No
             assert names <= methods[task]
 
 
-@pytest.mark.matrix_after(2)
+@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
 def test_no_job_is_listed_twice(study: Comparing, tmp_path: Path) -> None:
     pieces, options = Pieces(tmp_path), Options(seeds=study.seeds)

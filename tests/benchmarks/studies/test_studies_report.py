@@ -103,6 +103,7 @@ def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> 
     assert any(line.startswith(begin) for line in lines)
 
 
+@pytest.mark.matrix
 def test_every_run_of_a_table_can_be_named(pieces: Pieces, tmp_path: Path) -> None:
     _fill(CURVES, pieces)
     content, _ = _written(CURVES, pieces, tmp_path)
@@ -112,6 +113,7 @@ def test_every_run_of_a_table_can_be_named(pieces: Pieces, tmp_path: Path) -> No
         assert all((pieces.folder / f"{name}.json").exists() for name in method["runs"].values())
 
 
+@pytest.mark.matrix
 def test_a_report_after_a_part_is_of_everything(pieces: Pieces, tmp_path: Path) -> None:
     _fill(CURVES, pieces)
     command = ("curves", "report", "--tasks", "food-preparation", "--seeds", "301", "--out", str(tmp_path))

@@ -136,6 +136,7 @@ def test_every_key_does_what_the_list_of_keys_says(visit: Open, small: tuple[Rep
     assert seen.is_quiet, seen.said()
 
 
+@pytest.mark.matrix
 def test_a_held_key_writes_few_entries_into_the_history(visit: Open, small: tuple[Report, Path]) -> None:
     """Browsers refuse more than about 100 entries in 10 seconds (Safari), or ignore them (Chromium)."""
     report, page = small
@@ -333,6 +334,7 @@ def _hits(episodes: Sequence[Record], words: str) -> int:
     return found
 
 
+@pytest.mark.matrix
 def test_find_has_the_hits_of_python_and_opens_them(visit: Open, parted: tuple[Report, Path]) -> None:
     report, page = parted
     seen = visit(page)
@@ -417,6 +419,7 @@ def test_a_damaged_file_is_refused_in_one_line_and_leaves_no_page(tmp_path: Path
     assert sorted(one.suffix for one in tmp_path.iterdir()) == [".jsonl"] * 6
 
 
+@pytest.mark.matrix
 def test_extreme_numbers_and_names_are_drawn(visit: Open, tmp_path: Path) -> None:
     steps = [
         {

@@ -356,6 +356,7 @@ def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox)
 # ---------------------------------------------------------------------- deaths
 
 
+@pytest.mark.process
 @pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.1, 0.2])
 def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, expected: bytes) -> None:
@@ -413,6 +414,7 @@ def test_killing_a_supervisor_that_starts_costs_one_retry(meeting_place: Path, m
     one.close()
 
 
+@pytest.mark.process
 def test_clients_that_leave_at_once_hold_up_nobody(sandbox: Sandbox, expected: bytes) -> None:
     sandbox.about()
     for _ in range(5):

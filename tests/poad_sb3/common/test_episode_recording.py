@@ -83,6 +83,7 @@ class Killer(EpisodeRecordingCallback):
         return super()._totals(one)
 
 
+@pytest.mark.matrix
 def test_a_resumed_training_gives_the_same_files(tmp_path: Path) -> None:
     make_agent(n_epochs=1).learn(6 * 16, EpisodeRecordingCallback(tmp_path / "straight", LAMP, **ALWAYS))
     folder, checkpoint = tmp_path / "stopped", tmp_path / "latest.zip"

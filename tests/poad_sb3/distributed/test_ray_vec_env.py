@@ -75,6 +75,7 @@ def kill(env: VecEnv, place: int, number: int = signal.SIGKILL) -> int:
     return int(pid)
 
 
+@pytest.mark.process
 def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
     make = partial(TracedLamps, str(tmp_path))
     plain, env = make_pipelined_envs(make, 4, 3), ray_envs(make, 4, 2, 3)

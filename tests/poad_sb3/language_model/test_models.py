@@ -146,6 +146,7 @@ def test_it_trains(folder_of: Callable[[str], str], name: str, trunk: str, lora:
     assert torch.equal(lm.trunk_features(probe)[0], trunk_before) == (trunk == "frozen")
 
 
+@pytest.mark.matrix
 def test_full_fine_tuning_resumes_exactly(folder_of: Callable[[str], str], tmp_path: Path) -> None:
     kwargs = {"model": folder_of("llama3"), "critic_arch": (8,), "lora": None}
     whole = make_agent(policy_kwargs=kwargs, learning_rate=1e-3).learn(64)

@@ -352,6 +352,7 @@ def test_free_code_has_a_cache_and_a_preset_its_environments(here: Path) -> None
     assert re.search(r"KV cache +22\.6 MB +4 texts x 527 tokens", shown)
 
 
+@pytest.mark.matrix
 def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven billion of them, none of them in a file."""
     shutil.copytree(POCKET_FOLDER, "seven")

@@ -264,6 +264,7 @@ def test_the_largest_that_fits() -> None:
 # ---------------------------------------------------------------------- against measurement
 
 
+@pytest.mark.matrix
 def test_the_recorded_peaks_are_met_within_a_fifth() -> None:
     assert len(RECORDED) == 24
     errors = {}

@@ -146,6 +146,7 @@ def test_poad_trains_it(sampling):
     assert model.logger.name_to_value["train/first_ratio_error"] < 1e-4
 
 
+@pytest.mark.matrix
 def test_most_untrained_free_sentences_are_commands():
     """Measured on 500 steps: 98 % are in the command set; see the model's page."""
     env = gym.make(FOOD)

@@ -183,6 +183,7 @@ def test_by_hand_the_observation_comes_alone() -> None:
         model.policy.action_probabilities(observation, info["admissible_actions"])
 
 
+@pytest.mark.matrix
 def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
     model = POAD("LLMPolicy", LampEnv(moves=4), n_steps=16, seed=0, policy_kwargs=SHOWS)
     eval_env = Monitor(AdmissibleObservation(LampEnv(moves=4), history=2))

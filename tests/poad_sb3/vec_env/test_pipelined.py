@@ -346,6 +346,7 @@ def test_an_error_of_a_callback_leaves_a_state_to_go_on_from(tmp_path: Path) -> 
     assert everything(loaded) == everything(model)
 
 
+@pytest.mark.matrix
 @pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("way", ["trie", "history"])
 @pytest.mark.parametrize("step", [ROLLOUT + ENVS, ROLLOUT + N, 2 * ROLLOUT])
