@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,6 +30,7 @@ REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
 """Errors of wrong arguments, models and checkpoints."""
 
+_SECONDS_AFTER_RANK_0 = 3.0
 _FROM_PYTHON = "BADQ"
 """Off-policy: it has other arguments, and writes no run folder."""
 _LITERALS = {"True": True, "False": False, "None": None}
@@ -35,7 +38,9 @@ _LITERALS = {"True": True, "False": False, "None": None}
 
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:
-    """One line on stderr, and the end."""
+    """One line on stderr, and the end; of several ranks, rank 0 is first to say it."""
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(_SECONDS_AFTER_RANK_0)
     typer.echo(f"poad: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
 
