@@ -1,4 +1,4 @@
-"""A stand-in for Ray whose actors are objects of this process; a call is made when its answer is asked for."""
+"""A stand-in for Ray whose actors are objects of this process; a call runs when its answer is fetched."""
 
 from __future__ import annotations
 
