@@ -68,7 +68,7 @@ def paid(seed: int | None) -> tuple[float, float]:
     return scores[0], scores[1]
 
 
-@pytest.mark.matrix_after(1)
+@pytest.mark.matrix
 @pytest.mark.parametrize("seed", [7, N_SEEDS - 1])
 def test_a_known_seed_gives_the_labels_away(seed: int) -> None:
     honest, attacked = paid(seed)

@@ -79,6 +79,7 @@ def pieces(tmp_path: Path) -> Pieces:
 # ---------------------------------------------------------------------- learning curves
 
 
+@pytest.mark.matrix
 def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> None:
     _fill(CURVES, pieces)
     content, lines = _written(CURVES, pieces, tmp_path)

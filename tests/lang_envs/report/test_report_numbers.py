@@ -362,6 +362,7 @@ def _places(seen: Visit) -> list[int]:
     )
 
 
+@pytest.mark.matrix
 def test_the_list_sorts_and_filters_as_python_does(visit: Open, tmp_path: Path) -> None:
     episodes = _listed()
     seen = visit(write_report(Report("list", episodes=episodes), tmp_path / "page.html"))

@@ -243,11 +243,9 @@ def hostile(folder: Path) -> tuple[Report, Path]:
     return report, write_report(report, folder / "hostile.html", pictures=5)
 
 
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.matrix)])
-def test_payloads_are_inert_text(
-    visit: Open, hostile: tuple[Report, Path], small: Report, small_page: Path, every: int
-) -> None:
-    """The page holds all payloads; the episode of each, or of every sixteenth one, is opened."""
+@pytest.mark.matrix
+def test_payloads_are_inert_text(visit: Open, hostile: tuple[Report, Path], small: Report, small_page: Path) -> None:
+    """The page holds all payloads; the episode of each is opened."""
     report, page = hostile
     assert len({episode["agent"] for episode in report.episodes}) >= 60
     code = report_of([report_data.code(page.with_name("code.jsonl"), n_episodes=1)])
@@ -269,7 +267,7 @@ def test_payloads_are_inert_text(
     n_shown = 0
     for fragment, payload in [
         *((link(view), "") for view in STATIC_VIEWS),
-        *((episode_link(episode), episode["agent"]) for episode in report.episodes[:: 2 * every]),
+        *((episode_link(episode), episode["agent"]) for episode in report.episodes[::2]),
     ]:
         go(seen, fragment)
         assert seen.element_names() <= ours, fragment
@@ -281,7 +279,7 @@ def test_payloads_are_inert_text(
         if payload.isprintable() and payload.strip() and len(payload) < 1000:  # others are shown in part, or as signs
             assert payload in text, fragment
             n_shown += 1
-    assert n_shown >= 50 // every
+    assert n_shown >= 50
 
 
 # ---------------------------------------------------------------------- policy and sources

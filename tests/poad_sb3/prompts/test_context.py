@@ -245,13 +245,13 @@ def test_free_code_trains_and_resumes(tmp_path: Path, kind: type[POAD], prompt: 
     coding = partial(make_vec_env, "DataSciCoding-balance-scale-v0", 2, env_kwargs={"max_attempts": 2})
     settings = {"action_sampling": "free", "max_new_tokens": 12, "temperature": 0.7, "top_k": 50, "stop": ["\n\n"]}
     policy = {**SMALL, "prompt": prompt, "model": random_coder}
-    make = partial(kind, "LLMPolicy", n_steps=4, batch_size=4, seed=0, policy_kwargs=policy, **settings)  # type: ignore[arg-type]
-    whole = make(env=coding()).learn(16)
+    make = partial(kind, "LLMPolicy", n_steps=2, batch_size=4, seed=0, policy_kwargs=policy, **settings)  # type: ignore[arg-type]
+    whole = make(env=coding()).learn(8)
     assert whole.logger.name_to_value["train/first_ratio_error"] < 1e-4
-    assert [episode["l"] for episode in whole.ep_info_buffer or ()] == [2] * 8
+    assert [episode["l"] for episode in whole.ep_info_buffer or ()] == [2] * 4
     assert whole.policy.lm.prompter.template.kind == (prompt if isinstance(prompt, str) else "fim")
-    half = make(env=coding()).learn(8)
+    half = make(env=coding()).learn(4)
     half.save(tmp_path / "half.zip")
-    rest = kind.load(tmp_path / "half.zip", coding()).learn(8, reset_num_timesteps=False)
+    rest = kind.load(tmp_path / "half.zip", coding()).learn(4, reset_num_timesteps=False)
     for mine, theirs in zip(whole.policy.parameters(), rest.policy.parameters(), strict=True):
         assert torch.equal(mine, theirs)
