@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave the objects of the collection out of garbage collections: they live to the end (a twentieth of the time)."""
+    """Leave the objects of the collection out of garbage collections: they live to the end (5 % of the time)."""
     gc.collect()
     gc.freeze()
 
