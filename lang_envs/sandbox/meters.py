@@ -20,10 +20,19 @@ def cpu_seconds(pid: int) -> float:
 
 def is_dead(pid: int) -> bool:
     """Whether a process has ended, its files closed, waited for or not; True if it is not accessible."""
+    return _state(pid) in "ZX"
+
+
+def is_runnable(pid: int) -> bool:
+    """Whether the main thread of a process runs, or waits for a core."""
+    return _state(pid) == "R"
+
+
+def _state(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return True
+        return "X"
 
 
 def outer_pid() -> int:
@@ -37,7 +46,7 @@ def outer_pid() -> int:
 def waiting_seconds(pid: int) -> float:
     """Seconds that the main thread of a process was ready to run while others had the cores; 0 where unknown.
 
-    Wall time less this is the process's own time, working or asleep, under any load.
+    Wall time less this is the process's own time, working or asleep, under any load. A wait counts when it has ended.
     """
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9

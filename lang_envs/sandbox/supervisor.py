@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from lang_envs.sandbox.confinement.layers import Layer, Prepared
 from lang_envs.sandbox.errors import fix_of
-from lang_envs.sandbox.meters import cpu_seconds, waiting_seconds
+from lang_envs.sandbox.meters import cpu_seconds, is_runnable, waiting_seconds
 from lang_envs.sandbox.protocol import Channel, Message
 from lang_envs.sandbox.worker import serve_one
 
@@ -438,6 +438,7 @@ class Supervisor:
                 used += cpu_seconds(child.pid) - child.cpu_before
             asleep = any(
                 time.monotonic() - child.started - waiting_seconds(child.outer_pid) > limit
+                and not is_runnable(child.outer_pid)  # its present wait for a core is not counted yet
                 for child in evaluation.children
             )
             if used > limit or asleep:
