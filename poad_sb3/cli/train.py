@@ -95,6 +95,11 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
     if request.n_actors is not None and config.ray in (None, _NO_RAY):
         fail(f"Expected --ray beside --n-actors {request.n_actors}; got none. Fix: --ray local.")
+    if request.n_actors is not None and request.n_actors > config.n_envs:
+        fail(
+            f"Expected --n-actors of at most {config.n_envs}, the number of environments; got {request.n_actors}. "
+            "Fix: fewer actors, or more --n-envs."
+        )
     return Resolved(folder, existing, config, device)
 
 

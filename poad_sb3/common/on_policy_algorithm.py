@@ -34,6 +34,7 @@ from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
+from poad_sb3.language_model.language_model import LEAST_TEXTS
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
 from poad_sb3.settings.ppo import Ratio
@@ -200,6 +201,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 f"Expected at most micro_batches={self.micro_batches} generation_replicas, since each part of the "
                 f"prompts goes to one of them; got {sampling.generation_replicas}. Fix: a larger micro_batches."
             )
+        if sampling.generation_replicas and self.env is not None:
+            largest = max(span.stop - span.start for span in getattr(self.env, "slices", [slice(0, self.n_envs)]))
+            if largest < 2 * LEAST_TEXTS:
+                raise ValueError(
+                    f"Expected {2 * LEAST_TEXTS} or more environments in a part with generation_replicas, since fewer "
+                    f"texts are decoded in one batch; got {largest}. Fix: more environments, or generation_replicas=0."
+                )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
             raise ValueError(
                 f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "

@@ -90,7 +90,12 @@ def test_settings_that_do_not_go_with_replicas(settings: dict[str, Any]) -> None
 
 def test_replicas_need_an_adapter() -> None:
     with pytest.raises(ModelError, match="Expected an adapter and one rank with generation_replicas"):
-        make_agent(action_sampling="free", generation_replicas=1, policy_kwargs={"lora": None})
+        make_agent(action_sampling="free", generation_replicas=1, n_envs=16, policy_kwargs={"lora": None})
+
+
+def test_replicas_without_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="Expected 16 or more environments in a part with generation_replicas"):
+        agent(1, n_envs=8)
 
 
 def test_greedy_decoding_and_a_single_batch_start_no_replica() -> None:
