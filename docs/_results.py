@@ -152,11 +152,11 @@ def vectors_table() -> str:
     """Table of the speed of environments by the processes that step them."""
     study = result("vectors")
     rows = [
-        (name, f"{one['per_second']:,}", f"{one['ms']:g}", f"{one['start']:g} s")
+        (name, f"{one['per_second']:,}", f"{one['ms']:g}", f"{one['start']:g}")
         for name, one in study["layouts"].items()
     ]
     about = f"{study['repeats']} turns of {study['steps']} steps, medians, on {machine(study)}"
-    head = ("", "steps/s", "ms for a step of all", "start")
+    head = ("", "steps/s", "ms for a step of all", "s, start")
     return f"{table(head, rows)}\n\nMade by {code(study['command'])}: {about}."
 
 
@@ -165,8 +165,8 @@ def micro_batches_table() -> str:
     study = result("micro_batches")
     keys = ("whole", "cut", "ratio")
     rows = [(name, *(f"{one[key]:.2f}" for key in keys)) for name, one in study["tasks"].items()]
-    about = f"{study['envs']} environments, medians of {study['repeats']} turns, one thread, on {machine(study)}"
-    made = f"Made by {code(study['command'])}: {about}."
+    about = f"{study['envs']} environments, medians of {study['repeats']} turns (ratio: of pairs), one thread"
+    made = f"Made by {code(study['command'])}: {about}, on {machine(study)}."
     return f"{table(('', 's, whole passes', 's, four parts', 'ratio'), rows)}\n\n{made}"
 
 

@@ -164,9 +164,9 @@ class _Pool:
 
     def load(self, name: str, content: bytes) -> None:
         """Give all replicas the weights of an adapter."""
-        self.name, self.content = name, content
         import ray
 
+        self.name, self.content = name, content
         shared = ray.put(content)  # once to each node
         loading = [handle.load.remote(name, shared) for handle in self.handles]
         for number, answer in enumerate(loading):
@@ -288,12 +288,12 @@ class ReplicaDistribution(RemoteDistribution):
         """
         prompts = [self.prompt(question) for question in questions]
         parts = list(self.lm.decode_batches(prompts, self._sampling.max_new_tokens))
+        uniforms = np.stack([rng.random(self._sampling.max_new_tokens) for rng in rngs])
         if len(parts) == 1:  # nothing to divide, as in an evaluation
-            return super().sample(questions, rngs, cache)
+            return generate(self.lm, prompts, self._sampling, uniforms)
         if self._pool is None:
             self._pool = self._start()
         self.send_weights()
-        uniforms = np.stack([rng.random(self._sampling.max_new_tokens) for rng in rngs])
         calls = []
         for number, part in enumerate(parts):
             packed = pickle.dumps(([prompts[at] for at in part], self._sampling, uniforms[part]))
