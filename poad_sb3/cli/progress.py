@@ -82,9 +82,9 @@ class ProgressLines:
         parts = [_PHASES.get(str(self._model.stopwatch.part), "rollout"), f"{done:,} of {self._total:,} steps"]
         rewards = _returns(self._model.ep_info_buffer)
         parts.append(f"mean reward {sum(rewards) / len(rewards):.3f}" if rewards else "no episode has ended")
-        if done > self._first_step:
+        if self._first_step < done < self._total:
             rate = (now - self._learning_since) / (done - self._first_step)
-            parts.append(f"{duration(rate * max(0, self._total - done))} left")
+            parts.append(f"{duration(rate * (self._total - done))} left")
         return f"{passed} {', '.join(parts)}"
 
 

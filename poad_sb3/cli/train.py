@@ -275,8 +275,14 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
     start = f"from step {model.num_timesteps}" if model.num_timesteps else "from the start"
     line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
-    acting = f"action_sampling={model.action_sampling!r}, model={model.policy.lm.source.name!r}"
-    console.print(acting, markup=False, highlight=False, soft_wrap=True)
+    facts = [f"action_sampling={model.action_sampling!r}", f"model={model.policy.lm.source.name!r}"]
+    if current_ranks().size > 1:
+        facts.append(f"{current_ranks().size} ranks")
+    if config.ray not in (None, _NO_RAY):
+        facts.append(f"environments in Ray actors ({config.ray})")
+    if model.generation_replicas:
+        facts.append(f"{model.generation_replicas} replicas of the model")
+    console.print(", ".join(facts), markup=False, highlight=False, soft_wrap=True)
 
 
 def _warn_of_preset(config: RunConfig) -> None:

@@ -39,7 +39,8 @@ class RayConnection:
     `"local"` starts a cluster of this machine, that listens on the loopback interface only, sends no usage statistics,
     and keeps logs, sockets and its token in a folder that nobody else can enter. It ends, and the folder is removed,
     with the last connection or with the interpreter. Any other address is one of `ray.init`. A process that is
-    connected to Ray already keeps its connection.
+    connected to Ray already keeps its connection. Where Ray finds a token it is shown to the cluster, unless
+    `RAY_AUTH_MODE` is set otherwise.
 
     Args:
         address: `"local"`, `"auto"` or the address of a cluster.
@@ -102,6 +103,9 @@ def local_settings(folder: Path, n_cpus: int) -> dict[str, Any]:
 
 
 def _join(address: str) -> None:
+    tokens = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
+    if "RAY_AUTH_TOKEN" in os.environ or tokens.exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray sends it only then; a cluster without one ignores it
     import ray
 
     try:
@@ -112,7 +116,7 @@ def _join(address: str) -> None:
     except Exception as error:  # ConnectionError, ValueError, and errors of gRPC and of authentication
         raise WorkerError(
             f"Expected a Ray cluster at {address!r}; got {type(error).__name__}: {first_line(error)}. "
-            "Fix: start one with ray start, or --ray local."
+            "Fix: start one with ray start, copy its ~/.ray/auth_token to this machine, or --ray local."
         ) from error
 
 

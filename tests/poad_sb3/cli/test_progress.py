@@ -31,6 +31,8 @@ def test_a_line_has_phase_steps_mean_reward_and_time_left() -> None:
         watched.ep_info_buffer.extend(({"r": 0.5}, {"r": 1.0}))
         progress._learning_since -= 100  # as if it had begun then: 5,000 steps in 100 s
         line = progress.line()
+        watched.num_timesteps = 11_000
+        assert progress.line().endswith("mean reward 0.750")  # in the last update nothing is known of the time left
     assert re.fullmatch(r"\[\d+ s\] update, 6,000 of 11,000 steps, mean reward 0\.750, 1 min 40 s left", line)
 
 

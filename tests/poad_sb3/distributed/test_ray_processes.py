@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_nodes import SimulatedCluster
 from ray_users import alive, relatives, until
 
 from lang_envs.errors import MissingExtraError
@@ -122,43 +122,63 @@ def test_closed_environments_leave_no_process_and_no_file(drivers: list[Driver],
 
 
 NODES = """
-import ray
-from ray.cluster_utils import Cluster
+from ray_nodes import SimulatedCluster
 
-os.environ |= {"RAY_TMPDIR": sys.argv[2], "RAY_USAGE_STATS_ENABLED": "0"}
-pathlib.Path(sys.argv[2], "ray").mkdir()
-quiet = {"object_store_memory": 100 << 20, "include_dashboard": False}
-cluster = Cluster(initialize_head=True, head_node_args={**quiet, "num_cpus": 1, "temp_dir": sys.argv[2] + "/head"})
-second = cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
 make = partial(TracedLamps, sys.argv[1])
 wanted = play(make_pipelined_envs(make, 4, 2), 8)
-env = make_ray_envs(make, {}, 4, 2, 2, address=cluster.address)
-before = env.env_method("process")
+with SimulatedCluster() as cluster:
+    import ray  # after the cluster, which sets where Ray listens
 
-def lose():
-    cluster.remove_node(second, allow_graceful=False)
-    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
-
-np.testing.assert_equal(play(env, 8, {4: lose}), wanted)
-after = env.env_method("process")
-tell(before=before, after=after)
-env.close()
-tell(connected=ray.is_initialized())
-ray.shutdown()
-cluster.shutdown()
+    env = make_ray_envs(make, {}, 4, 2, 2, address=cluster.address)
+    before = env.env_method("process")
+    np.testing.assert_equal(play(env, 8, {4: cluster.lose_second}), wanted)
+    tell(before=before, after=env.env_method("process"))
+    env.close()
+    tell(connected=ray.is_initialized())
+    ray.shutdown()
 """
 
 
 @pytest.mark.process
 @pytest.mark.timeout(240)
-def test_a_removed_node(drivers: list[Driver], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with tempfile.TemporaryDirectory(prefix="rt", dir="/tmp", ignore_cleanup_errors=True) as short:
-        drivers.append(Driver(tmp_path, NODES, str(tmp_path), short))
-        facts = drivers[0].hear()
-        kept = [one == other for one, other in zip(facts["before"], facts["after"], strict=True)]
-        assert kept in ([True, True, False, False], [False, False, True, True]), "one actor of each node"
-        assert drivers[0].hear() == {"connected": True}, "the cluster is not ours to leave"
+def test_a_removed_node(drivers: list[Driver], tmp_path: Path) -> None:
+    drivers.append(Driver(tmp_path, NODES, str(tmp_path)))
+    facts = drivers[0].hear()
+    kept = [one == other for one, other in zip(facts["before"], facts["after"], strict=True)]
+    assert kept in ([True, True, False, False], [False, False, True, True]), "one actor of each node"
+    assert drivers[0].hear() == {"connected": True}, "the cluster is not ours to leave"
+    drivers[0].end()
+
+
+CONNECT = """
+from poad_sb3.errors import WorkerError
+from poad_sb3.distributed.ray_cluster import room
+try:
+    RayConnection(sys.argv[1])
+    tell(cores=room({"CPU": 1.0}), error="")
+except WorkerError as error:
+    tell(cores=0, error=str(error))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_a_token_that_is_there_is_shown(drivers: list[Driver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for home in ("with", "without"):
+        (tmp_path / home / ".ray").mkdir(parents=True)
+    (tmp_path / "with" / ".ray" / "auth_token").write_text("ab" * 32)
+    monkeypatch.setenv("HOME", str(tmp_path / "with"))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    with SimulatedCluster() as cluster:
+        monkeypatch.delenv("RAY_AUTH_MODE")
+        drivers.append(Driver(tmp_path, CONNECT, cluster.address))
+        assert drivers[0].hear() == {"cores": 2, "error": ""}
         drivers[0].end()
+        monkeypatch.setenv("HOME", str(tmp_path / "without"))
+        drivers.append(Driver(tmp_path, CONNECT, cluster.address))
+        assert "copy its ~/.ray/auth_token to this machine" in drivers[1].hear()["error"]
+        drivers[1].end()
 
 
 # ---------------------------------------------------------------------- without Ray
