@@ -161,6 +161,8 @@ def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[st
     yield "activations", needed.activations, f"passes of {workload.tokens(settings)} tokens, {again}"
     among = f"{workload.children:.1f} children" if workload.children else f"{of_model.vocabulary} words"
     yield "logits", needed.logits, f"up to {workload.action_share:.1%} of a pass x {among}"
+    parts = f"of {workload.micro_batches} micro-batches, added up before the last one"
+    yield "gradients", needed.sums, parts if needed.sums else "none beside those above"
     yield "critic's pass", needed.values, "over the features of a whole rollout"
     many = f"{workload.decode_batch} texts x {workload.decode_context} tokens"
     yield "KV cache", needed.kv_cache, many if workload.decode_batch else "none: actions are listed, not written"
@@ -169,11 +171,11 @@ def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[st
 def _total(expected: Expected) -> Text:
     needed = expected.needed
     turns = {
-        "activations and logits": needed.activations + needed.logits,
+        "the update": needed.activations + needed.logits + needed.sums,
         "the critic's pass": needed.values,
         "the KV cache": needed.kv_cache,
     }
-    return Text(f"the last four take turns: {max(turns, key=lambda name: turns[name])} counts")
+    return Text(f"the last five take turns: {max(turns, key=lambda name: turns[name])} counts")
 
 
 def _verdict(model: LLMOnPolicyAlgorithm, found: DryRun) -> Iterable[Text]:

@@ -202,4 +202,5 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
         rollout_tokens=actions * units + (algorithm.n_envs if units else 0),  # and the state after the last step
         host_bytes=actions * stored,
         has_critic=algorithm.credit.has_critic,
+        micro_batches=algorithm.micro_batches,
     )

@@ -145,6 +145,7 @@ class Workload(NamedTuple):
         rollout_tokens: Action tokens of a rollout; each has a feature vector.
         host_bytes: Other data of a rollout, in main memory: token ids of prompts and actions.
         has_critic: Whether the method has a critic.
+        micro_batches: Parts of a minibatch, whose gradients are added along a binary tree; see `PPOSettings`.
     """
 
     row_tokens: int = 512
@@ -156,6 +157,7 @@ class Workload(NamedTuple):
     rollout_tokens: int = 16_384
     host_bytes: int = 0
     has_critic: bool = True
+    micro_batches: int = 4
 
     def tokens(self, settings: ModelSettings) -> int:
         """Tokens of the largest pass."""
@@ -181,6 +183,7 @@ class MemoryEstimate(NamedTuple):
             weights that write them.
         values: Computed by the critic of all features at a time.
         tokens: The rest that a rollout holds of its tokens; the ids are in main memory, wherever the model is.
+        sums: Gradients of the micro-batches before the present one, added up.
     """
 
     weights: int
@@ -192,11 +195,13 @@ class MemoryEstimate(NamedTuple):
     kv_cache: int
     values: int = 0
     tokens: int = 0
+    sums: int = 0
 
     @property
     def total(self) -> int:
         """Bytes at the worst moment. Writing, valuing and the update take turns, so only the largest of them counts."""
-        return sum(self[:4]) + self.tokens + max(self.activations + self.logits, self.kv_cache, self.values)
+        update = self.activations + self.logits + self.sums
+        return sum(self[:4]) + self.tokens + max(update, self.kv_cache, self.values)
 
 
 def estimate(
@@ -214,6 +219,7 @@ def estimate(
     layers = sum(first * second for first, second in itertools.pairwise(widths))  # without biases
     critic = _LEARNED * layers + 2 * _FLOAT32 * size.hidden * (size.hidden + 1)
     values = _FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1])
+    branches = 0 if settings.fsdp else workload.micro_batches.bit_length() - 1  # one unfinished on each level
     return MemoryEstimate(
         weights=_frozen_bytes(size, settings),
         trained=_LEARNED * size.trained,
@@ -224,6 +230,7 @@ def estimate(
         kv_cache=cache_bytes(size, settings, workload),
         values=values if workload.has_critic else 0,
         tokens=_TOKEN * workload.rollout_tokens + workload.host_bytes,
+        sums=_FLOAT32 * branches * size.trained,
     )
 
 

@@ -152,6 +152,7 @@ def test_one_by_hand() -> None:
         decode_context=5,
         rollout_tokens=7,
         host_bytes=1000,
+        micro_batches=8,
     )
     layer = 2 * 8 * 8 + 2 * 8 * 4 + 3 * 8 * 16 + 2 * 8  # q and o, k and v, MLP, norms
     weights = 2 * layer + 2 * 10 * 8 + 8
@@ -173,6 +174,7 @@ def test_one_by_hand() -> None:
         kv_cache=3 * (2 * 2 * 4 * 4 * (5 + 64) + 5 * size.read) + 4 * 2 * (8 * 8 + 8 * 4),  # the last: q and v, merged
         values=4 * 7 * 2 * (8 + 4),
         tokens=25 * 7 + 1000,
+        sums=3 * 4 * adapter,  # of four, of two and of one micro-batch
     )
     assert size.parameters == weights
 
@@ -182,6 +184,7 @@ def test_rollout_and_update_take_turns() -> None:
     assert parts.total == 15 + 64
     assert parts._replace(kv_cache=1).total == 15 + 48
     assert parts._replace(values=128, tokens=3).total == 15 + 128 + 3
+    assert parts._replace(sums=32).total == 15 + 80
 
 
 VOCABULARY = {"children": 0.0}
@@ -190,6 +193,8 @@ SMALLER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "weights of 8 bits": ({"dtype": "bfloat16", "quantization": "8bit"}, {"dtype": "bfloat16"}),
     "weights of 4 bits": ({"quantization": "4bit"}, {"quantization": "8bit"}),
     "trained of an adapter": ({}, {"lora": None}),
+    "sums of two micro-batches": ({"micro_batches": 2}, {}),
+    "sums of divided weights": ({"fsdp": True}, {}),
     "critic": ({"critic_arch": (64,)}, {}),
     "features": ({"rollout_tokens": 1}, {}),
     "activations": ({"gradient_checkpointing": True}, {}),
