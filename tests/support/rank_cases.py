@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 import lang_envs  # noqa: F401
 import poad_sb3
@@ -31,6 +33,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "GRPO, trie": ("GRPO", "MultiKey-v0", KEYS, LISTED),
     "TWOSOME, candidates": ("TWOSOME", "VirtualHome-FoodPreparation-v0", {}, LISTED),
     "POAD, free": ("POAD", "DataSciCoding-balance-scale-v0", {}, FREE),
+    "POAD, SubprocVecEnv": ("POAD", "MultiKey-v0", KEYS, LISTED),
     "GRPO, free": ("GRPO", "DataSciCoding-balance-scale-v0", {}, {**FREE, "ratio": "sequence"}),
 }
 N_ENVS = 16
@@ -65,9 +68,13 @@ def digests(model: Any) -> dict[str, str]:
 def train(name: str, ranks: Any, n_updates: int = 3, callback: Any = None) -> Any:
     """Train a case for some updates."""
     algorithm, env_id, env_kwargs, arguments = CASES[name]
-    envs = make_envs(env_id, env_kwargs, N_ENVS) if ranks.is_first else env_id
+    envs: Any = env_id
+    if ranks.is_first and name.endswith("SubprocVecEnv"):
+        envs = make_vec_env(env_id, 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv)
+    elif ranks.is_first:
+        envs = make_envs(env_id, env_kwargs, N_ENVS)
     model = getattr(poad_sb3, algorithm)("LLMPolicy", envs, seed=3, **arguments)
-    return model.learn(n_updates * arguments["n_steps"] * N_ENVS, callback=callback)
+    return model.learn(n_updates * arguments["n_steps"] * model.n_envs, callback=callback)
 
 
 def main(names: list[str]) -> None:

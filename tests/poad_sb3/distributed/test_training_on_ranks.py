@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,18 @@ from typing import Any
 import pytest
 import torch
 from rank_cases import CASES
-from rank_runs import ENVIRONMENT, EVERY, TRAIN, members, output, poad, processes, wait_for_step
+from rank_runs import (
+    ENVIRONMENT,
+    EVERY,
+    STEPS,
+    TRAIN,
+    members,
+    output,
+    poad,
+    processes,
+    reached_step,
+    wait_for_step,
+)
 
 pytestmark = [
     pytest.mark.process,
@@ -77,6 +89,25 @@ def test_killed_ranks_cost_no_step(tmp_path: Path) -> None:
     assert process.wait(250) == 0, output(folder)
     assert members(folder) == members(alone)
     assert processes(folder) == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_full_disk_ends_the_run_and_leaves_its_checkpoint(tmp_path: Path) -> None:
+    import resource  # not on Windows
+
+    alone, folder = tmp_path / "alone", tmp_path / "run"
+    assert poad(folder=alone).wait(200) == 0, output(alone)
+    process = poad("--n-procs", "2", folder=folder)
+    wait_for_step(folder, EVERY, process)
+    limit = (10 << 10, resource.RLIM_INFINITY)
+    resource.prlimit(processes(folder)["0"], resource.RLIMIT_FSIZE, limit)  # a checkpoint is larger
+    assert process.wait(120) == 3, output(folder)
+    assert re.search(r"The training stopped at step \d+ \(OSError: .*File too large", output(folder))
+    assert "was lost" not in output(folder)
+    assert EVERY <= reached_step(folder) < STEPS
+    assert {file.name for file in folder.glob("latest*")} == {"latest.zip"}
+    assert poad("--n-procs", "2", "--resume", folder=folder).wait(200) == 0, output(folder)
+    assert members(folder) == members(alone)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
