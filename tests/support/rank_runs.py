@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -69,3 +71,12 @@ def members(folder: Path) -> dict[str, str]:
     header = read_header(folder / "latest.zip")
     assert header["num_timesteps"] == STEPS
     return {name: digest for name, digest in header["sha256"].items() if name.endswith(".pth")}
+
+
+@functools.cache
+def undisturbed() -> dict[str, str]:
+    """Return the `members` of a run in one process, made once."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder, "alone")
+        assert poad(folder=alone).wait(300) == 0, output(alone)
+        return members(alone)

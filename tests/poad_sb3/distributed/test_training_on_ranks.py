@@ -25,6 +25,7 @@ from rank_runs import (
     poad,
     processes,
     reached_step,
+    undisturbed,
     wait_for_step,
 )
 
@@ -78,8 +79,7 @@ def test_a_stopped_rank_is_noticed_within_the_time_out(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_killed_ranks_cost_no_step(tmp_path: Path) -> None:
-    alone, folder = tmp_path / "alone", tmp_path / "run"
-    assert poad(folder=alone).wait(200) == 0, output(alone)
+    folder = tmp_path / "run"
     process = poad("--n-procs", "2", folder=folder)
     for number, rank in enumerate(("1", "0"), 1):
         wait_for_step(folder, 2 * number * EVERY, process)
@@ -87,7 +87,7 @@ def test_killed_ranks_cost_no_step(tmp_path: Path) -> None:
         wait_for_step(folder, (2 * number + 1) * EVERY, process)
         assert f"Rank {rank} of 2 was lost (signal 9). Going on from step" in output(folder)
     assert process.wait(250) == 0, output(folder)
-    assert members(folder) == members(alone)
+    assert members(folder) == undisturbed()
     assert processes(folder) == {}
 
 
@@ -95,8 +95,7 @@ def test_killed_ranks_cost_no_step(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_run_and_leaves_its_checkpoint(tmp_path: Path) -> None:
     import resource  # not on Windows
 
-    alone, folder = tmp_path / "alone", tmp_path / "run"
-    assert poad(folder=alone).wait(200) == 0, output(alone)
+    folder = tmp_path / "run"
     process = poad("--n-procs", "2", folder=folder)
     wait_for_step(folder, EVERY, process)
     limit = (10 << 10, resource.RLIM_INFINITY)
@@ -107,7 +106,7 @@ def test_a_full_disk_ends_the_run_and_leaves_its_checkpoint(tmp_path: Path) -> N
     assert EVERY <= reached_step(folder) < STEPS
     assert {file.name for file in folder.glob("latest*")} == {"latest.zip"}
     assert poad("--n-procs", "2", "--resume", folder=folder).wait(200) == 0, output(folder)
-    assert members(folder) == members(alone)
+    assert members(folder) == undisturbed()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
