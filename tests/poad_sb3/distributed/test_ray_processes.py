@@ -176,6 +176,7 @@ def test_a_token_that_is_there_is_shown(drivers: list[Driver], tmp_path: Path, m
         assert drivers[0].hear() == {"cores": 2, "error": ""}
         drivers[0].end()
         monkeypatch.setenv("HOME", str(tmp_path / "without"))
+        monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")  # 20 attempts by default, one in a second
         drivers.append(Driver(tmp_path, CONNECT, cluster.address))
         assert "copy its ~/.ray/auth_token to this machine" in drivers[1].hear()["error"]
         drivers[1].end()
