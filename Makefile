@@ -34,15 +34,14 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-# Workers with a thread each. Tests start many processes: byte code is kept, whatever the shell says.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
+# Two workers on two cores: a thread each. Tests start many processes: byte code is kept, whatever the shell says.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist worksteal --durations=30
 
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
-	$(PYTEST) -n 2 -m "not matrix and not process and not slow"
+	$(PYTEST) -m "not matrix and not process and not slow"
 
-# Three workers on two cores, since many of these tests wait for processes.
 test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (under 20 minutes)
-	$(PYTEST) -n 3 -m "(matrix or process) and not slow"
+	$(PYTEST) -m "(matrix or process) and not slow"
 
 check: $(VENV)/.dev ## lint, format, types and prose
 	$(BIN)/ruff check .

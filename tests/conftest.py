@@ -36,13 +36,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`.
-
-    Tests of several processes come first. They are the longest: a worker that gets them last works on alone.
-    """
+    """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`."""
     from walk import FAMILY_IDS, IDS
-
-    items.sort(key=lambda item: "poad_sb3/distributed/" not in item.nodeid)
 
     n_rows: Counter[str] = Counter()
     for item in items:
