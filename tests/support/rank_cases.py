@@ -27,14 +27,14 @@ from poad_sb3.vec_env.make_envs import make_envs
 
 KEYS = {"k": 1, "d": 0}
 LISTED: dict[str, Any] = {"n_steps": 8, "batch_size": 32, "policy_kwargs": {"max_tokens_per_forward": 256}}
-FREE: dict[str, Any] = {"n_steps": 2, "batch_size": 16, "max_new_tokens": 12}
+FREE: dict[str, Any] = {"n_steps": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
 CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "POAD, trie": ("POAD", "MultiKey-v0", KEYS, LISTED),
     "GRPO, trie": ("GRPO", "MultiKey-v0", KEYS, LISTED),
     "TWOSOME, candidates": ("TWOSOME", "VirtualHome-FoodPreparation-v0", {}, LISTED),
-    "POAD, free": ("POAD", "DataSciCoding-balance-scale-v0", {}, FREE),
+    "POAD, free": ("POAD", "VirtualHome-FoodPreparation-v0", {}, FREE),
     "POAD, SubprocVecEnv": ("POAD", "MultiKey-v0", KEYS, LISTED),
-    "GRPO, free": ("GRPO", "DataSciCoding-balance-scale-v0", {}, {**FREE, "ratio": "sequence"}),
+    "GRPO, free": ("GRPO", "VirtualHome-FoodPreparation-v0", {}, {**FREE, "ratio": "sequence"}),
 }
 N_ENVS = 16
 

@@ -77,6 +77,20 @@ def drivers() -> Iterator[list[Driver]]:
             driver.process.stdout.close()
 
 
+@pytest.fixture(scope="module")
+def killed() -> Iterator[list[tuple[set[int], Path]]]:
+    """Processes and folders of killed drivers: nothing is left at the end of this file.
+
+    Ray's two agents live for a minute after their driver; other tests run meanwhile.
+    """
+    found: list[tuple[set[int], Path]] = []
+    yield found
+    for family, folder in found:
+        until(lambda family=family: not alive(family), 150)
+        ray_cluster._remove_leftovers()
+        assert not folder.exists(), "the next cluster removes the folder"
+
+
 LIVES = """
 env = make_ray_envs(partial(TracedLamps, sys.argv[1], float(sys.argv[2])), {}, 2, 2, demand={})
 env.reset()
@@ -90,8 +104,10 @@ sys.stdin.read() if len(sys.argv) > 3 else None
 
 
 @pytest.mark.process
-@pytest.mark.timeout(240)  # Ray's two agents live for a minute after their driver
-def test_a_killed_driver_leaves_no_process(drivers: list[Driver], tmp_path: Path) -> None:
+@pytest.mark.timeout(240)
+def test_a_killed_driver_leaves_no_process(
+    drivers: list[Driver], killed: list[tuple[set[int], Path]], tmp_path: Path
+) -> None:
     drivers.append(Driver(tmp_path, LIVES, str(tmp_path), "300"))
     facts = drivers[0].hear()
     until(lambda: list(tmp_path.glob(f"{facts['actors'][1]}-*")))  # in mid-step
@@ -100,9 +116,7 @@ def test_a_killed_driver_leaves_no_process(drivers: list[Driver], tmp_path: Path
     drivers[0].process.send_signal(signal.SIGKILL)
     drivers[0].process.wait()
     until(lambda: not alive(set(facts["actors"])), 30)
-    until(lambda: not alive(family), 150)
-    ray_cluster._remove_leftovers()
-    assert not Path(facts["folder"]).exists(), "the next cluster removes the folder"
+    killed.append((family, Path(facts["folder"])))
 
 
 @pytest.mark.process
