@@ -56,8 +56,13 @@ class SimulatedCluster:
 
     def actors(self) -> list[psutil.Process]:
         """Return the processes of the actors, without Ray's agents and idle workers."""
-        below = psutil.Process(self._process.pid).children(recursive=True)
-        return [one for one in below if is_actor(one)]
+        found = []
+        for one in psutil.Process(self._process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                words = " ".join(one.cmdline())
+                if words.startswith("ray::") and "IDLE" not in words and "Agent" not in words:
+                    found.append(one)
+        return found
 
     def lose_second(self) -> None:
         """Kill the second node at once, and start another one."""
@@ -88,15 +93,6 @@ class SimulatedCluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def is_actor(process: psutil.Process) -> bool:
-    """Whether a process is an actor of Ray at work."""
-    try:
-        words = process.name() if process.name().startswith("ray::") else " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
-    return words.startswith("ray::") and "IDLE" not in words and "Agent" not in words
-
-
 def _serve(folder: str, head_cores: int) -> None:
     from ray.cluster_utils import Cluster
 
@@ -109,7 +105,8 @@ def _serve(folder: str, head_cores: int) -> None:
         facts = {"address": cluster.address, "second": raylet.process.pid}
         sys.stdout.write(f"#{json.dumps(facts)}\n")
         sys.stdout.flush()
-        if sys.stdin.readline() != "lose\n":
+        if sys.stdin.readline() != "lose\n":  # the test was killed
+            cluster.shutdown()
             return
         cluster.remove_node(second, allow_graceful=False)
 

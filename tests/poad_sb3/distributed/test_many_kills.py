@@ -18,14 +18,13 @@ N_KILLS = 20
 
 def victims(folder: Path, cluster: SimulatedCluster) -> list[tuple[str, psutil.Process]]:
     """Return what a run can lose now: its ranks, its actors, and the second node if an actor is on it."""
-    found = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        ranks = {rank: psutil.Process(pid) for rank, pid in processes(folder).items() if rank != "launcher"}
-        found += [("rank", one) for one in ranks.values()]
-    actors = cluster.actors()
-    found += [("actor", one) for one in actors]
-    if any(cluster.second in one.parents() for one in actors):
-        found.append(("node", cluster.second))
+    found: list[tuple[str, psutil.Process]] = []
+    with contextlib.suppress(psutil.NoSuchProcess):  # one that ends meanwhile
+        found += [("rank", psutil.Process(pid)) for rank, pid in processes(folder).items() if rank != "launcher"]
+        actors = cluster.actors()
+        found += [("actor", one) for one in actors]
+        if any(cluster.second in one.parents() for one in actors):
+            found.append(("node", cluster.second))
     return found
 
 
