@@ -78,11 +78,13 @@ class Agent(ABC):
         settings: Everything that identifies the agent in a results line: model, temperature, template, checksum of a
             checkpoint. No secrets.
         incidental: Names of settings without effect on its actions, such as a timeout: a resumed run may change them.
+        records_steps: Whether its steps are recorded; set before each episode. If not, no one reads `Decision.credit`.
     """
 
     name: str
     settings: dict[str, JSON]
     incidental: frozenset[str] = frozenset()
+    records_steps: bool = True
 
     # Methods that an agent without memory need not override.
     def begin(self, env: LangEnv[Any], seed: int) -> None:  # noqa: B027

@@ -81,7 +81,7 @@ class PolicyAgent(Agent):
         chosen = self._choose(distribution, question)
         self._chosen = distribution, question, actions, chosen
         credit = None
-        if len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
+        if self.records_steps and len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
             tokens, values = self.read(chosen.path)
             credit = TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
         return Decision(chosen.text, self._usage(chosen), credit)

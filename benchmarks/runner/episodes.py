@@ -119,6 +119,7 @@ def play_episode(
     observation, info = env.reset(seed=seed)
     inner = env.unwrapped
     assert isinstance(inner, LangEnv)
+    agent.records_steps = watch is not None
     agent.begin(inner, seed)
     infos: list[Mapping[str, Any]] = []
     total = discounted = 0.0

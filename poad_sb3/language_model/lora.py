@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners import lora
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import AuxiliaryTrainingWrapper
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
@@ -148,6 +150,23 @@ def merged(base: Any) -> Iterator[None]:
     finally:
         for parent, name, layer in replaced:
             parent._modules[name] = layer
+
+
+@contextmanager
+def bypassed(network: PeftModel) -> Iterator[None]:
+    """Let the base compute without its adapter.
+
+    As `PeftModel.disable_adapter`, which also looks for adapters that are off already: 1.3 ms on the pocket model,
+    where a pass takes 10, instead of 0.35.
+    """
+    layers = [one for one in network.modules() if isinstance(one, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
 
 
 def merged_copy(network: PeftModel) -> Any:
