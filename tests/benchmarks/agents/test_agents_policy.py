@@ -15,6 +15,7 @@ from playing import play, texts
 
 from benchmarks.agents import AgentError, make_agent
 from benchmarks.agents.policy import PolicyAgent
+from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from lang_envs import TokenSequence
 from poad_sb3 import BADQ, NTPO, POAD, TWOSOME, CheckpointError
 from poad_sb3.pocket import POCKET_FOLDER
@@ -182,3 +183,18 @@ def test_zero_shot_settings_out_of_range_are_refused() -> None:
         make_agent("hf:pocket", normalization="letters")
     with pytest.raises(AgentError, match="Expected hf:MODEL"):
         make_agent("hf")
+
+
+def test_the_critic_values_recorded_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent("untrained", device="cpu")
+    assert isinstance(agent, PolicyAgent)
+    valued: list[Any] = []
+    whole = agent.policy.token_values
+    monkeypatch.setattr(agent.policy, "token_values", lambda paths: valued.append(paths) or whole(paths))
+    env = make_text_env("MultiKey-v0")
+    played = play_episode(env, agent, 0, 1.0)
+    assert valued == []
+    recorded: list[Step] = []
+    assert play_episode(env, agent, 0, 1.0, recorded.append) == played
+    assert valued
+    assert all(step.decision.credit for step in recorded)
