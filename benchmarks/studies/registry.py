@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.credit_truth.study import CREDIT_TRUTH
 from benchmarks.studies.critic import CRITIC
+from benchmarks.studies.critic_noise import CRITIC_NOISE
 from benchmarks.studies.curves import CURVES
 from benchmarks.studies.datasci import DATASCI
 from benchmarks.studies.engine.comparing import Comparing
@@ -24,5 +25,6 @@ ALL: tuple[Study | Comparing, ...] = (
     CRITIC,
     CREDIT,
     CREDIT_TRUTH,
+    CRITIC_NOISE,
 )
 """In the order of docs/benchmarks/protocol.md; `lambda-token` first, since it sets a default of the others."""

@@ -82,10 +82,11 @@ def job_of(settings: Mapping[str, Any]) -> Job:
         StudyError: If no kind of job has such settings, or the base model is another one now.
     """
     from benchmarks.studies.credit_truth.measuring import TruthJob
+    from benchmarks.studies.critic_noise import CriticNoiseJob
     from benchmarks.studies.key_credit import KeyCreditJob
 
     # A kind with more fields first.
-    for kind in (KeyCreditJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
+    for kind in (KeyCreditJob, CriticNoiseJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
         names = [one.name for one in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)

@@ -135,7 +135,9 @@ def train(
 
 
 def train_job(
-    job: TrainingJob, prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None
+    job: TrainingJob,
+    prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
+    callbacks: Sequence[BaseCallback] = (),
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
     """Train as a job says, on one thread; see `train`."""
     torch.set_num_threads(1)
@@ -148,6 +150,7 @@ def train_job(
         env_kwargs=job.env_kwargs,
         algorithm=getattr(poad_sb3, job.algorithm),
         prepare=prepare,
+        callbacks=callbacks,
         **job.arguments,
     )
 
