@@ -58,7 +58,7 @@ bench: $(VENV)/.dev ## the slow studies; results go to data/results
 	$(RUN) -m benchmarks measure env-speed
 	$(RUN) -m benchmarks measure env-scores
 	$(RUN) -m benchmarks measure choices
-	for study in lambda-token multikey curves long-actions warm-start datasci critic credit credit-truth; do \
+	for study in lambda-token multikey curves long-actions warm-start datasci critic credit credit-truth critic-noise; do \
 		$(RUN) -m benchmarks study $$study --workers 2 || exit 1; \
 	done
 	$(RUN) -m benchmarks measure throughput

@@ -24,6 +24,7 @@ def study(name: str) -> str:
     shown = {
         "credit": _credited,
         "credit-truth": predictions,
+        "critic-noise": _noise,
         "datasci": _coded,
         "warm-start": _generalised,
     }
@@ -152,6 +153,21 @@ def _credited(content: Content) -> str:
     ]
     head = ("task", "critic and rule of", "its return", "share of the variance of advantages inside actions")
     return table(head, rows)
+
+
+def _noise(content: Content) -> str:
+    """Show noise to signal along each training, with exact values and with the critic."""
+    parts = []
+    for name, one in content["trainings"].items():
+        rows = [
+            (f"{step:,}", percent(one["success"][at]), *(f"{series[at]:.4g}" for series in one["nsr"].values()))
+            for at, step in enumerate(one["steps"])
+        ]
+        kinds = [key.replace(" | exact", ", exact values").replace(" | trained", ", critic") for key in one["nsr"]]
+        parts.append(
+            f"**Training of {name}**, {len(one['seeds'])} seeds\n\n{table(('steps', 'success', *kinds), rows)}"
+        )
+    return "\n\n".join(parts)
 
 
 _MEASURED = {"reward": "reward", "share": "share that runs", "area": "AUC of what runs"}

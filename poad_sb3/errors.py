@@ -4,6 +4,7 @@ __all__ = [
     "CheckpointError",
     "EndpointError",
     "ExportError",
+    "LostRankError",
     "MismatchError",
     "ModelError",
     "ObservationError",
@@ -50,6 +51,10 @@ class PresetError(PoadError, ValueError):
 
 class RankError(PoadError, RuntimeError):
     """Processes of one training that do not go on together."""
+
+
+class LostRankError(RankError):
+    """A rank that was killed or has stopped: the training can go on from its last checkpoint."""
 
 
 class UndefinedAdvantageError(PoadError, ValueError):

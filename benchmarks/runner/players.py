@@ -150,7 +150,7 @@ def play_all(
     Raises:
         AgentFailedError: At the first episode, in this order, that fails.
     """
-    if ray is None and (n_workers == 1 or len(jobs) < 2):
+    if not jobs or (ray is None and (n_workers == 1 or len(jobs) < 2)):
         yield from map(player.play, jobs)
         return
     n_workers, made = max(1, min(n_workers, len(jobs))), list[Player]()

@@ -57,7 +57,7 @@ class CriticNoiseJob(TrainingJob):
         return f"critic-noise_{super().label}"
 
     def outcome(self, result: Any) -> str:
-        return f"noise to signal at the end {', '.join(f'{name} {one[-1]}' for name, one in result['nsr'].items())}"
+        return f"exact success rate {result['success'][-1]}"
 
 
 def policy_table(policy: LLMPolicy, problem: Problem) -> Floats:
@@ -193,20 +193,19 @@ def _report(options: Options, pieces: Pieces) -> Report:
         if not runs:
             continue
         found = list(runs.values())
+        known = list(found[0]["nsr"])
+        if arm is ACTION_LEVEL:  # its critic was never asked for values inside an action
+            known = [key for key in known if key.endswith("exact") or key.startswith(arm.name)]
         content["trainings"][arm.name] = {
             "seeds": list(runs),
             "steps": found[0]["steps"],
             "success": [float(np.median(column)) for column in zip(*(one["success"] for one in found), strict=True)],
-            **{
-                measure: {name: _median(found, measure, name) for name in found[0][measure]}
-                for measure in ("nsr", "bias")
-            },
+            **{measure: {name: _median(found, measure, name) for name in known} for measure in ("nsr", "bias")},
         }
     lines = [
-        f"{name}: BAD 1 has {one['nsr']['BAD 1 | trained'][at]} of noise to signal after {step:,} steps, "
-        f"action level {one['nsr']['action level | trained'][at]}"
+        f"Training of {name}, noise to signal after {one['steps'][-1]:,} steps: "
+        + ", ".join(f"{key.replace(' | ', ' with ')} values {series[-1]}" for key, series in one["nsr"].items())
         for name, one in content["trainings"].items()
-        for at, step in enumerate(one["steps"])
     ]
     pictures = {"": noise_figure(content["trainings"])} if content["trainings"] else {}
     return Report(content, pictures, lines + [f"Missing: {one}" for one in content["missing"]])
@@ -222,8 +221,6 @@ def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
         for key, series in one["nsr"].items():
             estimator, _, kind = key.partition(" | ")
             is_exact = kind == "exact"
-            if name == ACTION_LEVEL.name and not is_exact and estimator != name:
-                continue  # its critic learns values of whole actions alone
             numbers = [np.nan if number is None else number for number in series]
             color = PALETTE[estimators.index(estimator)]
             label = f"{estimator}, {'exact values' if is_exact else 'the critic'}"

@@ -12,12 +12,12 @@ from poad_sb3.cli.common import fail
 from poad_sb3.cli.request import Request
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import start_ranks
-from poad_sb3.distributed.launch import LOST_RANK, LostRankError, launch
-from poad_sb3.errors import CheckpointError, RankError
+from poad_sb3.distributed.launch import LOST_RANK, launch
+from poad_sb3.errors import CheckpointError, LostRankError, RankError
 from poad_sb3.runs.run_folder import RunFolder
 
 _MOST_FAILURES = 3
-"""Losses of a rank without a new checkpoint between them, after that the command ends."""
+"""Losses of a rank without a new checkpoint between them; the next one ends the command."""
 
 
 def is_rank() -> bool:

@@ -12,7 +12,7 @@ from poad_sb3.cli.common import algorithm, fail, parse_settings
 from poad_sb3.common.hyperparameters import MOVABLE, check_arguments, preset_arguments, typed_arguments
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
-from poad_sb3.runs.run_folder import RunConfig, differences
+from poad_sb3.runs.run_folder import LAYOUT, RunConfig, differences
 
 _APART = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
 """Arguments that `--set` refuses, and the option that sets each."""
@@ -129,6 +129,11 @@ class Request:
             warm_start=self._warm_start,
         )
 
+    def layout(self, config: RunConfig) -> dict[str, Any]:
+        """Arguments of the command that a run may go on with, although its own are others."""
+        given = {name: value for name, value in self.arguments.items() if name in LAYOUT}
+        return typed_arguments(algorithm(config.algorithm), given)
+
     def require_same(self, config: RunConfig) -> None:
         """Refuse to resume a run with other settings than its own; options left out are as in the run."""
         for name in self.arguments:
@@ -152,7 +157,7 @@ class Request:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:
             fail(str(error))
-        arguments = {name: value for name, value in given.items() if name != "device"}
+        arguments = {name: value for name, value in given.items() if name not in ("device", *LAYOUT)}
         found = [
             *differences(recorded, {name: value for name, value in said.items() if value is not None}),
             *differences(config.arguments, arguments, "--set "),

@@ -8,6 +8,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +36,7 @@ from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import current_ranks
 from poad_sb3.distributed.launch import LOST_RANK
-from poad_sb3.errors import ObservationError, RankError
+from poad_sb3.errors import LostRankError, ObservationError
 from poad_sb3.memory.doctor import free_memory
 from poad_sb3.presets import PRESETS
 from poad_sb3.runs import run_folder as runs
@@ -93,6 +94,8 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         free_to_change = ("steps", "save_every", "record_episodes", "ray", "n_actors")
         given = {name: getattr(request, name) for name in free_to_change}
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
+        layout = request.layout(existing)
+        config = replace(config, given={**config.given, **layout}, arguments={**config.arguments, **layout})
     if request.n_actors is not None and config.ray in (None, _NO_RAY):
         fail(f"Expected --ray beside --n-actors {request.n_actors}; got none. Fix: --ray local.")
     if request.n_actors is not None and request.n_actors > config.n_envs:
@@ -124,7 +127,19 @@ def train_run(
     """
     ranks = current_ranks()
     progress.phase = "making environments"
-    folder, existing, config, device = ranks.lead("resolve", lambda: resolve(request, out, resume=resume))
+    resolved = ranks.lead("resolve", lambda: resolve(request, out, resume=resume))
+    try:
+        with resolved.folder.held() if ranks.is_first else nullcontext():
+            _train(console, request, resolved, progress, wandb_project)
+    except runs.RunError as error:
+        fail(str(error))
+
+
+def _train(
+    console: Console, request: Request, resolved: Resolved, progress: ProgressLines, wandb_project: str | None
+) -> None:
+    ranks = current_ranks()
+    folder, existing, config, device = resolved
     envs: VecEnv | str = config.env_id  # other ranks than 0 get the results of its environments
     if ranks.is_first:
         folder.clean()
@@ -201,7 +216,8 @@ def _load(
         written_by = read_header(folder.latest)["algorithm"]
         if written_by != config.algorithm:
             fail(f"{folder.latest} was written by {written_by}, but the run is of {config.algorithm}.")
-        model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved))
+        layout = {name: config.arguments[name] for name in runs.LAYOUT if name in config.arguments}
+        model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved), **layout)
     except BAD as error:
         fail(str(error))
     found = list(runs.differences(runs.effective_arguments(model), config.arguments))
@@ -227,7 +243,8 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
     recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model["fingerprint"]}
     # Settings that are younger than the run have their defaults in it.
     defaults = json.loads(json.dumps(known_arguments(algorithm(config.algorithm)), default=str))
-    recorded["arguments"] = {**{name: defaults[name] for name in now.arguments}, **existing.arguments}
+    layout = {name: now.arguments[name] for name in runs.LAYOUT if name in now.arguments}
+    recorded["arguments"] = {**{name: defaults[name] for name in now.arguments}, **existing.arguments, **layout}
     found = list(runs.differences(recorded, same))
     if found:
         fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train again.")
@@ -302,8 +319,8 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
     except KeyboardInterrupt:
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    except RankError as error:
-        current_ranks().wait_for_first()
+    except LostRankError as error:
+        current_ranks().wait_until_first_ends()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
         if isinstance(error, ObservationError) and model.num_timesteps == 0 and len(config.sessions) == 1:

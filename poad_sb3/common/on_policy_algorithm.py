@@ -34,6 +34,7 @@ from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
+from poad_sb3.language_model.forward import parts_of
 from poad_sb3.language_model.language_model import LEAST_TEXTS
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
@@ -196,17 +197,15 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         PPOSettings.of(self, ratio=self.ratio or self.credit_level)
         trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
         check_combination(sampling, self.kl_coef, self._ratio, trunk)
-        if sampling.generation_replicas > self.micro_batches:
-            raise ValueError(
-                f"Expected at most micro_batches={self.micro_batches} generation_replicas, since each part of the "
-                f"prompts goes to one of them; got {sampling.generation_replicas}. Fix: a larger micro_batches."
-            )
         if sampling.generation_replicas and self.env is not None:
             largest = max(span.stop - span.start for span in getattr(self.env, "slices", [slice(0, self.n_envs)]))
-            if largest < 2 * LEAST_TEXTS:
+            n_batches = sum(map(bool, parts_of([1] * largest, self.micro_batches, LEAST_TEXTS)))
+            if n_batches == 1 or sampling.generation_replicas > n_batches:  # the policy decodes a single batch itself
                 raise ValueError(
-                    f"Expected {2 * LEAST_TEXTS} or more environments in a part with generation_replicas, since fewer "
-                    f"texts are decoded in one batch; got {largest}. Fix: more environments, or generation_replicas=0."
+                    f"Expected at most {n_batches if n_batches > 1 else 0} generation_replicas: so many batches do "
+                    f"{largest} environments (the largest part) make with micro_batches={self.micro_batches}, of "
+                    f"{LEAST_TEXTS} texts or more each; got {sampling.generation_replicas}. "
+                    "Fix: more environments, a larger micro_batches, or fewer replicas."
                 )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
             raise ValueError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs
 
 import lang_envs  # noqa: F401 - registers its ids
+from poad_sb3.distributed.ray_cluster import find_modules
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 from poad_sb3.vec_env.stepping import Stepper
@@ -69,7 +69,7 @@ class Invoke(NamedTuple):
     @property
     def changes(self) -> bool:
         """Whether the environment may be another one afterwards."""
-        return self.method in ("set_attr", "env_method")
+        return self.method == "set_attr" or (self.method == "env_method" and self.args[0] != "get_state")
 
 
 Operation = Reset | Step | Invoke
@@ -121,8 +121,8 @@ class History:
 
     Attributes:
         state: Its last state, pickled; None for an environment without `get_state`.
-        operations: Completed operations since its construction, pickled and compressed; with a state only those that
-            set attributes, since a state does not hold these.
+        operations: Completed operations since its construction, pickled and compressed; with a state only calls of
+            `set_attr` and `env_method`, whose effects it need not hold.
         last: Observation, reward and end of the last of them that was a step or a reset.
     """
 
@@ -141,7 +141,7 @@ class History:
         if isinstance(operation, Invoke) and not operation.changes:
             return
         self.state = state
-        if state is None or (isinstance(operation, Invoke) and operation.method == "set_attr"):
+        if state is None or isinstance(operation, Invoke):
             self.operations.append(zlib.compress(_dumps(operation), 1))
         if state is None and isinstance(value, Stepped):
             self.last = value[:3]
@@ -164,7 +164,7 @@ class EnvHost:
             packed: Function that makes an environment, pickled.
             n_envs: Number of environments.
         """
-        sys.path += [folder for folder in path if folder not in sys.path]
+        find_modules(path)
         make: Callable[[], gym.Env[Any, Any]] = cloudpickle.loads(packed)
         made = make_vec_env(make, n_envs)
         assert isinstance(made, DummyVecEnv)
@@ -220,24 +220,28 @@ class EnvHost:
             WorkerError: If an environment does not take its state, or comes to another result by the same operations.
         """
         histories: list[History] = pickle.loads(packed)
-        for place, (env, history) in enumerate(zip(self._envs, histories, strict=True)):
+        for place, history in enumerate(histories):
             last: tuple[Any, ...] | None = None
+            if history.operations:
+                self._restore_state(place, history)  # methods may need an environment that was reset
             for compressed in history.operations:
                 operation: Operation = pickle.loads(zlib.decompress(compressed))
                 value = self._run(place, operation)
                 last = value[:3] if isinstance(value, Stepped) else last
-            if history.state is not None:
-                if not restore_envs(env, [pickle.loads(history.state)]):
-                    raise WorkerError(
-                        f"Expected a new environment of the same kind to take the state of a lost one; environment "
-                        f"{place} of the actor refused it. Fix: go on from a checkpoint."
-                    )
-            elif not _equal(last, history.last):
+            self._restore_state(place, history)
+            if history.state is None and not _equal(last, history.last):
                 raise WorkerError(
                     "Expected an environment without get_state to give the same results for the same seed and "
                     f"actions; environment {place} of the actor did not. Fix: go on from a checkpoint; give it "
                     "get_state and set_state, or take all randomness from self.np_random."
                 )
+
+    def _restore_state(self, place: int, history: History) -> None:
+        if history.state is not None and not restore_envs(self._envs[place], [pickle.loads(history.state)]):
+            raise WorkerError(
+                f"Expected a new environment of the same kind to take the state of a lost one; environment {place} of "
+                "the actor refused it. Fix: go on from a checkpoint."
+            )
 
     def close(self) -> None:
         """End the threads and close the environments."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from poad_sb3.errors import RankError
+from poad_sb3.errors import LostRankError, RankError
 
 __all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
 
@@ -85,24 +86,24 @@ class Ranks:
         """Whether rank 0 works alone now, in `lead`."""
         return self._leads
 
-    def owner(self, part: int, n_parts: int) -> int:
-        """Return the rank that computes one of several parts: each has as many in a row."""
-        return part * self.size // n_parts
+    def owner(self, micro_batch: int, n_micro_batches: int) -> int:
+        """Return the rank that computes a micro-batch: each rank has as many in a row."""
+        return micro_batch * self.size // n_micro_batches
 
-    def owns(self, part: int, n_parts: int) -> bool:
-        """Whether this rank computes one of several parts."""
-        return not self.divides or self.owner(part, n_parts) == self.rank
+    def owns(self, micro_batch: int, n_micro_batches: int) -> bool:
+        """Whether this rank computes a micro-batch."""
+        return not self.divides or self.owner(micro_batch, n_micro_batches) == self.rank
 
     # ------------------------------------------------------------------ exchange
 
     def merge(self, found: Mapping[int, T]) -> dict[int, T]:
-        """Return the results of all ranks, by their number, where passes are divided; else those that are given."""
+        """All-gather results by their number, where passes are divided; else return those that are given."""
         if not self.divides:
             return dict(found)
         return {number: one for some in self._gather(found) for number, one in some.items()}
 
     def union(self, *values: Tensor) -> list[Tensor]:
-        """Return tensors of one shape that each rank has filled in places of its own, 0 elsewhere, filled everywhere.
+        """All-reduce (sum) tensors of one shape that each rank has filled in places of its own, 0 elsewhere.
 
         One number and zeros are added in any order without rounding.
         """
@@ -114,7 +115,7 @@ class Ranks:
         return [one.to(like) for one, like in zip(stacked, values, strict=True)]
 
     def gather_tensors(self, own: Tensor) -> list[Tensor]:
-        """Return a float32 tensor of each rank, all of one shape, in their order."""
+        """All-gather a float32 tensor of each rank, all of one shape, in their order."""
         on_host = own.to("cpu")
         gathered = [torch.empty_like(on_host) for _ in range(self.size)]
         with _explained(self):
@@ -152,7 +153,7 @@ class Ranks:
     # ------------------------------------------------------------------ rank 0 alone
 
     def lead(self, name: str, run: Callable[[], T]) -> T:
-        """Let rank 0 run a function, while the others wait; return its result, on all ranks.
+        """Run a function on rank 0 and broadcast its result, while the other ranks wait.
 
         It may take long: rank 0 gives a sign of life every few seconds. In it, rank 0 works alone.
 
@@ -161,7 +162,8 @@ class Ranks:
             run: Does it. What it returns must be picklable.
 
         Raises:
-            RankError: On other ranks than 0, if the function raises on rank 0, or rank 0 is lost.
+            LostRankError: On other ranks than 0, if the function raises on rank 0, or rank 0 is lost.
+            RankError: If rank 0 is in other work.
         """
         if self.size == 1 or self._leads:
             return run()
@@ -201,7 +203,7 @@ class Ranks:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > self._timeout.total_seconds():
                 seconds = round(self._timeout.total_seconds())
-                raise RankError(
+                raise LostRankError(
                     f"Expected a sign of life of rank 0 (in {name}) within {seconds} s; got none. {_RESUME}"
                 )
         led, failure, result = pickle.loads(self._store.get(key))
@@ -211,7 +213,7 @@ class Ranks:
                 "Fix: call learn, save, load and set_env on every rank, and predict on any."
             )
         if failure is not None:
-            raise RankError(f"Rank 0 failed in {name}: {failure}")
+            raise LostRankError(f"Rank 0 failed in {name}: {failure}")
         return result
 
     def _forget(self) -> None:
@@ -227,12 +229,15 @@ class Ranks:
 
     def _live(self) -> None:
         number = 0
-        with contextlib.suppress(RuntimeError):  # the store ends with the run
+        try:
             while not self._stop.wait(_BEAT):
                 number += 1
                 self._beat(number)
+        except RuntimeError:  # the store has ended, and the launcher with it: nobody waits for the result
+            if not self._stop.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
 
-    def wait_for_first(self) -> None:
+    def wait_until_first_ends(self) -> None:
         """Wait while rank 0 lives: a launcher ends it when another rank ends, before it has reported its error."""
         if self.is_first or self._store is None:
             return
@@ -319,14 +324,14 @@ def _explained(ranks: Ranks) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RankError(
+        raise LostRankError(
             f"Expected all {ranks.size} ranks to reach an exchange; rank {ranks.rank} waits in vain ({_line(error)}). "
             f"{_RESUME}"
         ) from error
 
 
-def _gone(error: Exception) -> RankError:
-    return RankError(f"Expected rank 0 to go on; it is gone ({_line(error)}). {_RESUME}")
+def _gone(error: Exception) -> LostRankError:
+    return LostRankError(f"Expected rank 0 to go on; it is gone ({_line(error)}). {_RESUME}")
 
 
 def _line(error: BaseException) -> str:

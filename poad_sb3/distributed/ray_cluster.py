@@ -12,7 +12,8 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ _LONGEST_FOLDER = 45
 """Characters of Ray's folder: its sockets lie in it, and the path of a socket has at most 107 bytes."""
 _CONNECT_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 100 << 20
+_SECONDS_TO_FREE = 10.0
+_MAX_REBUILDS = 3
+"""Times that an actor is made again without an answer in between."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +43,13 @@ class RayConnection:
     `"local"` starts a cluster of this machine, that listens on the loopback interface only, sends no usage statistics,
     and keeps logs, sockets and its token in a folder that nobody else can enter. It ends, and the folder is removed,
     with the last connection or with the interpreter. Any other address is one of `ray.init`. A process that is
-    connected to Ray already keeps its connection. Where Ray finds a token it is shown to the cluster, unless
-    `RAY_AUTH_MODE` is set otherwise.
+    connected to Ray already keeps its connection.
 
     Args:
         address: `"local"`, `"auto"` or the address of a cluster.
+
+    Attributes:
+        is_local: Whether it is to a cluster of this process alone.
 
     Raises:
         MissingExtraError: If Ray is not installed.
@@ -56,13 +62,15 @@ class RayConnection:
     """Open connections to it."""
     _token = ""
     """Of all local clusters of this process: Ray keeps the first one that a process has used."""
+    _before: Mapping[str, str | None] = {}
+    """Variables of the user that the local cluster has replaced."""
 
     def __init__(self, address: str = LOCAL) -> None:
         if importlib.util.find_spec("ray") is None:
             raise MissingExtraError(
                 f"Expected Ray, which the extra 'scale' brings; it is not installed. Fix: {install_command('scale')}."
             )
-        self._is_local, self._is_open = False, True
+        self.is_local, self._is_open = False, True
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             if RayConnection._folder is None:
                 return  # of the caller, who ends it
@@ -71,12 +79,12 @@ class RayConnection:
             return
         else:
             _start()
-        self._is_local = True
+        self.is_local = True
         RayConnection._n_open += 1
 
     def close(self) -> None:
         """Close the connection; the last one to a local cluster ends it."""
-        if self._is_local and self._is_open:
+        if self.is_local and self._is_open:
             RayConnection._n_open -= 1
             if RayConnection._n_open <= 0:
                 _end()
@@ -103,9 +111,6 @@ def local_settings(folder: Path, n_cpus: int) -> dict[str, Any]:
 
 
 def _join(address: str) -> None:
-    tokens = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
-    if "RAY_AUTH_TOKEN" in os.environ or tokens.exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray sends it only then; a cluster without one ignores it
     import ray
 
     try:
@@ -116,7 +121,8 @@ def _join(address: str) -> None:
     except Exception as error:  # ConnectionError, ValueError, and errors of gRPC and of authentication
         raise WorkerError(
             f"Expected a Ray cluster at {address!r}; got {type(error).__name__}: {first_line(error)}. "
-            "Fix: start one with ray start, copy its ~/.ray/auth_token to this machine, or --ray local."
+            "Fix: start one with ray start; if it asks for a token, copy its ~/.ray/auth_token to this machine and set "
+            "RAY_AUTH_MODE=token; or --ray local."
         ) from error
 
 
@@ -129,6 +135,7 @@ def _start() -> None:
     token.write_text(RayConnection._token, encoding="ascii")
     if "ray" in sys.modules and os.environ.get(_LOOPBACK) != "0":
         _log.warning("Ray was imported before and listens on all interfaces. Fix: set %s=0 first.", _LOOPBACK)
+    RayConnection._before = {name: os.environ.get(name) for name in ("RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE")}
     os.environ |= {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
     import ray
 
@@ -153,28 +160,35 @@ def _end() -> None:
     import ray
 
     ray.shutdown()
-    for name in ("RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+    for name, value in RayConnection._before.items():
         os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _bases() -> list[str]:
+    """Return the folders that may hold the folder of a cluster."""
+    return list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")))
+
+
 def _make_folder() -> Path:
-    for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+    for base in _bases():
         if len(base) + len(_PREFIX) + 22 <= _LONGEST_FOLDER:
             with contextlib.suppress(OSError):
                 return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
     raise WorkerError(
         f"Expected a folder with a path of at most {_LONGEST_FOLDER} characters for Ray's sockets; got none in "
-        f"{tempfile.gettempdir()} and /tmp. Fix: set TMPDIR to a folder with a short path."
+        f"{', '.join(_bases())}. Fix: set TMPDIR to a folder with a short path."
     )
 
 
 def _remove_leftovers() -> None:
     """Remove the folders of processes of this user that were killed."""
-    for base in {tempfile.gettempdir(), "/tmp"}:
-        for folder in Path(base).glob(f"{_PREFIX}[0-9]*-*"):
-            pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-            if pid.isdecimal() and folder.lstat().st_uid == os.getuid() and _is_gone(int(pid)):
+    for folder in (one for base in _bases() for one in Path(base).glob(f"{_PREFIX}[0-9]*-*")):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(FileNotFoundError):  # another process removes it too
+            if pid.isdecimal() and _is_gone(int(pid)) and folder.lstat().st_uid == os.getuid():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -205,6 +219,24 @@ def room(demand: Mapping[str, float]) -> int:
     if not wanted:
         return sys.maxsize if nodes else 0
     return sum(min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in wanted.items()) for node in nodes)
+
+
+def free_room(demand: Mapping[str, float], n_actors: int) -> int:
+    """Return the number of actors with this demand that the free resources of a local cluster hold.
+
+    Args:
+        demand: Amount of each resource that one actor takes.
+        n_actors: Number of actors that are wanted: for so many it waits some seconds, as ended actors give back theirs.
+    """
+    import ray
+
+    end = time.monotonic() + _SECONDS_TO_FREE
+    while True:
+        free = ray.available_resources()
+        found = min(int(free.get(name, 0.0) / amount + 1e-9) for name, amount in demand.items())
+        if found >= n_actors or time.monotonic() > end:
+            return found
+        time.sleep(0.2)
 
 
 def check_room(
@@ -270,10 +302,80 @@ def cause_of_loss(error: Exception) -> str:
     return detail or first_line(error)
 
 
+def get(answer: Any, seconds: float) -> Any:
+    """Wait for the answer of an actor.
+
+    An exception that the actor has raised is raised as it was.
+
+    Args:
+        answer: Reference to it.
+        seconds: Longest wait.
+
+    Raises:
+        ray.exceptions.RayError: If the actor is lost, or does not answer in time.
+    """
+    import ray
+
+    try:
+        return ray.get(answer, timeout=seconds)
+    except ray.exceptions.RayError as error:
+        if (cause := original(error)) is None:
+            raise
+        raise cause from error
+
+
 def original(error: BaseException) -> Exception | None:
-    """Return the exception that was raised in an actor, of the error that Ray makes of it; None for a lost actor."""
+    """Return the exception that an actor has raised, of the error that Ray makes of it; None for a lost actor.
+
+    Of an exception that cannot be pickled, or not be loaded again, Ray keeps the text alone.
+    """
+    import ray
+
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, Exception) else None
+    if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):
+        return cause
+    if isinstance(error, ray.exceptions.RayTaskError | ray.exceptions.UnserializableException):
+        text = str(cause or error)
+        return RuntimeError(text.partition("Original exception:\n")[2] or text)
+    return None
+
+
+def note_loss(handle: Any, name: str, n_losses: int, error: Exception) -> None:
+    """Kill what is left of an actor, and log its loss.
+
+    Args:
+        handle: Of the actor.
+        name: Of the actor, with its process and machine.
+        n_losses: Times that it was lost without an answer in between, this one included.
+        error: Ray's error.
+
+    Raises:
+        WorkerError: If it was lost too often.
+    """
+    import ray
+
+    ray.kill(handle, no_restart=True)  # a process that is stopped ends within seconds
+    cause = cause_of_loss(error)
+    _log.warning("%s was lost: %s.", name[0].upper() + name[1:], cause)
+    if n_losses > _MAX_REBUILDS:
+        raise WorkerError(
+            f"Expected an answer of every actor; {name} was lost {n_losses} times without one in between ({cause}). "
+            "Fix: look for its cause there, often too little memory; go on from a checkpoint."
+        ) from error
+
+
+def find_modules(path: Sequence[str]) -> None:
+    """Let an actor find modules in the folders of another process, after those of its own.
+
+    Args:
+        path: See `module_path`.
+    """
+    sys.path += [folder for folder in path if folder not in sys.path]
+
+
+def module_path() -> list[str]:
+    """Return the folders of this process for `find_modules`."""
+    return list(filter(None, sys.path))
 
 
 def first_line(error: BaseException) -> str:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-from poad_sb3.distributed.ray_cluster import RayConnection, check_room, launch_actor, original, room
+from poad_sb3.distributed.ray_cluster import (
+    RayConnection,
+    cause_of_loss,
+    check_room,
+    find_modules,
+    get,
+    launch_actor,
+    module_path,
+    original,
+    room,
+)
+from poad_sb3.errors import WorkerError
 
 __all__ = ["RayExecutor"]
 
-_SECONDS_TO_END = 10.0
+_SECONDS_TO_START, _SECONDS_TO_END = 300.0, 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +40,8 @@ class RayExecutor(Executor):
 
     Raises:
         MissingExtraError: If Ray is not installed.
-        WorkerError: If there is no cluster at the address, or it is too small.
+        WorkerError: If there is no cluster at the address, it is too small, or a worker does not start.
+        Exception: That the initializer raises.
     """
 
     def __init__(
@@ -38,17 +49,26 @@ class RayExecutor(Executor):
     ) -> None:
         self._connection = RayConnection(address)
         self._workers: list[Any] = []
-        try:
-            check_room(n_workers, room({"CPU": 1.0}), {"CPU": 1.0}, "workers", "--workers")
-            self._workers = [launch_actor(_Worker, {"CPU": 1.0}) for _ in range(n_workers)]
-        except BaseException:
-            self._connection.close()
-            raise
         self._n_calls = [0] * n_workers
-        path = list(filter(None, sys.path))
-        for worker in self._workers:
-            worker.find_modules.remote(path)
-            worker.run.remote(initializer, initargs)  # an error of it comes again with the first call
+        demand = {"CPU": 1.0}
+        import ray
+
+        try:
+            check_room(n_workers, room(demand), demand, "workers", "--workers")
+            self._workers = [launch_actor(_Worker, demand) for _ in range(n_workers)]
+            for worker in self._workers:
+                worker.find_modules.remote(module_path())
+            for begun in [worker.run.remote(initializer, initargs) for worker in self._workers]:
+                get(begun, _SECONDS_TO_START)
+        except ray.exceptions.RayError as error:
+            self.shutdown()
+            raise WorkerError(
+                f"Expected {n_workers} workers to start within {_SECONDS_TO_START:g} s each; {cause_of_loss(error)}. "
+                "Fix: wait for other jobs of the cluster, or fewer --workers."
+            ) from error
+        except BaseException:
+            self.shutdown()
+            raise
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a function in a worker."""
@@ -86,7 +106,7 @@ class RayExecutor(Executor):
 
 class _Worker:
     def find_modules(self, path: list[str]) -> None:
-        sys.path += [folder for folder in path if folder not in sys.path]
+        find_modules(path)
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         return fn(*args, **(kwargs or {}))

@@ -7,14 +7,13 @@ import copy
 import logging
 import pickle
 import secrets
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -27,11 +26,12 @@ from poad_sb3.distributed.env_host import Description, EnvHost, History, Invoke,
 from poad_sb3.distributed.ray_cluster import (
     LOCAL,
     RayConnection,
-    cause_of_loss,
     check_room,
     free_amounts,
+    get,
     launch_actor,
-    original,
+    module_path,
+    note_loss,
     room,
 )
 from poad_sb3.errors import WorkerError
@@ -40,8 +40,6 @@ from poad_sb3.vec_env.stepping import Stepper
 
 __all__ = ["RayVecEnv", "make_ray_envs"]
 
-_MAX_REBUILDS = 3
-"""Rebuilds of one actor without a completed operation in between."""
 _NOW = -1
 """Key of a call whose answer is awaited at once."""
 _SECONDS_TO_CLOSE = 10.0
@@ -359,13 +357,13 @@ class _Actors:
         while True:
             self._ask(actor, call)
             try:
-                packed = ray.get(call.answer, timeout=self._step_seconds)
+                packed = get(call.answer, self._step_seconds)
                 break
-            except ray.exceptions.RayTaskError as error:  # raised by an environment
-                del actor.calls[key]
-                _raise_cause(error)
             except ray.exceptions.RayError as error:
                 self._rebuild(actor, error)
+            except Exception:  # raised by an environment
+                del actor.calls[key]
+                raise
         del actor.calls[key]
         actor.n_losses = 0
         found = {}
@@ -379,22 +377,20 @@ class _Actors:
     def _launch(self, actor: _Actor) -> None:
         """Create an actor, and let it make its environments."""
         actor.handle = launch_actor(EnvHost, self._demand, {"PYTHONHASHSEED": "0"})
-        actor.starting = actor.handle.make.remote(list(filter(None, sys.path)), self._packed, len(actor.span))
+        actor.starting = actor.handle.make.remote(module_path(), self._packed, len(actor.span))
 
     def _started(self, actor: _Actor) -> Description:
         """Wait until an actor has made its environments."""
         import ray
 
         try:
-            packed = ray.get(actor.starting, timeout=self._start_seconds)
+            packed = get(actor.starting, self._start_seconds)
         except ray.exceptions.GetTimeoutError as error:
             raise WorkerError(
                 f"Expected actor {actor.number} to start and to make its environments within "
                 f"{self._start_seconds:g} s; it did not (free in the cluster: {free_amounts(self._demand)}). "
                 "Fix: wait for other jobs there, fewer --n-actors, or a larger start_seconds."
             ) from error
-        except ray.exceptions.RayTaskError as error:
-            _raise_cause(error)
         description: Description = cloudpickle.loads(packed)
         actor.about = f"process {description.pid} on {description.host}"
         return description
@@ -424,10 +420,8 @@ class _Actors:
                 self._launch(actor)
                 self._started(actor)
                 restoring = actor.handle.restore.remote(cloudpickle.dumps(actor.histories))
-                ray.get(restoring, timeout=self._step_seconds * (1 + n_operations))
+                get(restoring, self._step_seconds * (1 + n_operations))
                 break
-            except ray.exceptions.RayTaskError as failure:
-                _raise_cause(failure)
             except ray.exceptions.RayError as again:
                 error = again
         _log.warning("Actor %d was made again: %s.", actor.number, actor.about)
@@ -436,18 +430,9 @@ class _Actors:
 
     def _note_loss(self, actor: _Actor, error: Exception) -> None:
         """Kill what is left of an actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
-        import ray
-
-        ray.kill(actor.handle, no_restart=True)  # a process that is stopped ends within seconds
         actor.n_losses += 1
-        cause = cause_of_loss(error)
-        _log.warning("Actor %d (%s) was lost: %s.", actor.number, actor.about, cause)
-        if actor.n_losses > _MAX_REBUILDS:
-            raise WorkerError(
-                f"Expected an answer of every actor; actor {actor.number} (environments {actor.span.start} to "
-                f"{actor.span.stop - 1}, last as {actor.about}) was lost {actor.n_losses} times without an answer in "
-                f"between ({cause}). Fix: look for its cause there, often too little memory; go on from a checkpoint."
-            ) from error
+        name = f"actor {actor.number} (environments {actor.span.start} to {actor.span.stop - 1}, last as {actor.about})"
+        note_loss(actor.handle, name, actor.n_losses, error)
         check_room(len(self._all), room(self._demand), self._demand)
 
     def close(self) -> None:
@@ -471,11 +456,6 @@ def _end(actors: Sequence[_Actor], connection: RayConnection) -> None:
         for handle in handles:
             ray.kill(handle, no_restart=True)
     connection.close()
-
-
-def _raise_cause(error: Exception) -> NoReturn:
-    """Raise the exception of an environment as if it had been raised here."""
-    raise original(error) or error from error
 
 
 # ---------------------------------------------------------------------- arguments

@@ -7,11 +7,9 @@ of them gives the same actions, and a lost one is replaced and asked again.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import pickle
 import socket
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +24,13 @@ from poad_sb3.distributed.ray_cluster import (
     RayConnection,
     cause_of_loss,
     check_room,
+    find_modules,
     free_amounts,
+    free_room,
+    get,
     launch_actor,
-    original,
+    module_path,
+    note_loss,
     room,
 )
 from poad_sb3.distributions.base import SampledAction, ScoreCache
@@ -43,10 +45,6 @@ __all__ = ["ModelReplica", "ReplicaDistribution"]
 
 _SECONDS = 600.0
 """Longest wait for a replica to start, or for one answer; then it counts as lost."""
-_MAX_LOSSES = 3
-"""Losses of one replica without an answer in between, before the training ends."""
-
-_log = logging.getLogger(__name__)
 
 
 class ModelReplica:
@@ -60,7 +58,7 @@ class ModelReplica:
             packed: Arguments of `LanguageModel`, pickled.
             plain_passes: Whether the policy has given up merged rows and caches.
         """
-        sys.path += [folder for folder in path if folder not in sys.path]
+        find_modules(path)
         arguments: dict[str, Any] = cloudpickle.loads(packed)
         self.lm = LanguageModel(**arguments).to(arguments["device"])
         if plain_passes:
@@ -150,12 +148,14 @@ class _Pool:
         import ray
 
         self.close = weakref.finalize(self, _end, self.handles, connection)
-        check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
+        # In a cluster of this process nothing ends that they could wait for: its actors of environments stay.
+        n_room = free_room(self.demand, self.n_replicas) if connection.is_local else room(self.demand)
+        check_room(self.n_replicas, n_room, self.demand, "replicas", "generation_replicas or --n-actors")
         self.handles += [launch_actor(ModelReplica, self.demand) for _ in range(self.n_replicas)]
         starting = [self._make(handle) for handle in self.handles]
         for number, answer in enumerate(starting):
             try:
-                self._check(number, self._get(answer))
+                self._check(number, get(answer, _SECONDS))
             except ray.exceptions.RayError as error:
                 raise WorkerError(
                     f"Expected replica {number} to start within {_SECONDS:g} s; {cause_of_loss(error)} (free in the "
@@ -171,7 +171,7 @@ class _Pool:
         loading = [handle.load.remote(name, shared) for handle in self.handles]
         for number, answer in enumerate(loading):
             try:
-                self._get(answer)
+                get(answer, _SECONDS)
                 self.n_losses[number] = 0
             except ray.exceptions.RayError as error:
                 self._replace(number, error)
@@ -191,7 +191,7 @@ class _Pool:
 
         while True:
             try:
-                actions: list[SampledAction] = pickle.loads(self._get(call.answer))
+                actions: list[SampledAction] = pickle.loads(get(call.answer, _SECONDS))
                 break
             except ray.exceptions.RayError as error:
                 if call.handle is self.handles[call.number]:
@@ -200,17 +200,8 @@ class _Pool:
         self.n_losses[call.number] = 0
         return actions
 
-    def _get(self, answer: Any) -> Any:
-        """Wait for an answer; an exception in the replica is raised as if it had been raised here."""
-        import ray
-
-        try:
-            return ray.get(answer, timeout=_SECONDS)
-        except ray.exceptions.RayTaskError as error:
-            raise original(error) or error from error
-
     def _make(self, handle: Any) -> Any:
-        return handle.make.remote(list(filter(None, sys.path)), self.packed, plain_passes=self.plain_passes)
+        return handle.make.remote(module_path(), self.packed, plain_passes=self.plain_passes)
 
     def _check(self, number: int, made: tuple[str, str]) -> None:
         fingerprint, self.about[number] = made
@@ -225,21 +216,14 @@ class _Pool:
         import ray
 
         while True:
-            ray.kill(self.handles[number], no_restart=True)
             self.n_losses[number] = self.n_losses.get(number, 0) + 1
-            cause, about = cause_of_loss(error), self.about[number]
-            _log.warning("Replica %d (%s) was lost: %s.", number, about, cause)
-            if self.n_losses[number] > _MAX_LOSSES:
-                raise WorkerError(
-                    f"Expected an answer of every replica; replica {number} (last as {about}) was lost "
-                    f"{_MAX_LOSSES + 1} times without one in between ({cause}). Fix: look for its cause there, often "
-                    "too little memory; go on from a checkpoint."
-                ) from error
+            name = f"replica {number} (last as {self.about[number]})"
+            note_loss(self.handles[number], name, self.n_losses[number], error)
             check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
             try:
                 handle = self.handles[number] = launch_actor(ModelReplica, self.demand)
-                self._check(number, self._get(self._make(handle)))
-                self._get(handle.load.remote(self.name, self.content))
+                self._check(number, get(self._make(handle), _SECONDS))
+                get(handle.load.remote(self.name, self.content), _SECONDS)
                 return
             except ray.exceptions.RayError as again:
                 error = again

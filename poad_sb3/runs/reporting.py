@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.private import flat_facts, without_private
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
-from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
+from poad_sb3.runs.run_folder import LAYOUT, RunConfig, RunError, RunFolder
 
 __all__ = ["report_of_runs"]
 
@@ -169,7 +169,8 @@ def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Se
 
 def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
     fields = {name: value for name, value in asdict(config).items() if name not in _APART}
-    yield from flat_facts("run", {**fields, **config.arguments})
+    arguments = {name: value for name, value in config.arguments.items() if name not in LAYOUT}
+    yield from flat_facts("run", {**fields, **arguments})
 
 
 def _read_progress(path: Path) -> list[dict[str, str]]:

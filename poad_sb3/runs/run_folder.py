@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,7 +25,16 @@ from poad_sb3.errors import PoadError
 from poad_sb3.presets import MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
+
+
+LAYOUT = ("generation_replicas",)
+"""Arguments that leave results as they are: a run may go on with others."""
 
 
 class RunError(PoadError, ValueError):
@@ -134,10 +145,46 @@ class RunFolder:
         """Replace the config in one step."""
         write_text(self.config_file, json.dumps(asdict(config), indent=2, default=str) + "\n")
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process alone, where the system has locks of files; make it if it is missing.
+
+        Raises:
+            RunError: If another process trains in it, or it cannot be made.
+        """
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, os.O_RDONLY) if fcntl is not None else None
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error}") from error
+        try:
+            if file is not None:
+                _lock(file, self.path)
+            yield
+        finally:
+            if file is not None:
+                os.close(file)
+            with suppress(OSError):  # those of a run that was refused are empty
+                for folder in made:
+                    folder.rmdir()
+
     def clean(self) -> None:
         """Remove half-written files of a killed process."""
         for scratch in self.path.glob(".*.tmp"):
             scratch.unlink(missing_ok=True)
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RunError(
+            f"Expected to be alone in {path}; another process trains in it. Fix: wait until it ends, or use another "
+            "--out."
+        ) from error
+    except OSError:  # a file system without locks
+        return
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:

@@ -24,6 +24,10 @@ class GetTimeoutError(RayError, TimeoutError):
     """No answer in time."""
 
 
+class UnserializableException(RayError):  # noqa: N818 - its name in Ray
+    """An exception in an actor that cannot be loaded here."""
+
+
 class Handle:
     """Of an actor. `is_lost` makes its calls fail."""
 
@@ -55,7 +59,12 @@ class RayStandIn(ModuleType):
         handles: Of all actors, in the order of their start.
     """
 
-    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError)
+    exceptions = SimpleNamespace(
+        RayError=RayError,
+        RayTaskError=RayTaskError,
+        GetTimeoutError=GetTimeoutError,
+        UnserializableException=UnserializableException,
+    )
 
     def __init__(self) -> None:
         super().__init__("ray")

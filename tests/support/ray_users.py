@@ -94,6 +94,21 @@ class BrokenLamps(TracedLamps):
         return super()._execute(text)
 
 
+class UnloadableError(Exception):
+    """Pickles, and does not load: the pattern of errors of HTTP clients."""
+
+    def __init__(self, message: str, *, response: int) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class UnloadableLamps(TracedLamps):
+    """A move raises an error that the driver cannot load."""
+
+    def _move(self, reward: float) -> Outcome:
+        raise UnloadableError("the server is busy", response=503)
+
+
 class TracedDoors(Doors):
     """Third-party environments without a state."""
 

@@ -292,6 +292,19 @@ def test_a_finished_run_may_be_resumed_with_the_same_words(run: Run) -> None:
     assert json.loads(Path("run/config.json").read_text())["arguments"]["paper_mode"] is False
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of files")
+def test_a_second_process_in_the_folder_is_refused(run: Run, straight: Path) -> None:
+    with RunFolder(straight).held():
+        said = run("train", "--resume", "--out", str(straight), "--steps", str(8 * N), code=1)
+    assert f"Expected to be alone in {straight}; another process trains in it." in " ".join(said.split())
+
+
+def test_replicas_may_change_with_a_resume(run: Run, straight: Path) -> None:
+    said = run("train", "--resume", "--out", str(straight), "--set", "generation_replicas=1", code=1)
+    assert "A run goes on with its own settings" not in said
+    assert "generation_replicas" in said, "they do not go with listed actions"
+
+
 def test_another_environment_or_a_run_without_resume_is_refused(run: Run, straight: Path) -> None:
     there = ("--out", str(straight))
     assert "ENV is 'Overcooked" in run("train", "VirtualHome-Cheese-v0", "--resume", *there, code=1)

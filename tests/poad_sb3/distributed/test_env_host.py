@@ -73,6 +73,7 @@ def test_a_copy_goes_on_where_the_host_was(kind: str, tmp_path: Path) -> None:
     found = driver.run(*[Reset(4 + place, {}) for place in range(N)])
     np.testing.assert_equal(np.concatenate([one.observation for one in found]), first)
     driver.run(*[Invoke("set_attr", ("note", place)) for place in range(N)])
+    driver.run(*[Invoke("env_method", ("set_wrapper_attr", "difficulty", 7))] * N)
     for number in range(11):
         if number % 4 == 3:
             driver = driver.copy()
@@ -87,6 +88,7 @@ def test_a_copy_goes_on_where_the_host_was(kind: str, tmp_path: Path) -> None:
             np.testing.assert_equal(one.info, infos[place])
             np.testing.assert_equal(one.reset_info, plain.reset_infos[place] if one.done[0] else None)
     assert driver.run(*[Invoke("get_attr", ("note",))] * N) == [0, 1], "a copy has the attributes that were set"
+    assert driver.run(*[Invoke("get_attr", ("difficulty",))] * N) == [7] * N, "by methods too"
     driver.host.close()
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
+import re
+import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -20,12 +24,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from torch import Tensor
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from poad_sb3 import BADQ, POAD, TWOSOME, UnsupportedEnvError
 from poad_sb3.distributed import Ranks, current_ranks, end_ranks, start_ranks
+from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributed.callbacks import RankCallback
-from poad_sb3.errors import ModelError, RankError
+from poad_sb3.errors import LostRankError, ModelError, RankError
 from poad_sb3.prompts import Question
 from poad_sb3.vec_env.make_envs import make_envs
 
@@ -86,7 +92,7 @@ def test_a_result_that_cannot_be_sent_is_an_error_on_both() -> None:
 
 def test_ranks_of_different_programs_notice() -> None:
     _, second = in_ranks(lambda ranks: ranks.lead("save", lambda: 1), lambda ranks: ranks.lead("a step", lambda: 1))
-    assert isinstance(second, RankError)
+    assert type(second) is RankError, "to start the ranks again would not help"
     assert "rank 0 is in save, rank 1 in a step" in str(second)
 
 
@@ -103,7 +109,7 @@ def test_a_long_evaluation_is_waited_for_and_a_lost_leader_is_not(monkeypatch: p
         ranks.end()  # as if it were stopped
 
     _, second = in_ranks(lost, slow, timeout=0.5)
-    assert isinstance(second, RankError)
+    assert isinstance(second, LostRankError)
     assert "sign of life of rank 0 (in an evaluation)" in str(second)
 
 
@@ -167,7 +173,7 @@ def test_rank_0_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
         if ranks.is_first:
             time.sleep(0.6)
             ranks.end()
-        ranks.wait_for_first()
+        ranks.wait_until_first_ends()
         ended.append(ranks.rank)
 
     assert in_ranks(program, program) == [None, None]
@@ -309,3 +315,57 @@ def test_micro_batches_are_a_power_of_two_that_ranks_share(monkeypatch: pytest.M
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", Ranks(1, 4, dist.HashStore()))
     with pytest.raises(RankError, match="Expected one process for BADQ"):
         BADQ("LLMPolicy", ENV)
+
+
+def test_rank_0_ends_with_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
+    ended: queue.Queue[tuple[int, int]] = queue.Queue()
+    monkeypatch.setattr(os, "kill", lambda *call: ended.put(call))
+
+    class Store:
+        """Of a launcher that ends after two signs of life."""
+
+        n_set = 0
+
+        def set(self, key: str, value: str) -> None:
+            self.n_set += 1
+            if self.n_set > 2:
+                raise RuntimeError("Connection reset by peer")
+
+    Ranks(0, 2, Store())
+    assert ended.get(timeout=20) == (os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ({0: 15, 1: 3}, 3),
+        ({0: -15, 1: 3}, 3),
+        ({0: 3, 1: 5}, 3),
+        ({0: 15, 1: -9}, "Rank 1 of 2 was lost (signal 9)"),
+        ({0: 5, 1: -9}, "Rank 1 of 2 was lost (signal 9)"),
+        ({0: -15, 1: 5}, "Rank 1 of 2 was lost (it waited in vain for another)"),
+        ({0: 15}, "Rank 0 of 2 was lost (signal 15)"),
+    ],
+    ids=str,
+)
+def test_the_end_of_ranks_is_read_off_their_exit_codes(
+    codes: dict[int, int], expected: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent stops the others by SIGTERM, of which Ray's handler makes exit code 15."""
+
+    def ends(*_: object) -> Callable[..., None]:
+        failures = {rank: SimpleNamespace(exitcode=code, timestamp=0) for rank, code in codes.items()}
+
+        def run(*_: object) -> None:
+            raise ChildFailedError("poad", failures)  # type: ignore[arg-type]
+
+        return run
+
+    monkeypatch.setattr(launching, "elastic_launch", ends)
+    monkeypatch.setattr(ChildFailedError, "format_msg", lambda _: "")
+    if isinstance(expected, int):
+        assert launching.launch(2, ["train"]) == expected
+    else:
+        with pytest.raises(LostRankError, match=re.escape(expected)):
+            launching.launch(2, ["train"])

@@ -19,6 +19,7 @@ from ray_users import (
     DeadlyLamps,
     LampsElsewhere,
     TracedLamps,
+    UnloadableLamps,
     UnsteadyDoors,
     alive,
     outside,
@@ -34,6 +35,7 @@ from lang_envs.envs.datascicoding.evaluation import Status
 from poad_sb3 import GRPO, POAD, TWOSOME
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributed.ray_cluster import RayConnection
+from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.make_envs import make_envs
@@ -185,6 +187,16 @@ def test_an_error_of_an_environment_is_raised_as_it_is(ray_envs: Callable[..., R
     assert env.step(env.action_space.encode("press the red button")[None].repeat(4, 0))[1].shape == (4,)
     with pytest.raises(AttributeError, match="nothing"):
         env.get_attr("nothing")
+    unloadable = ray_envs(partial(UnloadableLamps, str(tmp_path)), 1, 1)
+    unloadable.reset()
+    with pytest.raises(RuntimeError, match="the server is busy"):
+        unloadable.step(unloadable.action_space.encode("wait")[None])
+
+
+@pytest.mark.process
+def test_an_initializer_that_fails_is_an_error_at_once(cluster: RayConnection) -> None:
+    with pytest.raises(ZeroDivisionError):
+        RayExecutor(1, "local", divmod, (1, 0))
 
 
 # ---------------------------------------------------------------------- lost actors

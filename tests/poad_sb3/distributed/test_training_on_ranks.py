@@ -28,6 +28,7 @@ from rank_runs import (
     undisturbed,
     wait_for_step,
 )
+from ray_users import outside, relatives
 
 pytestmark = [
     pytest.mark.process,
@@ -84,6 +85,7 @@ def test_killed_ranks_cost_no_step(tmp_path: Path) -> None:
     process = poad("--n-procs", "2", folder=folder)
     for number, rank in enumerate(("1", "0"), 1):
         wait_for_step(folder, 2 * number * EVERY, process)
+        assert outside({process.pid, *relatives(process.pid)}) == [], "ranks listen on the loopback interface only"
         os.kill(processes(folder)[rank], signal.SIGKILL)
         wait_for_step(folder, (2 * number + 1) * EVERY, process)
         assert f"Rank {rank} of 2 was lost (signal 9). Going on from step" in output(folder)

@@ -22,7 +22,9 @@ from toy import batch_of, everything, make_agent, randomise
 
 from benchmarks.performance.mismatch import flat_model
 from poad_sb3 import POAD
+from poad_sb3.distributed import ray_cluster
 from poad_sb3.distributed.ray_cluster import RayConnection
+from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.distributions import ReplicaDistribution
 from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.replicas import ModelReplica
@@ -94,7 +96,7 @@ def test_replicas_need_an_adapter() -> None:
 
 
 def test_replicas_without_work_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected 16 or more environments in a part with generation_replicas"):
+    with pytest.raises(ValueError, match=r"Expected at most 0 generation_replicas: so many batches do 8 environments"):
         agent(1, n_envs=8)
 
 
@@ -116,8 +118,9 @@ def test_a_copy_gives_up_merged_rows_with_the_policy() -> None:
 
 
 def test_more_replicas_than_parts_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected at most micro_batches=4 generation_replicas"):
-        agent(5)
+    with pytest.raises(ValueError, match=r"Expected at most 2 generation_replicas: .* do 16 .*micro_batches=4.* got 3"):
+        agent(3)
+    assert agent(4, n_envs=32).generation_replicas == 4
 
 
 def test_a_checkpoint_is_evaluated_without_replicas(tmp_path: Path) -> None:
@@ -166,7 +169,7 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     two.learn(32, reset_num_timesteps=False)
     assert pool.name.startswith("2-")
     assert everything(two) == everything(one)
-    assert re.search(r"Replica 1 \(process \d+ on .*\) was lost: ", caplog.text)
+    assert re.search(r"Replica 1 \(last as process \d+ on .*\) was lost: ", caplog.text)
     clean = replicas_of(two).clean_mismatch([])
     assert two.logger.name_to_value["train/sampling_mismatch_std"] < 2 * clean.std
     replicas_of(two).close()
@@ -198,9 +201,15 @@ def test_a_replica_with_other_weights_is_refused(cluster: RayConnection) -> None
 
 
 @pytest.mark.process
-def test_too_many_replicas_are_refused_before_they_start(cluster: RayConnection) -> None:
-    with pytest.raises(WorkerError, match="Expected room for 99 replicas with 1 CPU each"):
-        agent(99, micro_batches=128).learn(32)
+def test_replicas_without_room_beside_other_actors_are_refused(
+    cluster: RayConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster, "_SECONDS_TO_FREE", 1.0)
+    with (
+        RayExecutor(ray_cluster.room({"CPU": 1.0}), "local", int),
+        pytest.raises(WorkerError, match=r"Expected room for 1 replicas with 1 CPU each; .* has room for 0\. .*act"),
+    ):
+        agent(1).learn(32)
 
 
 @pytest.mark.process
