@@ -29,6 +29,8 @@ from mkdocs.structure.files import File, Files
 from lang_envs import ENV_ROWS
 
 _MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? -->")
+_ON_GITHUB = re.compile(r"^> \*On GitHub .*\n", re.MULTILINE)
+"""Notes for readers of the source, which has markers in place of tables."""
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
 _MODULES = (_architecture, _coding, _data, _gallery, _pages, _results, _studies, _tables, _truth)
 
@@ -80,4 +82,4 @@ def on_page_markdown(markdown: str, **_: object) -> str:
         text: str = function(match["argument"]) if match["argument"] else function()
         return text
 
-    return _MARKER.sub(generated, markdown)
+    return _MARKER.sub(generated, _ON_GITHUB.sub("", markdown))

@@ -47,7 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "scripted": Kind(f"{_HERE}.local:scripted", "FILE", "given actions: one a line, or a recorded episode in .jsonl"),
     "coder": Kind(f"{_HERE}.local:coder", "", "random scikit-learn code, often wrong, on DataSciCoding"),
     "checkpoint": Kind(
-        f"{_HERE}.policy:checkpoint", "PATH", "a saved POAD, NTPO, TWOSOME, GLAM, ARCHER or BADQ, or a run", "llm", _LLM
+        f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method of this package, or a run", "llm", _LLM
     ),
     "untrained": Kind(f"{_HERE}.policy:untrained", "[MODEL]", "a fresh POAD around a language model", "llm", _LLM),
     "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm", _LLM),

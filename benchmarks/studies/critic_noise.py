@@ -1,7 +1,8 @@
-"""`critic-noise`: noise of BAD and of action-level credit with the critic of a training, against the exact gradient.
+"""`critic-noise`: noise of estimators with the critic of a training, against the exact gradient.
 
 `credit-truth` has exact values and averages of returns; this is the same computation at points of real trainings on
-MultiKey, with the policy and the critic as they are there.
+MultiKey, with the policy and the critic as they are there. Advantages are centred and scaled over an infinite batch, as
+trainings do it in every minibatch.
 """
 
 from __future__ import annotations
@@ -33,12 +34,25 @@ from poad_sb3.tabular.gradients import Floats, policy_gradients, scores, timed_v
 
 SEEDS = tuple(range(400, 404))
 """Of this study alone."""
-RATE = 4e-3
-"""Chosen by `lambda-token` for both methods."""
-_TRACES = (1.0, 0.8)
-ARMS = (trie("POAD 1", "POAD", gae_lambda_token=1.0), ACTION_LEVEL)
-"""Whose policies and critics are looked at."""
-_EVERY = 1_024
+ESTIMATORS = {
+    row.name: row
+    for row in (
+        Row("action level", GAE(GAMMA, LAMBDA, credit_level="action"), whitened=True),
+        Row("BAD 1", GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
+        Row("BAD 0.8", GAE(GAMMA, LAMBDA, 1.0, 0.8), whitened=True),
+        Row("NTPO 0.95", GAE(GAMMA, LAMBDA, GAMMA, 0.95), gamma_token=GAMMA, whitened=True),
+    )
+}
+"""By name, with `gae_lambda_token`."""
+REFERENCE = "action level | exact"
+"""Noise is shown relative to that of this estimator with exact values, at the same policy."""
+ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
+    "POAD 1": (trie("POAD 1", "POAD", gae_lambda_token=1.0), 4e-3, ("action level", "BAD 1", "BAD 0.8")),
+    "NTPO 0.95": (trie("NTPO 0.95", "NTPO", gae_lambda_token=0.95), 2e-3, ("action level", "NTPO 0.95")),
+    "action level": (ACTION_LEVEL, 4e-3, ("action level",)),
+}
+"""Trainings that are looked at: method, its rate as chosen by `lambda-token`, and estimators. Of the critic of action
+level nobody asks values inside an action."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +60,20 @@ class CriticNoiseJob(TrainingJob):
     """A training on MultiKey; estimators are compared with the exact gradient along the way.
 
     Attributes:
-        traces: `gae_lambda_token` of the BAD estimators that are compared.
+        estimators: Names of `ESTIMATORS`.
+        compared_every: Environment steps between two comparisons.
     """
 
     runner = "benchmarks.studies.critic_noise:run_critic_noise"
-    traces: tuple[float, ...] = _TRACES
+    estimators: tuple[str, ...] = ("action level",)
+    compared_every: int = 1_024
 
     @property
     def label(self) -> str:
         return f"critic-noise_{super().label}"
 
     def outcome(self, result: Any) -> str:
-        return f"exact success rate {result['success'][-1]}"
+        return f"success rate {result['success'][-1]}"
 
 
 def policy_table(policy: LLMPolicy, problem: Problem) -> Floats:
@@ -97,21 +113,23 @@ def critic_table(policy: LLMPolicy, problem: Problem) -> Floats:
 class NoiseWatch(BaseCallback):
     """Compares estimators with the exact gradient before some rollouts and after the last.
 
+    Values are exact, the critic's, or the critic's inside the action or before it alone, and exact elsewhere.
+
     Attributes:
         steps: Environment steps of the comparisons.
         success: Success rate of the policy there, exact.
-        found: By `ESTIMATOR | VALUES` and measure, a number for each comparison: `bias` and `nsr` of
-            `credit_truth.measuring.compared`.
+        nsr: Noise to signal by `ESTIMATOR | VALUES`, for each comparison; see `credit_truth.measuring.compared`.
+        cosine: Cosine of the mean and the exact gradient, likewise.
     """
 
-    def __init__(self, problem: Problem, traces: Sequence[float], every: int) -> None:
+    def __init__(self, problem: Problem, estimators: Sequence[str], every: int) -> None:
         super().__init__()
         self.problem, self.every = problem, every
-        self.rows = [Row("action level", GAE(GAMMA, LAMBDA, credit_level="action"))]
-        self.rows += [Row(f"BAD {trace:g}", GAE(GAMMA, LAMBDA, 1.0, trace)) for trace in traces]
+        self.rows = [ESTIMATORS[name] for name in estimators]
         self.steps: list[int] = []
         self.success: list[float] = []
-        self.found: dict[str, dict[str, list[float | None]]] = {"bias": {}, "nsr": {}}
+        self.nsr: dict[str, list[float | None]] = {}
+        self.cosine: dict[str, list[float | None]] = {}
 
     def _on_step(self) -> bool:
         return True
@@ -128,113 +146,129 @@ class NoiseWatch(BaseCallback):
         timed, policy = self.problem.timed, policy_table(self.model.policy, self.problem)
         each, reachable = scores(timed, policy), visits(timed, policy)
         decisions, truth = decisions_of(timed, reachable), policy_gradients(timed, policy, GAMMA).run
-        tables = {
-            "exact": timed_values(timed, policy, gamma=GAMMA).values,
-            "trained": critic_table(self.model.policy, self.problem),
-        }
+        n_chosen = (np.abs(each).sum(axis=2) > 0).sum(axis=1)[decisions.pairs]
         self.steps.append(self.num_timesteps)
-        self.success.append(round(self.problem.success_rate(policy), 5))
-        for kind, table in tables.items():
-            values = path_values(timed, table, decisions)
-            for row in self.rows:
-                moments = exact_moments(timed, policy, each, decisions, reachable, row, values)
+        right = (reachable[:, :, None] * timed.action_probabilities(policy) * self.problem.successes).sum(axis=(1, 2))
+        self.success.append(round(float(right.prod()), 5))
+        critic = critic_table(self.model.policy, self.problem)
+        for row in self.rows:
+            exact = timed_values(timed, policy, gamma=GAMMA, gamma_token=row.gamma_token).values
+            tables = {"exact": exact, "critic": np.broadcast_to(critic, exact.shape)}
+            if row.strategy.n_values(2) > 1:
+                inside, before = exact.copy(), tables["critic"].copy()
+                inside[:, :, 1:], before[:, :, 1:] = critic[:, :, 1:], exact[:, :, 1:]
+                tables |= {"critic inside": inside, "critic before": before}
+            counts = n_chosen if row.strategy.credit_level == "token" else np.ones_like(n_chosen)
+            for kind, table in tables.items():
+                values = path_values(timed, table, decisions)
+                moments = exact_moments(timed, policy, each, decisions, reachable, row, values, counts)
                 found = compared(moments, truth, float(reachable.sum()))
-                for measure, series in self.found.items():
+                for measure in ("nsr", "cosine"):
                     number = found[measure]
-                    series.setdefault(f"{row.name} | {kind}", []).append(
-                        None if number is None else float(f"{number:.6g}")
-                    )
+                    series = getattr(self, measure).setdefault(f"{row.name} | {kind}", [])
+                    series.append(None if number is None else float(f"{number:.6g}"))
 
 
 def run_critic_noise(job: CriticNoiseJob) -> dict[str, Any]:
     """Do a job on one thread.
 
     Returns:
-        `steps`, and there `success`, `bias` and `nsr`; see `NoiseWatch`. `returns` of sampled episodes at both ends.
+        `steps`, and there `success`, `nsr` and `cosine`; see `NoiseWatch`. `returns` of sampled episodes at both ends.
     """
-    watch = NoiseWatch(independent(job.env_id, share=False, **job.env_kwargs), job.traces, _EVERY)
+    problem = independent(job.env_id, share=False, **job.env_kwargs)
+    watch = NoiseWatch(problem, job.estimators, job.compared_every)
     _, training = train_job(job, callbacks=[watch])
     return {
         "steps": watch.steps,
         "success": watch.success,
-        **watch.found,
+        "nsr": watch.nsr,
+        "cosine": watch.cosine,
         "returns": [round(one.mean_return, 5) for one in training.summaries],
         "cpu_seconds": round(training.cpu_seconds, 1),
     }
 
 
-def _job(arm: Arm, seed: int) -> CriticNoiseJob:
+def _job(name: str, seed: int) -> CriticNoiseJob:
+    arm, rate, estimators = ARMS[name]
     ends = Evaluation(every=MULTIKEY.steps, episodes=50)
-    job = replace(MULTIKEY.job(arm.algorithm, seed, **{**arm.arguments, "learning_rate": RATE}), evaluation=ends)
-    return CriticNoiseJob(**vars(job))
+    job = replace(MULTIKEY.job(arm.algorithm, seed, **{**arm.arguments, "learning_rate": rate}), evaluation=ends)
+    return CriticNoiseJob(**vars(job), estimators=estimators)
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[CriticNoiseJob]:
     for seed in options.checked_seeds() if not options.tuning_only else ():
-        yield from (_job(arm, seed) for arm in ARMS)
+        yield from (_job(name, seed) for name in ARMS)
 
 
 # ---------------------------------------------------------------------- the report
 
 
-def _median(runs: Sequence[Piece], measure: str, name: str) -> list[float | None]:
-    """Return the median over the seeds at each comparison; None where a seed has no signal left."""
-    columns = zip(*(run[measure][name] for run in runs), strict=True)
-    return [None if None in column else float(f"{np.median(column):.4g}") for column in columns]
+def _over_seeds(columns: Sequence[Sequence[float]]) -> dict[str, list[float]]:
+    """Return median, least and most over the seeds, of numbers `[seeds, comparisons]`."""
+    numbers = np.array(columns, dtype=np.float64)
+    found = {"median": np.median(numbers, axis=0), "least": numbers.min(axis=0), "most": numbers.max(axis=0)}
+    return {name: [float(f"{one:.4g}") for one in row] for name, row in found.items()}
+
+
+def _summary(runs: Mapping[int, Piece], names: Mapping[int, str]) -> dict[str, Any]:
+    """For the report: noise of each seed relative to the reference at the same policy, then over the seeds."""
+    found = list(runs.values())
+    relative = {
+        key: [np.divide(one["nsr"][key], one["nsr"][REFERENCE]).tolist() for one in found] for key in found[0]["nsr"]
+    }
+    return {
+        "runs": {str(seed): names[seed] for seed in runs},
+        "seeds": list(runs),
+        "steps": found[0]["steps"],
+        "success": _over_seeds([one["success"] for one in found]),
+        "noise": {key: _over_seeds(columns) for key, columns in relative.items()},
+        "cosine": {key: _over_seeds([one["cosine"][key] for one in found]) for key in found[0]["cosine"]},
+        "reference": _over_seeds([one["nsr"][REFERENCE] for one in found]),
+    }
 
 
 def _report(options: Options, pieces: Pieces) -> Report:
-    content: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "gae_lambda": LAMBDA, "missing": []}
-    content["seeds"], content["trainings"] = list(options.seeds), {}
-    for arm in ARMS:
-        jobs = [_job(arm, seed) for seed in options.checked_seeds()]
-        runs = {job.seed: piece for job in jobs if (piece := pieces.find(job)) is not None}
-        content["missing"] += [f"{arm.name}: seed {job.seed}" for job in jobs if job.seed not in runs]
-        if not runs:
-            continue
-        found = list(runs.values())
-        known = list(found[0]["nsr"])
-        if arm is ACTION_LEVEL:  # its critic was never asked for values inside an action
-            known = [key for key in known if key.endswith("exact") or key.startswith(arm.name)]
-        content["trainings"][arm.name] = {
-            "seeds": list(runs),
-            "steps": found[0]["steps"],
-            "success": [float(np.median(column)) for column in zip(*(one["success"] for one in found), strict=True)],
-            **{measure: {name: _median(found, measure, name) for name in known} for measure in ("nsr", "bias")},
-        }
-    lines = [
-        f"Training of {name}, noise to signal after {one['steps'][-1]:,} steps: "
-        + ", ".join(f"{key.replace(' | ', ' with ')} values {series[-1]}" for key, series in one["nsr"].items())
-        for name, one in content["trainings"].items()
-    ]
+    content: dict[str, Any] = {"gamma": GAMMA, "gae_lambda": LAMBDA, "missing": [], "trainings": {}}
+    content["seeds"], content["reference"] = list(options.seeds), REFERENCE
+    lines = []
+    for name, (_, rate, _) in ARMS.items():
+        jobs = {seed: _job(name, seed) for seed in options.checked_seeds()}
+        runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
+        content["missing"] += [f"{name}: seed {seed}" for seed in jobs if seed not in runs]
+        if runs:
+            one = _summary(runs, {seed: jobs[seed].name for seed in runs})
+            content["trainings"][name] = {"learning_rate": rate, **one}
+            ends = ", ".join(f"{key} {series['median'][-1]}" for key, series in one["noise"].items())
+            lines.append(f"Training of {name}, noise relative to {REFERENCE} at the end: {ends}")
     pictures = {"": noise_figure(content["trainings"])} if content["trainings"] else {}
     return Report(content, pictures, lines + [f"Missing: {one}" for one in content["missing"]])
 
 
 @style()
 def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw noise to signal along each training: a colour for each estimator, dashed with exact values."""
-    figure = Figure(figsize=(1 + 4.2 * len(trainings), 3.8), layout="constrained")
+    """Draw relative noise along each training: medians over seeds, their range, dashed with exact values."""
+    figure = Figure(figsize=(1 + 3.6 * len(trainings), 3.8), layout="constrained")
     grid = figure.subplots(1, len(trainings), squeeze=False, sharey=True)
-    for axes, (name, one) in zip(grid.flat, trainings.items(), strict=True):
-        estimators = list(dict.fromkeys(key.partition(" | ")[0] for key in one["nsr"]))
-        for key, series in one["nsr"].items():
+    names, drawn = list(ESTIMATORS), {}
+    for axes, (title, one) in zip(grid.flat, trainings.items(), strict=True):
+        for key, series in one["noise"].items():
             estimator, _, kind = key.partition(" | ")
-            is_exact = kind == "exact"
-            numbers = [np.nan if number is None else number for number in series]
-            color = PALETTE[estimators.index(estimator)]
-            label = f"{estimator}, {'exact values' if is_exact else 'the critic'}"
-            axes.plot(one["steps"], numbers, "--" if is_exact else "-", color=color, label=label)
-        axes.set(title=f"during a training of {name}", xlabel="environment steps (actions)", yscale="log")
-    grid[0, 0].set_ylabel("noise to signal, in episodes")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+            if kind not in ("exact", "critic"):
+                continue
+            color, line = PALETTE[names.index(estimator)], "--" if kind == "exact" else "-"
+            label = f"{estimator}, {'exact values' if kind == 'exact' else 'critic'}"
+            (drawn[label],) = axes.plot(one["steps"], series["median"], line, color=color)
+            if kind == "critic":
+                axes.fill_between(one["steps"], series["least"], series["most"], color=color, alpha=0.15, linewidth=0)
+        axes.set(title=f"training of {title}", xlabel="environment steps (actions)", yscale="log")
+    grid[0, 0].set_ylabel("noise to signal,\nrelative to action level, exact values")
+    figure.legend(drawn.values(), drawn, loc="outside lower center", ncols=4)
     return figure
 
 
 CRITIC_NOISE = Study(
     "critic-noise",
-    "noise of action-level credit and of BAD with the critics of real trainings on MultiKey",
+    "noise of action level, BAD and NTPO with the critics of real trainings on MultiKey",
     _jobs,
     _report,
     seeds=SEEDS,

@@ -42,6 +42,7 @@ def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
         content = json.loads(path.read_text(encoding="utf-8"))
         of_tasks = [(one["task"], one["methods"]) for one in content.get("comparisons", ())]
         of_tasks += [(name, one["methods"]) for name, one in content.get("tables", {}).items()]
+        of_tasks += [("trainings", content["trainings"])] if "trainings" in content else []
         for task, methods in of_tasks:
             for method, one in methods.items():
                 found[identifier(content["study"], task, method)] = list(one.get("runs", {}).values())

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.runner.errors import StudyError
@@ -262,6 +263,7 @@ def exact_moments(
     reachable: Floats,
     row: Row,
     values: Floats,
+    counts: NDArray[np.integer] | None = None,
 ) -> Moments:
     """Compute mean and variance of a row exactly.
 
@@ -273,6 +275,7 @@ def exact_moments(
         reachable: Expected visits, `[clocks, states]`.
         row: The estimator.
         values: Values before the tokens of each decision, `[decisions, tokens]`.
+        counts: See `moments.whitened`; by default all tokens of a decision, or 1 of whole actions.
     """
     states, actions = timed.pairs
     rewards = timed.mdp.rewards[states, actions][decisions.pairs]
@@ -290,7 +293,8 @@ def exact_moments(
     if row.per_token:
         found = found._replace(alpha=found.alpha / lengths[:, None], beta=found.beta / lengths[:, None])
     if row.whitened:
-        counts = lengths if row.strategy.credit_level == "token" else np.ones_like(lengths)
+        if counts is None:
+            counts = lengths if row.strategy.credit_level == "token" else np.ones_like(lengths)
         found = whitened(timed, chances, reachable, decisions, found, counts)
     return moments(timed, chances, each, decisions, found)
 

@@ -41,7 +41,7 @@ class Problem:
     decisions: int = 0
 
     def success_rate(self, policy: Floats) -> float:
-        """Probability that an episode is a success."""
+        """Probability that an episode is a success; an upper bound where decisions are not right equally often."""
         from poad_sb3.tabular.gradients import visits
 
         chances = self.timed.action_probabilities(policy) * self.successes

@@ -10,20 +10,24 @@ import pytest
 from studies_users import fill
 
 from benchmarks.studies import critic_noise
+from benchmarks.studies.credit_truth.measuring import exact_moments
+from benchmarks.studies.credit_truth.moments import decisions_of, path_values
 from benchmarks.studies.credit_truth.problems import independent
-from benchmarks.studies.critic_noise import CRITIC_NOISE, NoiseWatch, critic_table, policy_table
+from benchmarks.studies.critic_noise import CRITIC_NOISE, ESTIMATORS, NoiseWatch, critic_table, policy_table
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
+from benchmarks.studies.tasks import GAMMA
 from poad_sb3 import POAD
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.prompts import Question
+from poad_sb3.tabular.gradients import scores, timed_values, visits
 
 SIZE = {"k": 1, "d": 1, "horizon": 2}
 
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[POAD, NoiseWatch]:
-    watch = NoiseWatch(independent("MultiKey-v0", share=False, **SIZE), (1.0, 0.8), 64)
+    watch = NoiseWatch(independent("MultiKey-v0", share=False, **SIZE), ("action level", "BAD 1", "BAD 0.8"), 64)
     model = POAD("LLMPolicy", gym.make("MultiKey-v0", **SIZE), n_steps=64, learning_rate=5e-3, seed=0)
     return model.learn(128, callback=watch), watch
 
@@ -48,30 +52,51 @@ def test_tables_are_of_the_policy_and_its_critic(trained: tuple[POAD, NoiseWatch
 def test_estimators_are_compared_along_a_training(trained: tuple[POAD, NoiseWatch]) -> None:
     _, watch = trained
     assert watch.steps == [0, 64, 128]
-    nsr, bias = watch.found["nsr"], watch.found["bias"]
+    nsr, cosine = watch.nsr, watch.cosine
     # The critic begins with 0 everywhere: both rules are the return to go.
-    assert nsr["BAD 1 | trained"][0] == pytest.approx(nsr["action level | trained"][0], rel=1e-5)
-    assert nsr["BAD 1 | trained"][2] != pytest.approx(nsr["action level | trained"][2], rel=1e-3)
-    for name in ("action level", "BAD 1"):  # unbiased whatever the critic says
-        assert np.max(bias[f"{name} | trained"]) < 1e-10
-    assert np.min(bias["BAD 0.8 | trained"]) > 1e-3
-    assert np.max(bias["BAD 0.8 | exact"]) < 1e-10
+    assert nsr["BAD 1 | critic"][0] == pytest.approx(nsr["action level | critic"][0], rel=1e-5)
+    assert nsr["BAD 1 | critic"][2] != pytest.approx(nsr["action level | critic"][2], rel=1e-3)
+    for name in ("action level | critic", "BAD 1 | critic", "BAD 1 | critic inside", "BAD 0.8 | exact"):
+        assert cosine[name] == pytest.approx([1.0] * 3, abs=1e-9), "unbiased with any critic, or with exact values"
+    assert np.max(cosine["BAD 0.8 | critic"]) < 1 - 1e-6
     assert np.all(np.array(nsr["BAD 0.8 | exact"]) < nsr["action level | exact"])
+    assert nsr["BAD 1 | critic before"] != nsr["BAD 1 | critic inside"] != nsr["BAD 1 | critic"]
+    assert 0 < watch.success[0] < 1
 
 
-def test_a_report_shows_the_medians_of_the_seeds(tmp_path: Path) -> None:
+def test_the_mean_over_a_batch_takes_a_common_error_of_the_critic(trained: tuple[POAD, NoiseWatch]) -> None:
+    """As in training, where advantages are centred."""
+    problem = trained[1].problem
+    timed, policy = problem.timed, problem.timed.policy(np.zeros(problem.timed.n_logits))
+    each, reachable = scores(timed, policy), visits(timed, policy)
+    decisions, exact = decisions_of(timed, reachable), timed_values(timed, policy, gamma=GAMMA).values
+    one = np.ones(len(decisions.pairs), dtype=np.int64)
+
+    def trace(values: np.ndarray, *, whitened: bool) -> float:
+        row = ESTIMATORS["action level"]._replace(whitened=whitened)
+        table = path_values(timed, values, decisions)
+        found = exact_moments(timed, policy, each, decisions, reachable, row, table, one)
+        return found.trace / float(found.mean @ found.mean)
+
+    assert trace(exact + 0.5, whitened=False) > 2 * trace(exact, whitened=False)
+    assert trace(exact + 0.5, whitened=True) < 1.5 * trace(exact, whitened=True)
+
+
+def test_a_report_shows_noise_relative_to_exact_values_of_the_same_seed(tmp_path: Path) -> None:
     pieces, options = Pieces(tmp_path), Options(seeds=critic_noise.SEEDS)
     jobs = list(CRITIC_NOISE.jobs(options, pieces))
-    assert len({job.name for job in jobs}) == 2 * len(critic_noise.SEEDS)
+    assert len({job.name for job in jobs}) == len(critic_noise.ARMS) * len(critic_noise.SEEDS)
 
     def made(job: critic_noise.CriticNoiseJob) -> dict[str, object]:
-        rows = [f"{name} | {kind}" for name in ("action level", "BAD 1", "BAD 0.8") for kind in ("exact", "trained")]
-        numbers = {key: [float(job.seed), None if job.seed == 401 else 1.0] for key in rows}
-        return {"steps": [0, 1024], "success": [0.1, 0.2], "nsr": numbers, "bias": numbers}
+        keys = [f"{name} | {kind}" for name in job.estimators for kind in ("exact", "critic")]
+        nsr = {key: [2.0, 4.0 * (job.seed - 399 if key.endswith("critic") else 1)] for key in keys}
+        return {"steps": [0, 1024], "success": [0.1, 0.2], "nsr": nsr, "cosine": {key: [1.0, 0.5] for key in keys}}
 
     assert "POAD 1: seed 400" in CRITIC_NOISE.report(options, pieces).content["missing"]
     fill(pieces, jobs, made)
     report = CRITIC_NOISE.report(options, pieces)
     assert report.content["missing"] == []
-    assert report.content["trainings"]["POAD 1"]["nsr"]["BAD 1 | trained"] == [401.5, None]
+    training = report.content["trainings"]["POAD 1"]
+    assert training["noise"]["BAD 1 | critic"] == {"median": [1.0, 2.5], "least": [1.0, 1.0], "most": [1.0, 4.0]}
+    assert set(training["runs"]) == {"400", "401", "402", "403"}
     assert set(report.pictures) == {""}
