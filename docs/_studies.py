@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from _tables import ROOT, bullets, code, machine, percent, result, table
 from _truth import predictions
 
-from benchmarks.studies.engine.findings import as_predicted
+from benchmarks.studies.critic_noise import noise_table
+from benchmarks.studies.engine.findings import effect_of, primary_table
 from benchmarks.studies.engine.pictures import verdicts_figure
 from benchmarks.studies.registry import ALL
 from benchmarks.studies.reproduce import identifier
@@ -57,29 +59,7 @@ def _compared(content: Content) -> str:
 
 def _primary(content: Content) -> str:
     """Table of the planned comparisons of a study."""
-    rows = [
-        (
-            one["task"],
-            _choices(one),
-            one["comparison"],
-            f"**{one['verdict']}**",
-            one["prediction"] + {None: "", True: " (yes)", False: " (no)"}[as_predicted(one)],
-            _effect(one),
-            f"{one['corrected_p']:.2g}" if one["effect"] else "",
-            ", ".join(map(str, one["seeds"])),
-        )
-        for one in content["primary"]
-    ]
-    head = ("task", "choices", "comparison", "verdict", "predicted (came true)", "effect", "p, corrected", "seeds")
-    return table(head, rows)
-
-
-def _effect(one: Content) -> str:
-    """Show a difference of areas with its interval; another measure with its name."""
-    if not one["effect"]:
-        return ""
-    shown = _interval(one["effect"])
-    return shown if one["effect_is"] == "difference of mean areas" else f"{one['effect_is']} {shown}"
+    return table(*primary_table(content["primary"]))
 
 
 def _choices(one: Content) -> str:
@@ -90,7 +70,8 @@ def _methods(study: str, one: Content) -> str:
     rows = []
     for name, found in one["methods"].items():
         reached = sorted(step for step in found["steps_to_optimum"] or () if step is not None)
-        of = f"{len(reached)} of {len(found['seeds'])}"
+        of, n_never = f"{len(reached)} of {len(found['seeds'])}", len(found["seeds"]) - len(reached)
+        median = np.median([*reached, *[np.inf] * n_never]) if reached else np.inf
         rows.append(
             (
                 name,
@@ -99,7 +80,7 @@ def _methods(study: str, one: Content) -> str:
                 _interval(found["area"]),
                 _interval(found["final"]),
                 percent(found["final_success"]),
-                f"{of}, median {reached[len(reached) // 2]:,}" if reached else of,
+                f"{of}, median {median:,.0f}" if np.isfinite(median) else of,
                 "" if found["learned"] is None else f"{found['learned']:.0%}",
                 f"{found['cpu_seconds']:.0f}",
             )
@@ -156,18 +137,8 @@ def _credited(content: Content) -> str:
 
 
 def _noise(content: Content) -> str:
-    """Show noise to signal along each training, with exact values and with the critic."""
-    parts = []
-    for name, one in content["trainings"].items():
-        rows = [
-            (f"{step:,}", percent(one["success"][at]), *(f"{series[at]:.4g}" for series in one["nsr"].values()))
-            for at, step in enumerate(one["steps"])
-        ]
-        kinds = [key.replace(" | exact", ", exact values").replace(" | trained", ", critic") for key in one["nsr"]]
-        parts.append(
-            f"**Training of {name}**, {len(one['seeds'])} seeds\n\n{table(('steps', 'success', *kinds), rows)}"
-        )
-    return "\n\n".join(parts)
+    tables = (f"**Training of {name}**\n\n{table(*noise_table(one))}" for name, one in content["trainings"].items())
+    return "\n\n".join(tables)
 
 
 _MEASURED = {"reward": "reward", "share": "share that runs", "area": "AUC of what runs"}
@@ -178,7 +149,6 @@ def _coded(content: Content) -> str:
     tuned = ", ".join(f"{method} {rate:g}" for method, rate in (content["rates"] or {}).items())
     parts = [
         _primary(content),
-        bullets(content["verdicts"]),
         f"Every run makes {content['attempts']:,} attempts. Learning rates: {tuned or 'not tuned yet'} (of "
         f"{', '.join(f'{rate:g}' for rate in tuning['rates'])} on {tuning['table']}, {tuning['attempts']:,} attempts).",
     ]
@@ -244,7 +214,7 @@ def claims() -> str:
     for claim, reason in _CLAIMS.items():
         own = [row for row in all_comparisons() if row["claim"] == claim]
         for number, row in enumerate(own):
-            effect = f"{_effect(row)}, p {row['corrected_p']:.2g}" if row["effect"] else ""
+            effect = f"{effect_of(row)}, p {row['corrected_p']:.2g}" if row["effect"] else ""
             where = f"{row['study']}: {row['task']}"
             rows.append(("" if number else claim, where, _choices(row), row["prediction"], effect, row["verdict"]))
         if not own:

@@ -76,7 +76,10 @@ def rank_test(first: Floats, second: Floats) -> float:
     np.put_along_axis(member, chosen, 1.0, axis=1)
     apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
     here = abs(float(_wins(first, second).mean()) - 0.5)
-    return float((apart >= here - 1e-9).mean())
+    n_apart = int((apart >= here - 1e-9).sum())
+    if len(chosen) == _MOST_DIVISIONS:  # drawn: the division that was observed counts as one of them
+        return (n_apart + 1) / (len(chosen) + 1)
+    return n_apart / len(chosen)
 
 
 def difference(first: Floats, second: Floats) -> Estimate:

@@ -244,6 +244,21 @@ def _report(options: Options, pieces: Pieces) -> Report:
     return Report(content, pictures, lines + [f"Missing: {one}" for one in content["missing"]])
 
 
+def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return head and rows of a table of a training: relative noise at each comparison, median and range over seeds."""
+    keys = [key for key in one["noise"] if key != REFERENCE]
+    head = ("steps", "success", *(key.replace(" | exact", ", exact values").replace(" | ", ", ") for key in keys))
+
+    def cell(series: Mapping[str, Sequence[float]], at: int, digits: int) -> str:
+        median, least, most = (f"{series[name][at]:.{digits}g}" for name in ("median", "least", "most"))
+        return f"{median} ({least} to {most})"
+
+    return head, [
+        (f"{step:,}", cell(one["success"], at, 2), *(cell(one["noise"][key], at, 3) for key in keys))
+        for at, step in enumerate(one["steps"])
+    ]
+
+
 @style()
 def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw relative noise along each training: medians over seeds, their range, dashed with exact values."""

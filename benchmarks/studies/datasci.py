@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.references.datasci_baselines import preprocessing_of
 from benchmarks.references.published import published
 from benchmarks.runner.errors import NotTunedError
-from benchmarks.studies.engine.coding_findings import TableFindings, rewards_of, verdicts
-from benchmarks.studies.engine.findings import Prediction, Row, judged
+from benchmarks.studies.engine.coding_findings import TableFindings, rewards_of
+from benchmarks.studies.engine.findings import Prediction, Row, judged, lines
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FEWEST_SEEDS, TUNING_SEEDS, Options, Report, Study
@@ -139,14 +139,13 @@ def _primary(found: Sequence[TableFindings]) -> list[dict[str, Any]]:
 def _report(options: Options, pieces: Pieces) -> Report:
     rates = chosen_rates(pieces)
     found = _findings(options, pieces, rates)
-    sentences = verdicts(found)
     missing = [] if rates else ["tuning is not complete, hence there are no runs of learners"]
     for one in found:
         for method, runs in one.runs.items():
             wanted = len(options.seeds) if method in _COMPARED else min(_FEW, len(options.seeds))
             if len(runs) < wanted:
                 missing.append(f"{one.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
-    there = [one for one in found if any(one.runs.values())]
+    there, primary = [one for one in found if any(one.runs.values())], _primary(found)
     content = {
         "model": CODER,
         "attempts": ATTEMPTS,
@@ -165,16 +164,15 @@ def _report(options: Options, pieces: Pieces) -> Report:
         "statistics": (
             "the end: the last eighth of the attempts; 95% intervals by bootstrap of seeds and, within them, attempts"
         ),
-        "verdicts": sentences,
         "remarks": list(_REMARKS),
         "missing": missing,
-        "primary": _primary(found),
+        "primary": primary,
         "tables": {
             one.table: {**one.to_json(), "published": published(one.table) if one.preprocessing == "published" else {}}
             for one in there
         },
     }
-    shown = [*sentences, *(f"Missing: {one}" for one in missing)]
+    shown = [*lines([], primary), *(f"Missing: {one}" for one in missing)]
     if not there:
         return Report(content, {}, shown)
     from benchmarks.studies.engine.pictures import coding_figure

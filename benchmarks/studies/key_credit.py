@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ _SEED = 10_000
 
 @dataclass(frozen=True)
 class KeyCreditJob(TrainingJob):
-    """A training on MultiKey, and then the mean absolute advantage of its tokens in sampled episodes.
+    """A training on MultiKey, and then the mean change of value by each of its tokens in sampled episodes.
 
     Attributes:
         episodes: Sampled after the training.
@@ -41,15 +42,17 @@ class KeyCreditJob(TrainingJob):
         return f"key-credit_{super().label}"
 
     def outcome(self, result: Any) -> str:
-        return f"|advantage| of key tokens {result['key']}, of distractors {result['distractor']}"
+        return f"change of value by key tokens {result['key']}, by distractors {result['distractor']}"
 
 
 def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
     """Do a job on one thread.
 
     Returns:
-        Mean absolute advantages by the credit of POAD: `key` of the tokens of key slots, `distractor` of the others;
-        `return` of the episodes.
+        Mean absolute differences of the advantages of a token and the next one, by the credit of POAD: `key` of the
+        tokens of key slots, `distractor` of the others; `return` of the episodes. With both lambdas of the action at 1
+        these are changes of the critic's value by one token, and exact values do not change by a distractor. The
+        advantage itself holds the outcome of all later tokens, and is larger the earlier a token is.
     """
     model, _ = train_job(job)
     env, agent = make_text_env(job.env_id, job.env_kwargs), PolicyAgent.of(model)
@@ -60,9 +63,8 @@ def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
         steps: list[Step] = []
         returns.append(play_episode(env, agent, _SEED + number, 1.0, steps.append).episode_return)
         for record in step_records(plan.Job(job.env_id, job.seed, number), steps):
-            advantages = record["advantages"]["POAD"][:-1]  # the last token ends the action and is no slot
-            for slot, advantage in enumerate(advantages):
-                found["key" if slot in keys else "distractor"].append(abs(advantage))
+            for slot, (own, after) in enumerate(pairwise(record["advantages"]["POAD"])):
+                found["key" if slot in keys else "distractor"].append(abs(own - after))
     env.close()
     means = {name: round(float(np.mean(one)), 6) for name, one in found.items()}
     return {**means, "return": round(float(np.mean(returns)), 5)}
@@ -82,7 +84,7 @@ def key_credit_rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
     row = Row(
         "credit falls on key tokens",
         MULTIKEY.name,
-        "|advantage| of key tokens against distractors",
+        "change of value by key tokens against distractors",
         Prediction.HIGHER,
         "difference of means",
     )

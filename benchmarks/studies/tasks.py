@@ -43,4 +43,6 @@ ACTION_LEVEL = trie("action level", "POAD", credit_level="action", ratio="token"
 """One advantage for all tokens of an action, with the loss of POAD."""
 TWOSOME = Arm("TWOSOME", "TWOSOME", {"action_sampling": "candidates"})
 """A softmax over whole candidates, and a loss of whole actions."""
-GRPO, RLOO, TURN_PPO = trie("GRPO", "GRPO"), trie("RLOO", "RLOO"), trie("turn PPO", "TurnPPO")
+GRPO, RLOO = trie("GRPO", "GRPO"), trie("RLOO", "RLOO")
+TURN_PPO = trie("turn PPO", "TurnPPO", gamma=GAMMA, gae_lambda=0.95)
+"""With the discount and trace between actions of the others; its own defaults are 0.99 and 0.9."""

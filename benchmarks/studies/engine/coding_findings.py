@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.studies.engine.findings import largest, rounded
-from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT
+from benchmarks.studies.engine.jobs import CONTROLS
 from benchmarks.studies.engine.pieces import Piece
 from lang_envs.report.statistics import Estimate, Floats, percentile_interval
 
 FAILED = -1.0
 """Reward of code that does not run, as published."""
-WANTED_SHARE = 0.9
 _RESAMPLES, _SEED = 1_000, 0
-CLAIMS = ("reward rises", f"share above {WANTED_SHARE}", "AUC rises", "best-of-N beaten")
-
-
-class Judgement(StrEnum):
-    """How a claim is judged. Of one seed it holds of that seed: its interval is that of attempts."""
-
-    YES = "yes"
-    NO = "no"
-    UNSETTLED = "not settled"
-    UNKNOWN = "unknown"
 
 
 def ending(areas: Sequence[Any]) -> Sequence[Any]:
@@ -166,19 +154,6 @@ class TableFindings(NamedTuple):
         won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
         return (won, len(common)) if common else None
 
-    def claims(self, method: str) -> dict[str, Judgement]:
-        """Verdicts on a learner, by `CLAIMS`."""
-        share = interval_of(MEASURES["share"], self.ends(method)) if self.runs[method] else None
-        won, of = self.beats(method, CONTROLS[0], "fresh") or (-1, -2)
-        found = (
-            _judged(self.rise(method, "reward"), 0.0),
-            _judged(share, WANTED_SHARE),
-            _judged(self.rise(method, "area"), 0.0),
-            # All seeds, or none: anything between is no answer.
-            {of: Judgement.YES, 0: Judgement.NO, -1: Judgement.UNKNOWN}.get(won, Judgement.UNSETTLED),
-        )
-        return dict(zip(CLAIMS, found, strict=True))
-
     def to_json(self) -> dict[str, Any]:
         """For the report."""
         methods = {method: self._method(method) for method, runs in self.runs.items() if runs}
@@ -205,60 +180,5 @@ class TableFindings(NamedTuple):
             for control in CONTROLS
             if control in self.runs
         }
-        found["claims"] = self.claims(method)
         found["largest_first_ratio_error"] = largest([one["largest_first_ratio_error"] for one in runs.values()])
         return found
-
-
-def _judged(one: Estimate | None, wanted: float) -> Judgement:
-    """Whether a value is above the wanted one: its whole interval, or none of it."""
-    if one is None:
-        return Judgement.UNKNOWN
-    if one.low is not None and one.low > wanted:
-        return Judgement.YES
-    return Judgement.UNSETTLED if one.low is not None and one.value > wanted else Judgement.NO
-
-
-def verdicts(found: Sequence[TableFindings]) -> list[str]:
-    """Plain sentences about every claim, those that do not hold first."""
-    sentences: list[tuple[bool, str]] = []
-    learners = [method for method in found[0].runs if method not in CONTROLS] if found else []
-    for method in learners:
-        by_table = {one.table: one.claims(method) for one in found}
-        for claim in CLAIMS:
-            tables = {
-                verdict: [
-                    f"{one.table} ({_seeds(one, method, claim)})"
-                    for one in found
-                    if by_table[one.table][claim] is verdict
-                ]
-                for verdict in (Judgement.YES, Judgement.NO, Judgement.UNSETTLED)
-            }
-            if any(tables.values()):
-                parts = "; ".join(f"{verdict} on {', '.join(names)}" for verdict, names in tables.items() if names)
-                holds = not tables[Judgement.NO] and not tables[Judgement.UNSETTLED]
-                sentences.append((holds, f"{method}, {claim}: {parts}."))
-        firsts = [{verdicts[claim] for claim in CLAIMS[:3]} for verdicts in by_table.values()]
-        known = [some for some in firsts if Judgement.UNKNOWN not in some or some & {Judgement.NO, Judgement.UNSETTLED}]
-        whole = sum(some == {Judgement.YES} for some in known)
-        if known:
-            sentences.append(
-                (whole == len(known), f"{method}, the first three together: on {whole} of {len(known)} tables.")
-            )
-        at = [number for one in found if one.bests(method, "fresh") for number in one.found_at(method)]
-        early = sum(number <= FIRST_ROLLOUT for number in at)
-        if early:  # to be known of the best code before it is called learned
-            sentences.append(
-                (False, f"{method}, best code: written before the first update in {early} of {len(at)} runs.")
-            )
-    return [sentence for _, sentence in sorted(sentences, key=lambda one: one[0])]
-
-
-def _seeds(one: TableFindings, method: str, claim: str) -> str:
-    """Describe the number of seeds behind a claim, of the learner and of its control."""
-    ours, theirs = set(one.runs[method]), set(one.runs[CONTROLS[0]])
-    if claim == CLAIMS[-1]:
-        ours = theirs = ours & theirs
-    seeds = f"{len(ours)} seed{'' if len(ours) == 1 else 's'}"
-    compared = claim != CLAIMS[1] and len(ours) != len(theirs)
-    return f"{seeds} against {len(theirs)}" if compared else seeds

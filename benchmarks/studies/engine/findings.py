@@ -322,6 +322,33 @@ def as_predicted(row: Mapping[str, Any]) -> bool | None:
     return None if sign is None else sign == row["prediction"]
 
 
+def primary_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return head and rows of a table of planned comparisons, of rows as `judged` returns them."""
+    head = ("task", "choices", "comparison", "verdict", "predicted (came true)", "effect", "p, corrected", "seeds")
+    came_true = {None: "", True: " (yes)", False: " (no)"}
+    return head, [
+        (
+            one["task"],
+            "" if one["choices_per_action"] is None else f"{one['choices_per_action']:.2f}",
+            one["comparison"],
+            one["verdict"],
+            one["prediction"] + came_true[as_predicted(one)],
+            effect_of(one),
+            f"{one['corrected_p']:.2g}" if one["effect"] else "",
+            ", ".join(map(str, one["seeds"])),
+        )
+        for one in rows
+    ]
+
+
+def effect_of(row: Mapping[str, Any]) -> str:
+    """Show the effect of a row: a difference of areas with its interval, another measure with its name."""
+    if not row["effect"]:
+        return ""
+    shown = _value(row["effect"], 3)
+    return shown if row["effect_is"] == "difference of mean areas" else f"{row['effect_is']} {shown}"
+
+
 def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:
     """Round for JSON: unknown values and NaN are None."""
     return {

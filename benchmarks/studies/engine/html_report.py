@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.studies.engine.findings import MEASURES
+from benchmarks.studies.engine.findings import MEASURES, primary_table
 from lang_envs.report import LearningCurve, Report, Run, Table
 from lang_envs.report.private import flat_facts, without_private
 
-_SENTENCES = ("verdicts", "remarks", "statistics")
+_SENTENCES = ("remarks", "statistics")
 """Fields of a study that are sentences, or lists of sentences."""
 
 
@@ -19,7 +19,7 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
     Args:
         content: Content of its JSON file, as `python -m benchmarks study NAME` writes it.
     """
-    missing = content.get("missing") or [run for one in _comparisons(content) for run in one["missing"]]
+    missing = content.get("missing", ())
     remark = f"Not run yet: {'; '.join(one.rstrip('.') for one in missing)}." if missing else ""
     return Report(
         f"Study {content['study']}: {content['told']}",
@@ -28,7 +28,7 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
         about=("Areas are mean heights of learning curves: a method with a larger area learned faster or better.",)
         if _comparisons(content)
         else (),
-        tables=[*_primary(content), *_areas(content), *_predictions(content)],
+        tables=[*_primary(content), *_areas(content), *_predictions(content), *_noise(content)],
         notes=tuple(_sentences(content)),
     )
 
@@ -96,22 +96,16 @@ def _areas(content: Mapping[str, Any]) -> Iterator[Table]:
 
 def _primary(content: Mapping[str, Any]) -> Iterator[Table]:
     """Yield the planned comparisons of a study."""
-    rows = [
-        (
-            one["task"],
-            "" if one["choices_per_action"] is None else f"{one['choices_per_action']:.2f}",
-            one["comparison"],
-            one["prediction"],
-            f"{one['effect_is']} {_shown(one['effect'])}" if one["effect"] else "",
-            f"{one['corrected_p']:.3g}" if one["effect"] else "",
-            ", ".join(map(str, one["seeds"])),
-            one["verdict"],
-        )
-        for one in content.get("primary", ())
-    ]
-    if rows:
-        head = ("task", "choices per action", "comparison", "predicted", "effect", "p, corrected", "seeds", "verdict")
-        yield Table("Planned comparisons", head, rows, "Exact rank tests, corrected by Holm over all rows.")
+    if content.get("primary"):
+        yield Table("Planned comparisons", *primary_table(content["primary"]), "Corrected by Holm over all rows.")
+
+
+def _noise(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of `critic-noise`."""
+    from benchmarks.studies.critic_noise import noise_table
+
+    for name, one in content.get("trainings", {}).items():
+        yield Table(f"Training of {name}", *noise_table(one))
 
 
 def _predictions(content: Mapping[str, Any]) -> Iterator[Table]:

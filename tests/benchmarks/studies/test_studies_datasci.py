@@ -19,18 +19,15 @@ from benchmarks.studies.app import write_report
 from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TUNING, chosen_rates, coding_job
 from benchmarks.studies.engine.coding import fresh_scores
 from benchmarks.studies.engine.coding_findings import (
-    CLAIMS,
     MEASURES,
-    Judgement,
     TableFindings,
     areas_of,
     ending,
     interval_of,
     measured,
     rewards_of,
-    verdicts,
 )
-from benchmarks.studies.engine.jobs import CONTROLS, FIRST_ROLLOUT, CodingJob
+from benchmarks.studies.engine.jobs import CONTROLS, CodingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import TUNING_SEEDS, Options
 
@@ -223,34 +220,6 @@ def test_the_interval_of_a_difference_is_that_of_both() -> None:
     assert found.high - found.low == pytest.approx(width, rel=0.15)
 
 
-YES, NO, UNSETTLED, UNKNOWN = Judgement.YES, Judgement.NO, Judgement.UNSETTLED, Judgement.UNKNOWN
-
-
-def test_claims_are_judged_each_by_itself() -> None:
-    found = _findings(GOOD)
-    assert found.claims("POAD") == dict.fromkeys(CLAIMS, YES)
-    assert found.claims("NTPO") == dict(zip(CLAIMS, (YES, NO, NO, NO), strict=True))
-
-
-def test_what_was_not_run_is_not_judged() -> None:
-    alone = _findings({"POAD": GOOD["POAD"]})
-    assert alone.claims("POAD") == dict(zip(CLAIMS, (UNKNOWN, YES, UNKNOWN, UNKNOWN), strict=True))
-    assert set(alone.claims("NTPO").values()) == {UNKNOWN}
-
-
-@pytest.mark.parametrize(("share", "said"), [(0.85, NO), (0.905, UNSETTLED), (0.95, YES)])
-def test_the_whole_interval_of_the_share_has_to_be_above(share: float, said: Judgement) -> None:
-    runs = {**GOOD, "POAD": {**GOOD["POAD"], "areas": [0.9 if k % 200 < 200 * share else None for k in range(3200)]}}
-    assert _findings(runs).claims("POAD")["share above 0.9"] is said
-
-
-def test_a_rise_within_the_noise_is_not_settled() -> None:
-    same = _result(0.4, 0.8, 0.97)
-    same["areas"] = [None if one is None else one + 0.001 for one in same["areas"]]
-    assert _findings({**GOOD, "POAD": same}).claims("POAD")["AUC rises"] in (UNSETTLED, NO)
-    assert _findings({**GOOD, "POAD": {**same, "areas": [None] * 64}}).claims("POAD")["AUC rises"] is NO
-
-
 def _best(fresh: float | None) -> dict[str, Any]:
     """A run whose best code has this score on fresh halves, or fails there."""
     told = {"status": "timeout"} if fresh is None else {"mean": fresh}
@@ -258,21 +227,20 @@ def _best(fresh: float | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "counted", "said"),
+    ("ours", "theirs", "counted"),
     [
-        ((0.9, 0.9, 0.9), (0.8, 0.7, 0.6), (3, 3), YES),
-        ((0.9, None, 0.9), (0.8, 0.8, 0.8), (2, 3), UNSETTLED),
-        ((0.9, 0.7, 0.9), (0.8, 0.8, None), (2, 3), UNSETTLED),
-        ((0.7, None), (0.8, None), (0, 2), NO),
+        ((0.9, 0.9, 0.9), (0.8, 0.7, 0.6), (3, 3)),
+        ((0.9, None, 0.9), (0.8, 0.8, 0.8), (2, 3)),
+        ((0.9, 0.7, 0.9), (0.8, 0.8, None), (2, 3)),
+        ((0.7, None), (0.8, None), (0, 2)),
     ],
 )
 def test_code_that_fails_on_fresh_halves_has_lost(
-    ours: tuple[float | None, ...], theirs: tuple[float | None, ...], counted: tuple[int, int], said: Judgement
+    ours: tuple[float | None, ...], theirs: tuple[float | None, ...], counted: tuple[int, int]
 ) -> None:
     runs = {"POAD": dict(enumerate(map(_best, ours))), "NTPO": {}, "untrained": dict(enumerate(map(_best, theirs)))}
     found = TableFindings("wine", "default", runs)
     assert found.beats("POAD", "untrained", "fresh") == counted
-    assert found.claims("POAD")["best-of-N beaten"] is said
 
 
 def test_a_run_in_which_nothing_ran_has_lost() -> None:
@@ -287,34 +255,6 @@ def test_what_was_paid_is_not_what_is_compared() -> None:
     assert found.beats("POAD", "untrained", "fresh") == (0, 1)
 
 
-def test_what_fails_is_said_first() -> None:
-    said = verdicts([_findings(GOOD)])
-    assert said[0] == "POAD, best code: written before the first update in 1 of 1 runs."
-    assert "POAD, the first three together: on 1 of 1 tables." in said
-    assert "NTPO, the first three together: on 0 of 1 tables." in said[:5]
-    assert "NTPO, AUC rises: no on wine (1 seed)." in said
-    holds = [": yes on wine (1 seed)." in one or "on 1 of 1 tables." in one for one in said]
-    assert sum(holds) == 6  # five of POAD, one of NTPO
-    assert holds == sorted(holds)
-
-
-def test_seeds_are_counted_as_they_are_compared() -> None:
-    late = {**GOOD["POAD"], "best": {**GOOD["POAD"]["best"], "attempt": FIRST_ROLLOUT}}
-    runs = {"POAD": {0: late, 1: late}, "NTPO": {}, "untrained": {1: GOOD["untrained"]}}
-    said = verdicts([TableFindings("wine", "default", runs)])
-    assert "POAD, reward rises: yes on wine (2 seeds against 1)." in said
-    assert "POAD, share above 0.9: yes on wine (2 seeds)." in said
-    assert "POAD, best-of-N beaten: yes on wine (1 seed)." in said
-    assert not any("before the first update" in one for one in said)
-
-
-def test_a_table_whose_controls_are_missing_counts_for_nothing_yet() -> None:
-    whole, begun = _findings(GOOD), _findings({"POAD": GOOD["POAD"]})._replace(table="iris")
-    assert "POAD, the first three together: on 1 of 1 tables." in verdicts([whole, begun])
-    failed = _findings({"POAD": _result(0.5, 0.9, 0.99, rising=True)})._replace(table="iris")
-    assert "POAD, the first three together: on 1 of 2 tables." in verdicts([whole, failed])
-
-
 # ---------------------------------------------------------------------- the report
 
 
@@ -324,7 +264,7 @@ def test_the_report_has_numbers_pictures_and_missing_runs(tmp_path: Path) -> Non
     lines = write_report(DATASCI, ONE.seeds, pieces, tmp_path)
     content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
     table = content["tables"]["wine"]
-    assert table["methods"]["POAD"]["claims"]["AUC rises"] == "yes"
+    assert table["methods"]["POAD"]["more_than_untrained"]["area"]["low"] > 0
     assert table["methods"]["untrained"]["end"]["share"]["value"] == pytest.approx(0.4)
     assert table["methods"]["POAD"]["found_at"] == [4]
     assert table["methods"]["POAD"]["length"] == 100.0
@@ -353,7 +293,7 @@ def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
     write_report(DATASCI, ONE.seeds, Pieces(tmp_path / "pieces"), tmp_path)
     content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
     assert content["tables"] == {}
-    assert content["verdicts"] == []
+    assert {row["verdict"] for row in content["primary"]} == {"not run yet"}
     assert "tuning is not complete, hence there are no runs of learners" in content["missing"]
     assert not (tmp_path / "datasci.png").exists()
 

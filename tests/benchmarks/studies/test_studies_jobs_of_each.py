@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 from studies_users import fill, result
 
+import poad_sb3
 from benchmarks.runner.errors import NotTunedError, StudyError
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES
@@ -36,9 +37,11 @@ from benchmarks.studies.key_credit import KeyCreditJob
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.registry import ALL
-from benchmarks.studies.tasks import ACTION_LEVEL, GAMMA, MATCHED, MULTIKEY, NTPO, POAD, TWOSOME
+from benchmarks.studies.tasks import ACTION_LEVEL, GAMMA, GRPO, MATCHED, MULTIKEY, NTPO, POAD, RLOO, TURN_PPO, TWOSOME
 from benchmarks.studies.tasks import FOOD as FOOD_TASK
 from lang_envs import TRAINING_IDS, UNSEEN_IDS
+from poad_sb3.common.hyperparameters import known_arguments
+from poad_sb3.settings import ModelSettings
 
 FOOD = Comparison("test", FOOD_TASK, (POAD, NTPO, TWOSOME))
 OPTIONS = Options(tasks=("food-preparation",))
@@ -393,3 +396,106 @@ def test_multikey_leaves_twosome_out_where_it_has_256_candidates() -> None:
     without = [task.name for task, arms in MULTIKEY_STUDY.arms if TWOSOME not in arms]
     assert without == ["multikey 4 4"]
     assert all(ACTION_LEVEL in arms for _, arms in MULTIKEY_STUDY.arms)
+
+
+# ---------------------------------------------------------------------- identity
+
+_APART = {"micro_batches", "generation_endpoint", "generation_replicas", "stats_window_size", "tensorboard_log"}
+_APART |= {"verbose", "seed", "device", "policy_kwargs"}
+RELIED_ON = {
+    "gamma_token": 1.0,
+    "normalize_advantage": True,
+    "smdp_discount": False,
+    "normalize_value": False,
+    "n_episodes": None,
+    "kl_coef": 0.0,
+    "critic_first": True,
+    "ratio": None,
+    "clip_range_high": None,
+    "dual_clip": None,
+    "cispo_cap": None,
+    "loss_reduction": "mean",
+    "estimator": "gae",
+    "credit_level": "token",
+    "bootstrap": "state",
+    "baseline": "none",
+    "leave_one_out": False,
+    "advantage_scale": "none",
+    "omega": 1.0,
+    "group_size": 1,
+    "state_key": None,
+    "drop_truncated": False,
+    "candidate_normalization": "word",
+    "paper_mode": False,
+    "max_new_tokens": 128,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "stop": (),
+}
+"""Defaults of POAD that pieces rely on: their settings do not name them."""
+OTHERS = {
+    "NTPO": {"gamma_token": None},
+    "TWOSOME": {"gae_lambda_token": 1.0, "credit_level": "action"},
+    "GRPO": {
+        "critic_learning_rate": 0.001,
+        "n_critic_epochs": 5,
+        "gamma": 0.95,
+        "gae_lambda": 0.95,
+        "gae_lambda_token": 1.0,
+        "clip_range_vf": 0.2,
+        "vf_coef": 0.5,
+        "normalize_advantage": False,
+        "min_advantage_std": 0.01,
+        "ratio": "token",
+        "loss_reduction": "sequence_mean",
+        "estimator": "episode_return",
+        "baseline": "group",
+        "advantage_scale": "cell",
+    },
+    "RLOO": {
+        "critic_learning_rate": 0.001,
+        "n_critic_epochs": 5,
+        "gamma": 0.95,
+        "gae_lambda": 0.95,
+        "gae_lambda_token": 1.0,
+        "clip_range_vf": 0.2,
+        "vf_coef": 0.5,
+        "normalize_advantage": False,
+        "min_advantage_std": 0.01,
+        "ratio": "sequence_product",
+        "estimator": "episode_return",
+        "baseline": "group",
+        "leave_one_out": True,
+    },
+    "TurnPPO": {"gae_lambda_token": 1.0, "credit_level": "action"},
+}
+"""Those of other methods, where they are not POAD's."""
+MODEL = {
+    "lora": {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"},
+    "dtype": "float32",
+    "critic_trunk": "frozen",
+    "prompt": "auto",
+    "critic_arch": (1024, 512),
+    "critic_whitening": True,
+    "critic_init": "zero",
+    "max_tokens_per_forward": 1024,
+    "cpu_fast_path": True,
+}
+
+
+@pytest.mark.parametrize("arm", [POAD, NTPO, TWOSOME, GRPO, RLOO, TURN_PPO], ids=lambda arm: arm.name)
+def test_defaults_that_pieces_rely_on(arm: Arm) -> None:
+    """If one has to change, or a setting is added whose default changes results: raise `jobs._FORMAT`."""
+    job = MULTIKEY.job(arm.algorithm, 1, **{**arm.arguments, "learning_rate": 1e-3})
+    found = {
+        name: value
+        for name, value in known_arguments(getattr(poad_sb3, arm.algorithm)).items()
+        if name not in job.arguments and name not in _APART
+    }
+    assert found == {name: value for name, value in RELIED_ON.items() if name in found} | OTHERS.get(arm.algorithm, {})
+
+
+def test_defaults_of_the_model_that_pieces_rely_on() -> None:
+    defaults = ModelSettings.defaults()
+    assert {name: defaults[name] for name in MODEL} == MODEL
