@@ -245,16 +245,18 @@ def _report(options: Options, pieces: Pieces) -> Report:
 
 
 def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of a training: relative noise at each comparison, median and range over seeds."""
-    keys = [key for key in one["noise"] if key != REFERENCE]
-    head = ("steps", "success", *(key.replace(" | exact", ", exact values").replace(" | ", ", ") for key in keys))
-
-    def cell(series: Mapping[str, Sequence[float]], at: int, digits: int) -> str:
-        median, least, most = (f"{series[name][at]:.{digits}g}" for name in ("median", "least", "most"))
-        return f"{median} ({least} to {most})"
-
-    return head, [
-        (f"{step:,}", cell(one["success"], at, 2), *(cell(one["noise"][key], at, 3) for key in keys))
+    """Return head and rows of a table of a training: relative noise, and cosines below 1; medians over seeds."""
+    series = {key.replace(" | exact", ", exact values"): found for key, found in one["noise"].items()}
+    series |= {
+        f"cosine, {key}": found
+        for key, found in one["cosine"].items()
+        if key.endswith("| critic") and min(found["median"]) < 1
+    }
+    shown = {
+        key.replace(" | ", ", "): found["median"] for key, found in series.items() if set(found["median"]) != {1.0}
+    }
+    return ("steps", "success", *shown), [
+        (f"{step:,}", *(f"{numbers[at]:.2g}" for numbers in (one["success"]["median"], *shown.values())))
         for at, step in enumerate(one["steps"])
     ]
 
