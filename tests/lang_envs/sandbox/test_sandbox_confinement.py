@@ -496,7 +496,7 @@ def test_landlock_is_a_second_wall(laboratory, victim):
 @needs_kernel
 def test_clocks_of_others_are_none(laboratory):
     code = "import os, time\ntime.{call}((~{pid} << 3) | 2)"
-    calls = [(call, pid) for call in ("clock_gettime", "clock_getres") for pid in ("os.getppid()", "os.getpid()", 1)]
+    calls = [("clock_gettime", pid) for pid in ("os.getppid()", "os.getpid()", 1)] + [("clock_getres", "os.getppid()")]
     answers = laboratory.run([code.format(call=call, pid=pid) for call, pid in calls])
     assert [answer.get("errno") for answer in answers] == [errno.EINVAL] * len(calls)
 

@@ -52,8 +52,9 @@ def moved_by_token(env: gym.Env, seed: int) -> np.ndarray:
     for order in range(len(moved)):
         text, info = env.reset(seed=order)
         prompt = model.policy.lm.prompt_ids(text)
-        for action in info["admissible_actions"]:
-            ids = model.policy.lm.action_ids(action)
-            values = model.policy.token_values([TokenPath(prompt, ids, ())]).values.numpy()
-            moved[order] += np.abs(np.diff(values[: len(ids)]))[: env.unwrapped.n_tokens]
+        paths = [TokenPath(prompt, model.policy.lm.action_ids(one), ()) for one in info["admissible_actions"]]
+        found = model.policy.token_values(paths)
+        for path, start in zip(paths, found.starts, strict=True):
+            values = found.values[start : start + len(path.action)].numpy()
+            moved[order] += np.abs(np.diff(values))[: env.unwrapped.n_tokens]
     return moved.mean(0)
