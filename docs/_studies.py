@@ -30,9 +30,9 @@ def study(name: str) -> str:
         "datasci": _coded,
         "warm-start": _generalised,
     }
-    parts = [shown.get(name, _compared)(content)]
     pictures = sorted(path.name for path in (ROOT / "data/results/studies").glob("*.png"))
-    parts += [f"![{name}](assets/studies/{one})" for one in pictures if one.split(".")[0].split("_")[0] == name]
+    parts = [f"![{name}](assets/studies/{one})" for one in pictures if one.split(".")[0].split("_")[0] == name]
+    parts.append(shown.get(name, _compared)(content))
     if content.get("missing"):
         parts.append(f"Not run yet: {'; '.join(one.rstrip('.') for one in content['missing'])}.")
     made = " and on ".join(map(machine, content["measured_with"]))

@@ -245,7 +245,10 @@ def _report(options: Options, pieces: Pieces) -> Report:
 
 
 def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of a training: relative noise, and cosines below 1; medians over seeds."""
+    """Return head and rows of a table of a training, a column for each comparison; medians over seeds.
+
+    Rows are the success rate, relative noise, and cosines below 1.
+    """
     series = {key.replace(" | exact", ", exact values"): found for key, found in one["noise"].items()}
     series |= {
         f"cosine, {key}": found
@@ -255,10 +258,9 @@ def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str
     shown = {
         key.replace(" | ", ", "): found["median"] for key, found in series.items() if set(found["median"]) != {1.0}
     }
-    return ("steps", "success", *shown), [
-        (f"{step:,}", *(f"{numbers[at]:.2g}" for numbers in (one["success"]["median"], *shown.values())))
-        for at, step in enumerate(one["steps"])
-    ]
+    rows = {"success rate": one["success"]["median"], **shown}
+    head = ("after steps", *(f"{step:,}" for step in one["steps"]))
+    return head, [(name, *(f"{number:.2g}" for number in numbers)) for name, numbers in rows.items()]
 
 
 @style()
