@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,16 @@ from poad_sb3.runs.run_folder import RunError
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two seeds of a short training, and one with another rate."""
-    made = tmp_path_factory.mktemp("runs")
-    more: list[tuple[str, ...]] = [("--seed", "0"), ("--seed", "1"), ("--seed", "0", "--set", "learning_rate=0.01")]
-    for number, arguments in enumerate(more):
-        invoke("train", ENV_ID, "--steps", str(3 * N), *SMALL, "--out", str(made / f"run{number}"), *arguments)
-    return [made / f"run{number}" for number in range(3)]
+    """Two seeds of a short training, and the first as if it had had another rate."""
+    made = [tmp_path_factory.mktemp("runs") / f"run{number}" for number in range(3)]
+    for seed, folder in enumerate(made[:2]):
+        options = ("--seed", str(seed), "--out", str(folder), "--record-episodes", "1")
+        invoke("train", ENV_ID, "--steps", str(3 * N), *SMALL, *options)
+    shutil.copytree(made[0], made[2])
+    config = json.loads((made[2] / "config.json").read_text(encoding="utf-8"))
+    config["arguments"]["learning_rate"] = 0.01
+    (made[2] / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return made
 
 
 def test_seeds_share_a_curve_and_other_arguments_have_their_own(folders: list[Path]) -> None:
