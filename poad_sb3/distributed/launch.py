@@ -19,6 +19,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from poad_sb3.distributed.leftovers import prefix_of, remove_leftovers
 from poad_sb3.errors import LostRankError
 
 __all__ = ["LOST_RANK", "launch"]
@@ -30,6 +31,7 @@ _TAIL = 5
 _STOPPED = (signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of ranks that the agent stops when another one ends; the positive one is by Ray's handler."""
 _HOST = "127.0.0.1"
+_FOLDER = "poad-ranks-"
 
 
 def launch(n_procs: int, arguments: Sequence[str]) -> int:
@@ -48,7 +50,9 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
     if sys.platform == "linux":  # all ranks are here: gloo needs no other address, and listens on no other
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _loopback_store()  # lives as long as the ranks
-    with tempfile.TemporaryDirectory(prefix="poad-ranks-") as folder, _quiet():
+    if os.name == "posix":
+        remove_leftovers(_FOLDER)
+    with tempfile.TemporaryDirectory(prefix=prefix_of(_FOLDER)) as folder, _quiet():
         logs = DefaultLogsSpecs(log_dir=folder, redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
         config = LaunchConfig(
             min_nodes=1,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lang_envs.errors import MissingExtraError, install_command
+from poad_sb3.distributed.leftovers import bases, prefix_of, remove_leftovers
 from poad_sb3.errors import WorkerError
 
 __all__ = ["RayConnection", "local_settings"]
@@ -127,7 +128,7 @@ def _join(address: str) -> None:
 
 
 def _start() -> None:
-    _remove_leftovers()
+    remove_leftovers(_PREFIX)
     folder = _make_folder()
     token = folder / "token"
     token.touch(mode=0o600)
@@ -167,39 +168,15 @@ def _end() -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bases() -> list[str]:
-    """Return the folders that may hold the folder of a cluster."""
-    return list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")))
-
-
 def _make_folder() -> Path:
-    for base in _bases():
+    for base in bases():
         if len(base) + len(_PREFIX) + 22 <= _LONGEST_FOLDER:
             with contextlib.suppress(OSError):
-                return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
+                return Path(tempfile.mkdtemp(prefix=prefix_of(_PREFIX), dir=base))
     raise WorkerError(
         f"Expected a folder with a path of at most {_LONGEST_FOLDER} characters for Ray's sockets; got none in "
-        f"{', '.join(_bases())}. Fix: set TMPDIR to a folder with a short path."
+        f"{', '.join(bases())}. Fix: set TMPDIR to a folder with a short path."
     )
-
-
-def _remove_leftovers() -> None:
-    """Remove the folders of processes of this user that were killed."""
-    for folder in (one for base in _bases() for one in Path(base).glob(f"{_PREFIX}[0-9]*-*")):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        with contextlib.suppress(FileNotFoundError):  # another process removes it too
-            if pid.isdecimal() and _is_gone(int(pid)) and folder.lstat().st_uid == os.getuid():
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
 
 
 def _cores() -> int:

@@ -18,6 +18,7 @@ from ray_users import alive, relatives, until
 
 from lang_envs.errors import MissingExtraError
 from poad_sb3.distributed import ray_cluster
+from poad_sb3.distributed.leftovers import remove_leftovers
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.errors import WorkerError
 
@@ -87,7 +88,7 @@ def killed() -> Iterator[list[tuple[set[int], Path]]]:
     yield found
     for family, folder in found:
         until(lambda family=family: not alive(family), 150)
-        ray_cluster._remove_leftovers()
+        remove_leftovers("le-ray-")
         assert not folder.exists(), "the next cluster removes the folder"
 
 
@@ -239,7 +240,7 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pyte
     kept = [tmp_path / f"le-ray-{os.getpid()}-abc", tmp_path / "le-ray-x", tmp_path / "other"]
     for folder in (dead := tmp_path / f"le-ray-{child.pid}-abc", *kept):
         folder.mkdir()
-    ray_cluster._remove_leftovers()
+    remove_leftovers("le-ray-")
     assert not dead.exists()
     assert all(folder.exists() for folder in kept)
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from rank_runs import (
     wait_for_step,
 )
 from ray_users import outside, relatives
+
+from poad_sb3.distributed.leftovers import remove_leftovers
 
 pytestmark = [
     pytest.mark.process,
@@ -119,6 +122,9 @@ def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
     wait_for_step(folder, EVERY, process)
     process.kill()
     process.wait()
+    (left,) = Path(tempfile.gettempdir()).glob(f"poad-ranks-{process.pid}-*")
+    remove_leftovers("poad-ranks-")
+    assert not left.exists(), "as the next command does"
     end = time.monotonic() + 60
     while processes(folder):
         assert time.monotonic() < end, processes(folder)
