@@ -1,4 +1,4 @@
-"""Atomic writes: a reader finds the old file or the whole new one."""
+"""Atomic writes, where a reader finds the old file or the whole new one; and locks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing", "write_bytes", "write_text"]
+__all__ = ["lock", "replacing", "write_bytes", "write_text"]
 
 
 @contextmanager
@@ -34,3 +34,16 @@ def write_bytes(path: Path, data: bytes) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Write a text file atomically, in UTF-8; see `write_bytes`."""
     return write_bytes(path, text.encode("utf-8"))
+
+
+def lock(file: int) -> None:
+    """Take an open file or folder for this process; the system lets go of it when the process ends, however it ends.
+
+    Raises:
+        BlockingIOError: If another process has it.
+        OSError: If its file system has no locks.
+        ModuleNotFoundError: Where there are none of this kind, as on Windows.
+    """
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.runner.errors import FileBusyError, ResultFileError
+from lang_envs.files import lock
 from poad_sb3.common.episode_lines import encode as encode_line
 
 Record = Mapping[str, Any]
@@ -147,13 +148,10 @@ class LineFile:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Take the file for this process; the system lets go of it when the process ends, however it ends."""
     try:
-        import fcntl
+        lock(file)
     except ModuleNotFoundError as error:
         raise ResultFileError("Expected Linux or macOS, whose file locks this uses. Fix: WSL2.") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise FileBusyError(
             f"Expected to be alone with {path}; another process is writing it. "

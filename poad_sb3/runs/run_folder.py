@@ -18,17 +18,12 @@ from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputF
 from stable_baselines3.common.vec_env import VecEnv
 
 import lang_envs
-from lang_envs.files import write_text
+from lang_envs.files import lock, write_text
 from poad_sb3.common.hyperparameters import known_arguments
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import PoadError
 from poad_sb3.presets import MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
 
@@ -155,12 +150,12 @@ class RunFolder:
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.path, os.O_RDONLY) if fcntl is not None else None
+            file = os.open(self.path, os.O_RDONLY) if os.name == "posix" else None
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error}") from error
         try:
             if file is not None:
-                _lock(file, self.path)
+                self._lock(file)
             yield
         finally:
             if file is not None:
@@ -169,22 +164,21 @@ class RunFolder:
                 for folder in made:
                     folder.rmdir()
 
+    def _lock(self, file: int) -> None:
+        try:
+            lock(file)
+        except BlockingIOError as error:
+            raise RunError(
+                f"Expected to be alone in {self.path}; another process trains in it. Fix: wait until it ends, or use "
+                "another --out."
+            ) from error
+        except OSError:  # a file system without locks
+            return
+
     def clean(self) -> None:
         """Remove half-written files of a killed process."""
         for scratch in self.path.glob(".*.tmp"):
             scratch.unlink(missing_ok=True)
-
-
-def _lock(file: int, path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RunError(
-            f"Expected to be alone in {path}; another process trains in it. Fix: wait until it ends, or use another "
-            "--out."
-        ) from error
-    except OSError:  # a file system without locks
-        return
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
