@@ -68,7 +68,8 @@ def rank_test(first: Floats, second: Floats) -> float:
     both = np.concatenate([first, second])
     wins = _wins(both, both)
     n, n_first = len(both), len(first)
-    if math.comb(n, n_first) > _MOST_DIVISIONS:
+    is_drawn = math.comb(n, n_first) > _MOST_DIVISIONS
+    if is_drawn:
         chosen = np.random.default_rng(SEED).permuted(np.tile(np.arange(n), (_MOST_DIVISIONS, 1)), axis=1)[:, :n_first]
     else:
         chosen = np.array(list(itertools.combinations(range(n), n_first)))
@@ -77,9 +78,7 @@ def rank_test(first: Floats, second: Floats) -> float:
     apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
     here = abs(float(_wins(first, second).mean()) - 0.5)
     n_apart = int((apart >= here - 1e-9).sum())
-    if len(chosen) == _MOST_DIVISIONS:  # drawn: the division that was observed counts as one of them
-        return (n_apart + 1) / (len(chosen) + 1)
-    return n_apart / len(chosen)
+    return (n_apart + is_drawn) / (len(chosen) + is_drawn)  # of drawn divisions the observed one is another
 
 
 def difference(first: Floats, second: Floats) -> Estimate:

@@ -164,3 +164,8 @@ def test_the_difference_of_means_has_an_interval_around_it() -> None:
     assert found.value == pytest.approx(1.5)
     assert found.low < 1.5 < found.high
     assert difference(np.array([1.0]), np.array([0.5])) == (0.5, None, None)
+
+
+def test_drawn_divisions_give_no_p_of_0() -> None:
+    first, second = np.arange(12.0), np.arange(12.0) + 100
+    assert rank_test(first, second) == pytest.approx(1 / 200_001)
