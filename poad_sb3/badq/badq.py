@@ -124,7 +124,7 @@ class BADQ(ResumableOffPolicy):
     ) -> None:
         if current_ranks().size > 1:
             raise RankError(
-                f"Expected one process for BADQ, whose updates are not divided; got {current_ranks().size} ranks. "
+                f"Expected one process for BADQ, whose updates are not split; got {current_ranks().size} ranks. "
                 "Fix: start one process."
             )
         if env is None and _init_setup_model:

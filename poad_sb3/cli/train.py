@@ -127,7 +127,7 @@ def train_run(
     """
     ranks = current_ranks()
     progress.phase = "making environments"
-    resolved = ranks.lead("resolve", lambda: resolve(request, out, resume=resume))
+    resolved = ranks.on_rank_zero("resolve", lambda: resolve(request, out, resume=resume))
     try:
         with resolved.folder.held() if ranks.is_first else nullcontext():
             _train(console, request, resolved, progress, wandb_project)
@@ -149,7 +149,7 @@ def _train(
         )
     progress.phase = "loading the model"
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
-    if existing is not None and ranks.lead("checkpoint", folder.latest.exists):
+    if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):
         model = _load(folder, config, envs, device, request.moved())
     else:
         model = make_algorithm(config, envs, device, request.arguments)

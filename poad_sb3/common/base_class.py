@@ -264,7 +264,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if resume is not None:
             has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
             states = resume["envs"]
-            restored = has_begun and self.ranks.lead("restore", lambda: restore_envs(self._own_env, states))
+            restored = has_begun and self.ranks.on_rank_zero("restore", lambda: restore_envs(self._own_env, states))
             if restored:
                 self.env.unwrapped._reset_seeds()  # those of `load`; every rank has some
             elif has_begun:
@@ -308,9 +308,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             include: Attributes to keep although they are left out by default, as in SB3.
         """
         gathered = self._gathered
-        if self.policy.lm.is_sharded and not self.ranks.leads:
+        if self.policy.lm.is_sharded and not self.ranks.rank_zero_only:
             self._gathered = self.get_parameters()
-        self.ranks.lead("save", lambda: self._write(path, exclude, include))
+        self.ranks.on_rank_zero("save", lambda: self._write(path, exclude, include))
         self._gathered = gathered
 
     def _write(self, path: checkpoints.Target, exclude: Iterable[str] | None, include: Iterable[str] | None) -> None:
@@ -334,14 +334,14 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             self._resume = kept
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
-        """See SB3. Of weights that are divided among the ranks all of it, so that every rank has to call it.
+        """See SB3. Gathers sharded weights, so that every rank has to call it.
 
         Raises:
             RankError: If rank 0 calls it alone.
         """
         if self._gathered is not None:
             return self._gathered
-        if self.policy.lm.is_sharded and self.ranks.leads:
+        if self.policy.lm.is_sharded and self.ranks.rank_zero_only:
             raise RankError(
                 "Expected all ranks to save a model with fsdp=True; a callback saves on rank 0 alone. "
                 "Fix: save in a rollout, where it waits for the boundary, or after learn()."
@@ -422,6 +422,6 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 def _prepare(ranks: Ranks, arguments: dict[str, Any]) -> None:
     """Give all ranks one seed, and let rank 0 alone print and log."""
     if arguments.get("seed") is None:
-        arguments["seed"] = ranks.lead("seed", lambda: int(np.random.default_rng().integers(2**31)))
+        arguments["seed"] = ranks.on_rank_zero("seed", lambda: int(np.random.default_rng().integers(2**31)))
     if not ranks.is_first:
         arguments.update(verbose=0, tensorboard_log=None)

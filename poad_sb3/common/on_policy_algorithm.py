@@ -344,7 +344,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
         self.stopwatch.restart()
-        with self.ranks.dividing():
+        with self.ranks.data_parallel():
             return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
@@ -381,9 +381,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 self._commit_saves()
             raise
         self._update_is_due = finished
-        if self.policy.lm.is_sharded and self.ranks.lead("waiting", lambda: len(self._waiting_saves)):
+        if self.policy.lm.is_sharded and self.ranks.on_rank_zero("waiting", lambda: len(self._waiting_saves)):
             self._gathered = self.get_parameters()
-        self.ranks.lead("saves", self._commit_saves)
+        self.ranks.on_rank_zero("saves", self._commit_saves)
         self._gathered = None
         self._collecting = False
         return finished

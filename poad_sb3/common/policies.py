@@ -199,7 +199,7 @@ class LLMPolicy(TextPolicy):
         use_sde: Accepted for SB3; must be False.
         critic_lr_schedule: Learning rate of the critic; the adapter's if None.
         has_critic: Whether to make a critic; without one there are no values.
-        micro_batches: Parts that passes are divided into; see `PPOSettings.micro_batches`.
+        micro_batches: Parts that passes are split into; see `PPOSettings.micro_batches`.
         device: Where a quantised model is loaded.
         **settings: The fields of `ModelSettings` and `SamplingSettings`; default, range and help of each are there.
 
@@ -276,7 +276,7 @@ class LLMPolicy(TextPolicy):
         """
         questions = parse_observation(observation)[0]
         # Scores that rank 0 alone knows would let it leave out a pass of all ranks.
-        cache = self._predict_scores if self.lm.ranks.leads else self._rollout_scores
+        cache = self._predict_scores if self.lm.ranks.rank_zero_only else self._rollout_scores
         if deterministic:
             chosen = self.distribution.mode(questions, cache)
         else:
@@ -345,7 +345,7 @@ class LLMPolicy(TextPolicy):
 
 
 def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-    """Give the whole moments of a checkpoint the form of the parameters, that are divided among the ranks."""
+    """Give the whole moments of a checkpoint the form of the sharded parameters."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     state = {
         number: {name: like(one, parameters[number]) if isinstance(one, Tensor) else one for name, one in own.items()}

@@ -1,4 +1,4 @@
-"""Trainings in several processes: ranks that divide the passes through the model, and environments on Ray."""
+"""Trainings in several processes: ranks that split the passes through the model, and environments on Ray."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class BroadcastVecEnv(VecEnv):
         return env.num_envs, env.observation_space, env.action_space, slices, env.metadata
 
     def _lead(self, name: str, run: Callable[[], T]) -> T:
-        return self.ranks.lead(name, run)
+        return self.ranks.on_rank_zero(name, run)
 
     # ------------------------------------------------------------------ steps
 

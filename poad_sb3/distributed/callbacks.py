@@ -31,28 +31,28 @@ class RankCallback(BaseCallback):
         def keep() -> None:
             self._callback = make()
 
-        ranks.lead("callbacks", keep)
+        ranks.on_rank_zero("callbacks", keep)
         self.init_callback(model)
 
     def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
         """See `BaseCallback.on_training_start`."""
-        self._ranks.lead("on_training_start", lambda: self._callback.on_training_start(locals_, globals_))
+        self._ranks.on_rank_zero("on_training_start", lambda: self._callback.on_training_start(locals_, globals_))
 
     def on_rollout_start(self) -> None:
         """See `BaseCallback.on_rollout_start`."""
-        self._ranks.lead("on_rollout_start", self._callback.on_rollout_start)
+        self._ranks.on_rank_zero("on_rollout_start", self._callback.on_rollout_start)
 
     def on_step(self) -> bool:
         """See `BaseCallback.on_step`."""
-        return self._ranks.lead("on_step", self._callback.on_step)
+        return self._ranks.on_rank_zero("on_step", self._callback.on_step)
 
     def on_rollout_end(self) -> None:
         """See `BaseCallback.on_rollout_end`."""
-        self._ranks.lead("on_rollout_end", self._callback.on_rollout_end)
+        self._ranks.on_rank_zero("on_rollout_end", self._callback.on_rollout_end)
 
     def on_training_end(self) -> None:
         """See `BaseCallback.on_training_end`."""
-        self._ranks.lead("on_training_end", self._callback.on_training_end)
+        self._ranks.on_rank_zero("on_training_end", self._callback.on_training_end)
 
     def _on_step(self) -> bool:
         return True

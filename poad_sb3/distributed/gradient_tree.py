@@ -20,7 +20,7 @@ class GradientTree:
     Floating-point sums depend on their order. Here it is that of the tree, for one rank as for several: each rank adds
     its branch, the branches are gathered, and every rank adds them in the same order.
 
-    Gradients of weights that are divided among the ranks (FSDP2) are added up in the backward passes already.
+    Gradients of sharded weights (FSDP2) are added up in the backward passes already.
 
     Call `begin` with the number of a micro-batch before its backward passes, numbers ascending, and `finish` after all.
 
@@ -48,7 +48,7 @@ class GradientTree:
         if self._is_summed:
             return
         self._take()
-        if not self._ranks.divides:
+        if not self._ranks.is_data_parallel:
             total = self._join(0, self._n_parts)
         else:
             size = self._n_parts // self._ranks.size

@@ -1,8 +1,8 @@
 """`Ranks`: the processes that run one training together.
 
 Every rank runs the same program on the same data. Rank 0 steps the environments, calls the callbacks and writes files
-(`lead`); passes through the language model are divided, and their results are exchanged (`merge`, `union`). All else is
-computed on every rank alike, from equal numbers, so that a training has the same result for any number of ranks.
+(`on_rank_zero`); passes through the language model are split, and their results are exchanged (`merge`, `union`). All
+else is computed on every rank alike, from equal numbers, so that a training has the same result for any number of ranks.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Ranks:
     ) -> None:
         self.rank, self.size = rank, size
         self._store, self._group, self._timeout = store, group, timeout
-        self._divides = self._leads = False
-        self._n_led, self._published = 0, 0
+        self._is_data_parallel = self._rank_zero_only = False
+        self._n_on_rank_zero, self._published = 0, 0
         self._stop = threading.Event()
         if rank == 0 and store is not None and size > 1:
             self._beat(0)
@@ -65,26 +65,26 @@ class Ranks:
         """Whether this is rank 0: the one that steps environments, calls callbacks and writes files."""
         return self.rank == 0
 
-    # ------------------------------------------------------------------ division of work
+    # ------------------------------------------------------------------ split work
 
     @contextlib.contextmanager
-    def dividing(self) -> Iterator[None]:
-        """Context of a training: passes are divided. Elsewhere every rank makes its own, as `predict` does."""
-        before, self._divides = self._divides, True
+    def data_parallel(self) -> Iterator[None]:
+        """Context of a training: passes are split. Elsewhere every rank makes its own, as `predict` does."""
+        before, self._is_data_parallel = self._is_data_parallel, True
         try:
             yield
         finally:
-            self._divides = before
+            self._is_data_parallel = before
 
     @property
-    def divides(self) -> bool:
-        """Whether passes are divided now: in a training of several ranks, outside of `lead`."""
-        return self.size > 1 and self._divides and not self._leads
+    def is_data_parallel(self) -> bool:
+        """Whether passes are split now: in a training of several ranks, outside of `on_rank_zero`."""
+        return self.size > 1 and self._is_data_parallel and not self._rank_zero_only
 
     @property
-    def leads(self) -> bool:
-        """Whether rank 0 works alone now, in `lead`."""
-        return self._leads
+    def rank_zero_only(self) -> bool:
+        """Whether rank 0 works alone now, in `on_rank_zero`."""
+        return self._rank_zero_only
 
     def owner(self, micro_batch: int, n_micro_batches: int) -> int:
         """Return the rank that computes a micro-batch: each rank has as many in a row."""
@@ -92,13 +92,13 @@ class Ranks:
 
     def owns(self, micro_batch: int, n_micro_batches: int) -> bool:
         """Whether this rank computes a micro-batch."""
-        return not self.divides or self.owner(micro_batch, n_micro_batches) == self.rank
+        return not self.is_data_parallel or self.owner(micro_batch, n_micro_batches) == self.rank
 
     # ------------------------------------------------------------------ exchange
 
     def merge(self, found: Mapping[int, T]) -> dict[int, T]:
-        """All-gather results by their number, where passes are divided; else return those that are given."""
-        if not self.divides:
+        """All-gather results by their number, where passes are split; else return those that are given."""
+        if not self.is_data_parallel:
             return dict(found)
         return {number: one for some in self._gather(found) for number, one in some.items()}
 
@@ -107,7 +107,7 @@ class Ranks:
 
         One number and zeros are added in any order without rounding.
         """
-        if not self.divides:
+        if not self.is_data_parallel:
             return list(values)
         stacked = torch.stack([one.detach().to("cpu", torch.float32) for one in values])
         with _explained(self):
@@ -152,7 +152,7 @@ class Ranks:
 
     # ------------------------------------------------------------------ rank 0 alone
 
-    def lead(self, name: str, run: Callable[[], T]) -> T:
+    def on_rank_zero(self, name: str, run: Callable[[], T]) -> T:
         """Run a function on rank 0 and broadcast its result, while the other ranks wait.
 
         It may take long: rank 0 gives a sign of life every few seconds. In it, rank 0 works alone.
@@ -165,15 +165,15 @@ class Ranks:
             LostRankError: On other ranks than 0, if the function raises on rank 0, or rank 0 is lost.
             RankError: If rank 0 is in other work.
         """
-        if self.size == 1 or self._leads:
+        if self.size == 1 or self._rank_zero_only:
             return run()
         assert self._store is not None
-        self._n_led += 1
-        key = f"led/{self._n_led}"
+        self._n_on_rank_zero += 1
+        key = f"rank_zero/{self._n_on_rank_zero}"
         if self.rank > 0:
-            found: T = self._follow(name, key)
+            found: T = self._await_rank_zero(name, key)
             return found
-        self._leads = True
+        self._rank_zero_only = True
         try:
             result = run()
             answer = pickle.dumps((name, None, result))
@@ -181,11 +181,11 @@ class Ranks:
             self._store.set(key, pickle.dumps((name, f"{type(error).__name__}: {error}", None)))
             raise
         finally:
-            self._leads = False
+            self._rank_zero_only = False
         self._store.set(key, answer)
         return result
 
-    def _follow(self, name: str, key: str) -> Any:
+    def _await_rank_zero(self, name: str, key: str) -> Any:
         assert self._store is not None
         seen, since = b"", time.monotonic()
         while True:
@@ -219,9 +219,9 @@ class Ranks:
     def _forget(self) -> None:
         """Delete answers that all ranks have read: those before an exchange that all have reached."""
         if self.rank == 0 and self._store is not None:
-            for number in range(self._published + 1, self._n_led + 1):
-                self._store.delete_key(f"led/{number}")
-            self._published = self._n_led
+            for number in range(self._published + 1, self._n_on_rank_zero + 1):
+                self._store.delete_key(f"rank_zero/{number}")
+            self._published = self._n_on_rank_zero
 
     def _beat(self, number: int) -> None:
         assert self._store is not None

@@ -1,4 +1,4 @@
-"""Weights that are divided among the ranks (FSDP2), and their whole tensors for checkpoints."""
+"""Weights that are sharded over the ranks (FSDP2), and their whole tensors for checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shard(root: nn.Module, layers: Iterable[nn.Module], device: torch.device | s
 
 
 def whole(state: Any) -> Any:
-    """Return nested state with divided tensors as whole ones on the host; every rank has to call it."""
+    """Return nested state with sharded tensors as whole ones on the host; every rank has to call it."""
     if isinstance(state, DTensor):
         return state.full_tensor().detach().cpu()
     if isinstance(state, dict):
@@ -45,7 +45,7 @@ def whole(state: Any) -> Any:
 
 
 def like(tensor: Tensor, own: Tensor) -> Tensor:
-    """Return a whole tensor in the form of another of its shape: this rank's part of it, if that one is divided."""
+    """Return a whole tensor in the form of another of its shape: this rank's part of it, if that one is sharded."""
     if not isinstance(own, DTensor) or isinstance(tensor, DTensor) or tensor.shape != own.shape:
         return tensor
     return distribute_tensor(tensor.to(own.device, own.dtype), own.device_mesh, own.placements, src_data_rank=None)

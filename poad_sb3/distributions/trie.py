@@ -204,7 +204,7 @@ class TrieDistribution(ActionDistribution):
                 tokens = np.split(found.token_log_probs.cpu().numpy(), n_tokens)
             return map(RowScores, edges, tokens)
 
-        known.update(zip(missing, self.lm.divided([row.row for row in missing], run), strict=True))
+        known.update(zip(missing, self.lm.data_parallel([row.row for row in missing], run), strict=True))
         return [known[row] for row in wanted]
 
 

@@ -67,7 +67,7 @@ class LanguageModel(nn.Module):
             or a function that makes model and tokenizer.
         device: Where a quantised base is loaded.
         is_trained: False for a model that stays as it is, without an adapter.
-        micro_batches: Parts that passes are divided into; see `PPOSettings.micro_batches`.
+        micro_batches: Parts that passes are split into; see `PPOSettings.micro_batches`.
         **settings: Others of `ModelSettings`; default, range and help of each are there.
 
     Raises:
@@ -129,7 +129,7 @@ class LanguageModel(nn.Module):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the weights are divided among the ranks: `fully_shard` changes the class of a module."""
+        """Whether the weights are sharded among the ranks: `fully_shard` changes the class of a module."""
         return isinstance(self, FSDPModule)
 
     def shard(self, device: torch.device | str) -> None:
@@ -165,7 +165,7 @@ class LanguageModel(nn.Module):
 
     @property
     def ranks(self) -> Ranks:
-        """The processes that passes may be divided among."""
+        """The processes that passes may be split among."""
         return current_ranks()
 
     def use_plain_passes(self) -> None:
@@ -198,9 +198,9 @@ class LanguageModel(nn.Module):
         weights) see all of them.
 
         Raises:
-            RankError: If the weights are divided and rank 0 runs the pass alone, as for a callback.
+            RankError: If the weights are sharded and rank 0 runs the pass alone, as for a callback.
         """
-        if self.is_sharded and self.ranks.leads:
+        if self.is_sharded and self.ranks.rank_zero_only:
             raise RankError(
                 "Expected passes of a model with fsdp=True on all ranks; a callback makes one on rank 0 alone. "
                 "Fix: evaluate checkpoints in a process of its own, and record no episodes."
@@ -229,13 +229,13 @@ class LanguageModel(nn.Module):
         parts = self.parts(rows)
         own = [(n, chunk) for n, part in enumerate(parts) if self.ranks.owns(n, self.micro_batches) for chunk in part]
         yield from own
-        if self.is_sharded and self.ranks.divides:
+        if self.is_sharded and self.ranks.is_data_parallel:
             n_passes = Counter(self.ranks.owner(n, self.micro_batches) for n, part in enumerate(parts) for _ in part)
             shortest = min((chunk for part in parts for chunk in part), key=len)
             yield from [(None, shortest)] * (max(n_passes.values()) - len(own))
 
-    def divided(self, rows: Sequence[TokenRow], run: Callable[[list[int]], Iterable[T]]) -> list[T]:
-        """Return a result for each row, from passes that are divided among the ranks.
+    def data_parallel(self, rows: Sequence[TokenRow], run: Callable[[list[int]], Iterable[T]]) -> list[T]:
+        """Return a result for each row, from passes that are split among the ranks.
 
         Args:
             rows: The rows.
@@ -359,10 +359,10 @@ class LanguageModel(nn.Module):
         def run(chunk: list[int]) -> Sequence[Tensor]:
             hidden = self.hidden_states([rows[index] for index in chunk], reference=reference).float()
             return torch.split(
-                hidden.to("cpu") if self.ranks.divides else hidden, [len(rows[at].reads) for at in chunk]
+                hidden.to("cpu") if self.ranks.is_data_parallel else hidden, [len(rows[at].reads) for at in chunk]
             )
 
-        return [features.to(self.base.device) for features in self.divided(rows, run)]
+        return [features.to(self.base.device) for features in self.data_parallel(rows, run)]
 
     def decode_batches(self, prompts: Sequence[TokenIds], n_new: int) -> Iterator[list[int]]:
         """Yield indices of prompts of similar lengths that this rank continues: as many as their cache may hold.
@@ -384,7 +384,7 @@ class LanguageModel(nn.Module):
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """Context in which prompts are continued; the model has no other use meanwhile."""
-        # Sums of weights that are divided would be no such weights.
+        # A shard holds no matrix to add the adapter to.
         with merged(self.base) if self.is_full_precision and not self.is_sharded else nullcontext():
             self._decodes_fast = self._may_be_fast()
             try:

@@ -82,7 +82,7 @@ class ModelSettings(Settings):
     fsdp: bool = setting(
         False,
         Flag(),
-        "divide the weights among the ranks (FSDP2), for a base that one device does not hold and for lora=None; each "
+        "shard the weights over the ranks (FSDP2), for a base that one device does not hold and for lora=None; each "
         "rank reads the whole base into the memory of its host first",
     )
     cpu_fast_path: bool = setting(

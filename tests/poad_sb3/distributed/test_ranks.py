@@ -57,17 +57,17 @@ def in_ranks(*programs: Callable[[Ranks], Any], timeout: float = 20.0) -> list[A
     return found
 
 
-def test_rank_0_leads_and_all_get_its_result() -> None:
+def test_rank_0_works_and_all_get_its_result() -> None:
     calls: list[int] = []
 
     def program(ranks: Ranks) -> list[object]:
         def work() -> object:
             calls.append(ranks.rank)
-            return {"seen": ranks.lead("inside", lambda: ("inside", ranks.divides))}
+            return {"seen": ranks.on_rank_zero("inside", lambda: ("inside", ranks.is_data_parallel))}
 
-        with ranks.dividing():
-            before = ranks.divides
-            return [before, ranks.lead("work", work), ranks.lead("more", lambda: np.arange(3).tolist())]
+        with ranks.data_parallel():
+            before = ranks.is_data_parallel
+            return [before, ranks.on_rank_zero("work", work), ranks.on_rank_zero("more", lambda: np.arange(3).tolist())]
 
     first, second = in_ranks(program, program)
     assert first == second == [True, {"seen": ("inside", False)}, [0, 1, 2]]
@@ -78,30 +78,32 @@ def test_an_error_of_rank_0_reaches_the_others() -> None:
     def work() -> None:
         raise ValueError("no such table")
 
-    first, second = in_ranks(*[lambda ranks: ranks.lead("a step", work)] * 2)
+    first, second = in_ranks(*[lambda ranks: ranks.on_rank_zero("a step", work)] * 2)
     assert isinstance(first, ValueError)
     assert isinstance(second, RankError)
     assert str(second) == "Rank 0 failed in a step: ValueError: no such table"
 
 
 def test_a_result_that_cannot_be_sent_is_an_error_on_both() -> None:
-    first, second = in_ranks(*[lambda ranks: ranks.lead("get_attr lock", threading.Lock)] * 2)
+    first, second = in_ranks(*[lambda ranks: ranks.on_rank_zero("get_attr lock", threading.Lock)] * 2)
     assert isinstance(first, TypeError)
     assert isinstance(second, RankError)
 
 
 def test_ranks_of_different_programs_notice() -> None:
-    _, second = in_ranks(lambda ranks: ranks.lead("save", lambda: 1), lambda ranks: ranks.lead("a step", lambda: 1))
+    _, second = in_ranks(
+        lambda ranks: ranks.on_rank_zero("save", lambda: 1), lambda ranks: ranks.on_rank_zero("a step", lambda: 1)
+    )
     assert type(second) is RankError, "to start the ranks again would not help"
     assert "rank 0 is in save, rank 1 in a step" in str(second)
 
 
-def test_a_long_evaluation_is_waited_for_and_a_lost_leader_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_evaluation_is_waited_for_and_a_lost_rank_0_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 works for longer than the time-out and gives signs of life; then it gives none."""
     monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
 
     def slow(ranks: Ranks) -> str:
-        return ranks.lead("an evaluation", lambda: time.sleep(1.0) or "done")
+        return ranks.on_rank_zero("an evaluation", lambda: time.sleep(1.0) or "done")
 
     assert in_ranks(slow, slow, timeout=0.5) == ["done", "done"]
 
@@ -201,7 +203,7 @@ def test_acting_of_rank_0_alone_leaves_the_scores_of_the_rollout(monkeypatch: py
     assert model.env is not None
     observation, ranks = model.env.reset(), Ranks(0, 2, dist.HashStore())
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
-    ranks.lead("on_step", lambda: model.policy.act(observation, deterministic=True))
+    ranks.on_rank_zero("on_step", lambda: model.policy.act(observation, deterministic=True))
     ranks.end()
     assert not model.policy._rollout_scores.current()
 
@@ -215,7 +217,7 @@ def test_the_only_action_has_its_score_from_another_rank(monkeypatch: pytest.Mon
     ranks = Second(1, 2, dist.HashStore())
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
     question = Question("The lamp is broken.", ("wait",))
-    with ranks.dividing():
+    with ranks.data_parallel():
         (sampled,) = policy.distribution.sample([question], [np.random.default_rng(0)], policy._rollout_scores)
     assert (sampled.log_probs == 1).all()
 
@@ -223,7 +225,7 @@ def test_the_only_action_has_its_score_from_another_rank(monkeypatch: pytest.Mon
 def test_other_ranks_stay_silent_after_a_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     POAD("LLMPolicy", ENV, seed=0, verbose=1, tensorboard_log=str(tmp_path / "board")).save(tmp_path / "model")
     store = dist.HashStore()
-    store.set("led/1", pickle.dumps(("seed", None, 0)))
+    store.set("rank_zero/1", pickle.dumps(("seed", None, 0)))
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", Ranks(1, 2, store))
     model = POAD.load(tmp_path / "model")
     assert (model.verbose, model.tensorboard_log) == (0, None)
@@ -244,7 +246,7 @@ def test_seeds_of_a_load_do_not_outlive_the_states_of_the_checkpoint(
     assert model.env._seeds == [None]
 
 
-def test_one_process_loads_a_checkpoint_of_divided_weights(tmp_path: Path) -> None:
+def test_one_process_loads_a_checkpoint_of_sharded_weights(tmp_path: Path) -> None:
     model = POAD("LLMPolicy", ENV, seed=0)
     model.policy_kwargs = {"fsdp": True}
     model.save(tmp_path / "model")
@@ -305,7 +307,7 @@ def test_one_process_is_the_case_of_one_rank(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert start_ranks(1).size == 1
     assert current_ranks().is_first
-    assert not current_ranks().divides
+    assert not current_ranks().is_data_parallel
     end_ranks()
 
 

@@ -189,7 +189,7 @@ def test_an_interrupted_launcher_ends_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_divided_weights_learn_the_same(tmp_path: Path) -> None:
+def test_sharded_weights_learn_the_same(tmp_path: Path) -> None:
     """Value loss, entropy and gradient norm of 20 updates; and the checkpoint loads into parts as it was."""
     script = SCRIPT.with_name("sharded_cases.py")
     alone, two = (torchrun(size, tmp_path / str(size), script=script, answer="losses.json") for size in (1, 2))

@@ -194,7 +194,7 @@ SMALLER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "weights of 4 bits": ({"quantization": "4bit"}, {"quantization": "8bit"}),
     "trained of an adapter": ({}, {"lora": None}),
     "sums of two micro-batches": ({"micro_batches": 2}, {}),
-    "sums of divided weights": ({"fsdp": True}, {}),
+    "sums of sharded weights": ({"fsdp": True}, {}),
     "critic": ({"critic_arch": (64,)}, {}),
     "features": ({"rollout_tokens": 1}, {}),
     "activations": ({"gradient_checkpointing": True}, {}),
