@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from _data import manifest_of
 from _families import Family, started
-from _tables import bullets, code, percent, result, table
+from _tables import bullets, code, percent, records, result, table
 
 from benchmarks.references.datasci_baselines import BANNED_MODELS
 from benchmarks.references.published import read
@@ -101,7 +101,16 @@ def _oracle(row: EnvRow) -> str:
 
 # ---------------------------------------------------------------------- scores
 
-_HEAD = ("agent", "episodes", "success", "95 %", "return", "95 %", "attempts", "score of code that ran")
+_SCORES: Mapping[str, str | Callable[[Any], str]] = {
+    "agent": lambda one: one["name"].replace("_", " ") + (", sampled" if one["sampled"] else ", exact"),
+    "episodes": lambda one: str(one["n_episodes"]) if one["sampled"] else "1",
+    "success": lambda one: percent(one["success_rate"]),
+    "95 %": lambda one: " to ".join(map(percent, one["success_interval"])) if one["sampled"] else "",
+    "return": "{mean_return:.4f}",
+    "95 % of the return": lambda one: "{:.3f} to {:.3f}".format(*one["return_interval"]) if one["sampled"] else "",
+    "attempts": "{mean_actions:.2f}",
+    "score of code that ran": "{mean_score:.4f}",
+}
 
 
 @cache
@@ -113,61 +122,18 @@ def _own_scores(row: EnvRow) -> str:
     if row.trial:
         why = "needs a table of yours" if manifest_of(row) is None else "needs the data"
         return f"Not measured: {why}. Scores on other rows would say nothing of it."
-    rows = [_score_row(name, one) for name, one in _scores()[row.id].items()]
-    if row.kwargs["dataset"] == NAME:
-        return (
-            f"{table(_HEAD, rows)}\n\nBoth are **sampled**, an episode for each of the tables below (intervals: "
-            f"Wilson's for the success, Student's t for the return).\n\n{generated_table_scores()}"
-        )
+    command = "datasci-generated" if row.kwargs["dataset"] == NAME else "datasci-scores"
     return (
-        f"{table(_HEAD, rows)}\n\nThe oracle's code gives the same score every time: one episode is exact. The random "
-        "coder is **sampled**, so its numbers have intervals (Wilson's for the success, Student's t for the return). "
-        "Made by `python -m benchmarks measure datasci-scores`."
+        f"{records(_scores()[row.id], _SCORES)}\n\nThe same code has the same score every time: on a fixed table one "
+        "episode of the oracle is exact. Sampled numbers have intervals (Wilson's for the success, Student's t for the "
+        f"return). Made by `python -m benchmarks measure {command}`."
     )
-
-
-def _score_row(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
-    sampled = one["sampled"]
-    return (
-        {"oracle": "oracle", "random_coder": "random coder"}[name] + (", sampled" if sampled else ""),
-        str(one["n_episodes"]) if sampled else "1",
-        percent(one["success_rate"]),
-        _interval(one["success_interval"], percent) if sampled else "exact",
-        f"{one['mean_return']:.4f}",
-        _interval(one["return_interval"], "{:.3f}".format) if sampled else "exact",
-        f"{one['mean_actions']:.2f}",
-        f"{one['mean_score']:.4f}",
-    )
-
-
-def _interval(ends: Sequence[float], shown: Callable[[float], str]) -> str:
-    return " to ".join(map(shown, ends))
 
 
 def coding_scores() -> str:
     """Table of the scores of every id of the family."""
-    rows = [
-        (f"[`{env_id}`]({env_id}.md)", *_score_row(name, one))
-        for env_id, found in _scores().items()
-        for name, one in found.items()
-    ]
-    return table(("id", *_HEAD), rows)
-
-
-def generated_table_scores() -> str:
-    """Table of the mean AUC of reference programs on generated tables, with the ceiling of the true probabilities."""
-    found = result("datasci_generated")
-    rows = [
-        (name, f"{one['mean']:.4f}", _interval(one["interval"], "{:.4f}".format), f"{one['std']:.4f}")
-        for name, one in found["programs"].items()
-    ]
-    shown = table(("program", "mean AUC", "95 %", "deviation between tables"), rows)
-    return (
-        f"{shown}\n\nMeans over the {found['tables']} tables of `reset(seed=0)` and the seeds after it, five halves "
-        "each. *True probabilities* are those that the classes were drawn from, given every value, the missing ones "
-        "too: on average no program exceeds them, and none that sees half of a table can reach them. Made by "
-        f"`{found['command']}`."
-    )
+    found = [{"id": env_id, "name": name, **one} for env_id, both in _scores().items() for name, one in both.items()]
+    return records(found, {"id": "[`{id}`]({id}.md)", **_SCORES})
 
 
 # ---------------------------------------------------------------------- tables and baselines
@@ -232,47 +198,3 @@ def published() -> str:
     rows.append(("**scores here that may stand beside them**", *comparable))
     protocols = bullets(f"**{row['method']}** ({row['source']}): {row['protocol']}" for row in content["methods"])
     return f"{table(('ROC AUC', *map(code, content['tables'])), rows)}\n\n{protocols}"
-
-
-def sandbox_latency() -> str:
-    """Table of the cost of an evaluation, and of the growth of memory and files over many."""
-    found = result("sandbox_latency")
-    ways = {"in process": "", "sandbox": "warm", "fresh interpreter": "as most harnesses do it"}
-    rows = [(way, ways[way], f"{value:.1f}") for way, value in found["median_ms"].items()]
-    machine, endured = found["machine"], found["endurance"]
-    grown = ", ".join(
-        f"{name.removesuffix('_grown').replace('_', ' ')} {value:+.4g}"
-        for name, value in endured.items()
-        if name.endswith("_grown")
-    )
-    return (
-        f"{table(('an evaluation of GaussianNB, 5 splits', '', 'median ms'), rows)}\n\n"
-        f"On {machine['cores']} cores ({machine['cpu']}). {endured['evaluations']:,} evaluations in a row: "
-        f"{endured['evaluations_per_second']:.1f} a second; grown by: {grown}."
-    )
-
-
-def coder() -> str:
-    """Table of the code that the pocket coder writes before it is trained, by table."""
-    study = result("pocket_coder")
-    rows = []
-    for name, one in study["tables"].items():
-        running, areas = one["running"], one["area"]
-        low, high = running["interval"]
-        shares = [f"{100 * one[key]['share']:.0f} %" for key in ("running_first", "running_after_failure")]
-        interval, tokens = f"{100 * low:.0f} to {100 * high:.0f} %", f"{one['body_tokens'][3]:.0f}"
-        quantiles = [f"{areas[place]:.3f}" for place in (1, 3, 5)]
-        rows.append((name, str(running["n"]), f"{100 * running['share']:.0f} %", interval, *shares, *quantiles, tokens))
-    head = (
-        "table",
-        "attempts",
-        "run",
-        "95 %",
-        "first attempts",
-        "after a failure",
-        "AUC 5 %",
-        "50 %",
-        "95 %",
-        "tokens",
-    )
-    return f"{table(head, rows)}\n\nMade by `{study['command']}` ({study['cpu']})."

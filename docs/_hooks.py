@@ -2,7 +2,8 @@
 
 Every id has a generated page and a picture. In the other pages a marker such as
 `<!-- generated: observation Overcooked-TomatoSalad-v0 -->` is replaced by the Markdown that the function of that name
-(with underscores) returns for the argument. A marker without a function fails the build.
+(with underscores) returns for the argument. A marker without a function fails the build. A marker
+`<!-- records: FILE FIELD` has a template of a table in the lines below; see `_tables.filled`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from mkdocs.structure.files import File, Files
 from lang_envs import ENV_ROWS
 
 _MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? -->")
+_RECORDS = re.compile(r"<!-- records: (?P<file>\S+) (?P<field>\S+)\n(?P<template>.*?)-->", re.DOTALL)
 _ON_GITHUB = re.compile(r"^> \*On GitHub .*\n", re.MULTILINE)
 """Notes for readers of the source, which has markers in place of tables."""
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
@@ -82,4 +84,5 @@ def on_page_markdown(markdown: str, **_: object) -> str:
         text: str = function(match["argument"]) if match["argument"] else function()
         return text
 
+    markdown = _RECORDS.sub(lambda one: _tables.filled(*one.groups()), markdown)
     return _MARKER.sub(generated, _ON_GITHUB.sub("", markdown))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import griffe
@@ -38,6 +39,44 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     numeric = [bool(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in filled]
     lines = [head, ["---:" if right else "---" for right in numeric], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def records(items: Mapping[str, Any] | Iterable[Any], columns: Mapping[str, str | Callable[[Any], str]]) -> str:
+    """Write a table with a row for each record.
+
+    Args:
+        items: Records of `data/results`; by name, or in a list.
+        columns: Of each column its head, and a format of the record's fields (with `name`; `value` of a record that is
+            a number), or a function of them.
+    """
+    if isinstance(items, Mapping):
+        items = [{"name": name, **(one if isinstance(one, Mapping) else {"value": one})} for name, one in items.items()]
+    rows = [[form(one) if callable(form) else form.format_map(one) for form in columns.values()] for one in items]
+    return table(list(columns), rows)
+
+
+class _Format(Formatter):
+    """`str.format` with the conversion `!n`, the number of elements."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return len(value) if conversion == "n" else super().convert_field(value, conversion)
+
+
+def filled(name: str, field: str, template: str) -> str:
+    """Write a table of a file of `data/results` by a template in a page.
+
+    Args:
+        name: The file.
+        field: Its field with the records.
+        template: Lines of Markdown: the head of the table; the row, with the fields of a record in braces; and text
+            below the table, with those of the file and `machine`.
+    """
+    content = result(name)
+    head, row, *below = template.strip().splitlines()
+    heads, forms = ([cell.strip() for cell in line.strip("| ").split("|")] for line in (head, row))
+    columns = {title: partial(_Format().vformat, form, ()) for title, form in zip(heads, forms, strict=True)}
+    fields = {**content, "machine": machine(content.get("machine", content))}
+    return "\n".join([records(content[field], columns), *(_Format().vformat(line, (), fields) for line in below)])
 
 
 def code(text: object) -> str:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from _tables import ROOT, code, machine, result, table
+from _tables import ROOT, code, machine, records, result, table
 
 Content = Mapping[str, Any]
 TASKS = {
@@ -56,17 +56,6 @@ CRITICS = (
     "BAD, lambda_token 0",
     "NTPO, lambda_token 1",
 )
-GROUPS = (
-    "RLOO",
-    "step leave-one-out",
-    "anchor leave-one-out",
-    "Dr. GRPO",
-    "GRPO",
-    "GiGPO step part, mean",
-    "GiGPO step part, mean and deviation",
-    "GiGPO, mean",
-    "GiGPO, mean and deviation",
-)
 _ALIGNED = 0.9995
 """A cosine from here on is called the right direction."""
 
@@ -96,8 +85,8 @@ def _row(case: Content | None, name: str) -> Row | None:
     return Row(*numbers[:5], numbers[5] or 0.0)
 
 
-def _of_tasks(name: str, policy: str = "ascended") -> list[Row | None]:
-    return [_row(_case(task, policy), name) for task in TASKS]
+def _of_tasks(name: str, policy: str = "ascended", gamma: float = 0.95) -> list[Row | None]:
+    return [_row(_case(task, policy, gamma=gamma), name) for task in TASKS]
 
 
 def _verdict(rows: Sequence[Row]) -> str:
@@ -117,22 +106,23 @@ def _title(key: str) -> str:
     return key.removesuffix(" | exact").replace(" | ", ", ")
 
 
-def _shown(row: Row | None) -> str:
-    if row is None:
-        return ""
-    if row.cosine is None:
-        return "-, -"
-    return f"{row.cosine:.3f}, {'-' if row.nsr is None else f'{row.nsr:.3g}'}"
+def _shown(rows: Iterable[Row | None], *fields: str) -> list[str]:
+    """Format fields of an estimator, a cell for each task; "-" where undefined."""
+    cells = []
+    for row in rows:
+        values = [getattr(row, field) for field in fields] if row is not None else []
+        cells.append(", ".join("-" if value is None else f"{round(value, 9):.3g}" for value in values))
+    return cells
 
 
 def credit_truth_summary() -> str:
     """Show the verdict of every estimator, with direction and noise on each task."""
-    rows = []
-    for key in ROWS:
-        found = _of_tasks(key)
-        there = [one for one in found if one is not None]
-        if there:
-            rows.append((_title(key), _verdict(there), *map(_shown, found)))
+    found = {key: _of_tasks(key) for key in ROWS}
+    rows = [
+        (_title(key), _verdict([one for one in of_key if one is not None]), *_shown(of_key, "cosine", "nsr"))
+        for key, of_key in found.items()
+        if any(of_key)
+    ]
     about = "Cosine to the true gradient and noise to signal (lower is better); tabular, ascended policy, gamma 0.95."
     picture = "![Direction and noise of the estimators](../assets/studies/credit-truth.png)"
     return f"{picture}\n\n{about}\n\n{table(('estimator', 'on average', *TASKS.values()), rows)}"
@@ -140,44 +130,9 @@ def credit_truth_summary() -> str:
 
 def credit_truth_critics() -> str:
     """Show bias and noise with worse critics."""
-    rows = []
-    for name in CRITICS:
-        for kind in ("exact", "flat", "fitted prefixes", "fitted observations"):
-            cells = []
-            for row in _of_tasks(f"{name} | {kind}"):
-                bias = "" if row is None or row.bias is None else f"{0.0 if row.bias < 1e-10 else row.bias:.3f}"
-                noise = "" if row is None else ", -" if row.nsr is None else f", {row.nsr:.3g}"
-                cells.append(bias + noise)
-            rows.append((name, kind, *cells))
+    kinds = ("exact", "flat", "fitted prefixes", "fitted observations")
+    rows = [(name, one, *_shown(_of_tasks(f"{name} | {one}"), "bias", "nsr")) for name in CRITICS for one in kinds]
     return table(("estimator", "critic", *TASKS.values()), rows)
-
-
-def credit_truth_groups() -> str:
-    """Show group estimators by the size of the group."""
-    rows = []
-    for name in GROUPS:
-        for size in (2, 4, 8, 16):
-            cells = []
-            for row in _of_tasks(f"{name} | N = {size}"):
-                if row is None:
-                    cells.append("")
-                    continue
-                cosine = "-" if row.cosine is None else f"{row.cosine:.3f}"
-                cells.append(f"{row.bias:.3f} ({row.standard_error:.3f}), {cosine}, {row.snr_per_step:.2g}")
-            rows.append((name, str(size), *cells))
-    return table(("estimator", "N", *TASKS.values()), rows)
-
-
-def credit_truth_lengths() -> str:
-    """Show MultiKey and KeyToken by the number of slots."""
-    names = ["action GAE (TWOSOME, turn-PPO)", *(f"BAD, lambda_token {one}" for one in ("1", "0.95", "0.8", "0"))]
-    names += ["bi-level GAE, lambda_token 0.8", "NTPO, lambda_token 1"]
-    rows = []
-    for d in range(8):
-        case = _case(f"multikey 1 {d} 2 4", "0.75")
-        found = [_row(case, f"{name} | exact") for name in names]
-        rows.append((str(d + 1), *("" if one is None or one.nsr is None else f"{one.nsr:.3g}" for one in found)))
-    return table(("slots", *(name.replace("lambda_token ", "") for name in names)), rows)
 
 
 def credit_truth_gammas() -> str:
@@ -185,8 +140,7 @@ def credit_truth_gammas() -> str:
     rows = []
     for name in ("NTPO, lambda_token 1", "NTPO, lambda_token 0.95", "ARCHER"):
         for gamma in (0.9, 0.95, 0.99, 1.0):
-            found = [_row(_case(task, "ascended", gamma=gamma), f"{name} | exact") for task in TASKS]
-            cells = ["" if one is None or one.cosine is None else f"{one.scale:.3f}, {one.cosine:.3f}" for one in found]
+            cells = _shown(_of_tasks(f"{name} | exact", gamma=gamma), "scale", "cosine")
             rows.append((name, f"{gamma:g}", *cells))
     return table(("estimator", "gamma", *TASKS.values()), rows)
 
@@ -195,7 +149,7 @@ def credit_truth_pocket() -> str:
     """Show the LoRA matrices of the pocket model."""
     tasks = (*list(TASKS)[:-1], "multikey 1 2 2 4")
     cases = [_case(task, "ascended", "pocket") or _case(task, "start", "pocket") for task in tasks]
-    rows = [(_title(key), *(_shown(_row(case, key)) for case in cases)) for key in ROWS]
+    rows = [(_title(key), *_shown([_row(case, key) for case in cases], "cosine", "nsr")) for key in ROWS]
     return table(("estimator", *TASKS.values()), rows)
 
 
@@ -217,27 +171,23 @@ def protocol_predictions() -> str:
 
 def credit_truth_cases() -> str:
     """Show the cases with their policies."""
-    rows = []
-    for one in result("studies/credit-truth")["cases"]:
-        if one["gamma"] == 0.95 and (one["episodes_sampled"] or one["parameters"] == "pocket"):
-            errors = [float(line.split()[-1]) for line in one["rows"].values()]
-            rows.append(
-                (
-                    one["task"],
-                    one["parameters"],
-                    one["policy"],
-                    f"{one['success']:.3f}",
-                    f"{one['decisions']:.1f}",
-                    f"{one['tokens_per_action']:.1f}",
-                    str(one["dimensions"]),
-                    f"{one['cosine_run_disc']:.3f}",
-                    f"{one['cosine_run_one']:.3f}",
-                    f"{one['episodes_sampled']:,}",
-                    f"{max(errors):.3f}" if one["episodes_sampled"] else "",
-                )
-            )
-    head = ("task", "parameters", "policy", "success", "decisions", "tokens", "dimensions", "cos(run, disc)")
-    return table((*head, "cos(run, one)", "episodes", "largest standard error"), rows)
+    cases = [
+        {**one, "error": max(float(line.split()[-1]) for line in one["rows"].values())}
+        for one in result("studies/credit-truth")["cases"]
+        if one["gamma"] == 0.95 and (one["episodes_sampled"] or one["parameters"] == "pocket")
+    ]
+    columns: dict[str, str | Callable[[Any], str]] = {
+        **{name: f"{{{name}}}" for name in ("task", "parameters", "policy")},
+        "success": "{success:.3f}",
+        "decisions": "{decisions:.1f}",
+        "tokens": "{tokens_per_action:.1f}",
+        "dimensions": "{dimensions}",
+        "cos(run, disc)": "{cosine_run_disc:.3f}",
+        "cos(run, one)": "{cosine_run_one:.3f}",
+        "episodes": "{episodes_sampled:,}",
+        "largest standard error": lambda one: f"{one['error']:.3f}" if one["episodes_sampled"] else "",
+    }
+    return records(cases, columns)
 
 
 def predictions(content: Content) -> str:

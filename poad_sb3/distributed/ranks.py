@@ -2,7 +2,7 @@
 
 Every rank runs the same program on the same data. Rank 0 steps the environments, calls the callbacks and writes files
 (`on_rank_zero`); passes through the language model are split, and their results are exchanged (`merge`, `union`). All
-else is computed on every rank alike, from equal numbers, so that a training has the same result for any number of ranks.
+else is computed on every rank alike, from equal numbers: a training has the same result for any number of ranks.
 """
 
 from __future__ import annotations
