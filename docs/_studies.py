@@ -54,6 +54,8 @@ def _interval(one: Mapping[str, float | None]) -> str:
 
 def _compared(content: Content) -> str:
     parts = [_primary(content), *(_methods(content["study"], one) for one in content["comparisons"] if one["methods"])]
+    if content.get("beside_runs"):
+        parts.append(f"Measured beside the curves. {_reproduced(content['study'], 'beside')}")
     return "\n\n".join([part for part in parts if part] + [bullets(content["remarks"])])
 
 

@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
 
 def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
-    """Return the names of pieces by id: `STUDY/TASK/METHOD` of the reports, and `first/...` of the first studies."""
+    """Return the names of pieces by id: `STUDY/TASK/METHOD` of the reports, `STUDY/beside`, and `first/...`."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -46,6 +46,7 @@ def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
         for task, methods in of_tasks:
             for method, one in methods.items():
                 found[identifier(content["study"], task, method)] = list(one.get("runs", {}).values())
+        found[identifier(content["study"], "beside")] = list(content.get("beside_runs", ()))
     first = json.loads(_FIRST.read_text(encoding="utf-8")) if folder == STUDIES else {}
     return {name: names for name, names in {**found, **first}.items() if names}
 

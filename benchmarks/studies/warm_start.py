@@ -13,7 +13,7 @@ from benchmarks.studies.engine.findings import Planned, Prediction, Row, find, r
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, TrainingJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import FEWEST_SEEDS
-from benchmarks.studies.engine.tuning import BEYOND, Arm, Comparison
+from benchmarks.studies.engine.tuning import Arm
 from benchmarks.studies.tasks import ACTION_LEVEL, ENTERTAINMENT, FOOD, NTPO, POAD, TWOSOME
 from lang_envs import UNSEEN_IDS
 from lang_envs.report.statistics import estimate, mean
@@ -35,7 +35,6 @@ _PLANNED = (
     Planned("POAD", "NTPO", Prediction.NOT_SETTLED),
     Planned("POAD", "TWOSOME", Prediction.NOT_SETTLED),
 )
-_COMPARISON = Comparison("warm-start", TASK, _ARMS, BEYOND, frozenset(one.second for one in _PLANNED), FEWEST_SEEDS)
 
 
 def _base_job(arm: Arm) -> TrainingJob:
@@ -49,13 +48,13 @@ def _jobs(seeds: Sequence[int]) -> Iterator[TrainingJob]:
 def _runs(pieces: Pieces, seeds: Sequence[int]) -> dict[str, list[Piece]]:
     """Pieces of the bases and of the trained methods, by name."""
     found = {name: [piece] for name, arm in BASES.items() if (piece := pieces.find(_base_job(arm))) is not None}
-    trained = find(_COMPARISON, pieces, seeds).methods
+    trained = find(WARM_START.comparison(TASK, _ARMS), pieces, seeds).methods
     return {**found, **{name: list(one.runs.values()) for name, one in trained.items()}}
 
 
 def _rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
     """Compare mean success on the unseen tasks, over the seeds."""
-    runs, rows, methods = _runs(pieces, seeds), [], find(_COMPARISON, pieces, seeds).methods
+    runs, rows, methods = _runs(pieces, seeds), [], find(WARM_START.comparison(TASK, _ARMS), pieces, seeds).methods
     for other, claim, prediction in (
         ("NTPO", "POAD generalises better to unseen tasks", Prediction.NOT_SETTLED),
         ("TWOSOME", "", Prediction.NOT_SETTLED),

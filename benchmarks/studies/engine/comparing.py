@@ -54,16 +54,13 @@ class Comparing(NamedTuple):
         """Comparisons of the chosen tasks."""
         by_name = {task.name: task for task, _ in self.arms}
         chosen = options.chosen_tasks(by_name, {task.env_id: name for name, task in by_name.items()})
-        return [
-            Comparison(self.name, task, arms, BEYOND, self.baselines(task), self.seeds)
-            for task, arms in self.arms
-            if task.name in chosen
-        ]
+        return [self.comparison(task, arms) for task, arms in self.arms if task.name in chosen]
 
-    def baselines(self, task: Task) -> frozenset[str]:
-        """Return the methods that have to learn on a task before another one is called better."""
+    def comparison(self, task: Task, arms: tuple[Arm, ...]) -> Comparison:
+        """Return the comparison of methods on a task."""
         planned = (one for one in self.planned if isinstance(one, Planned) and one.gated)
-        return frozenset(one.second for one in planned if not one.tasks or task.name in one.tasks)
+        baselines = frozenset(one.second for one in planned if not one.tasks or task.name in one.tasks)
+        return Comparison(self.name, task, arms, BEYOND, baselines, self.seeds)
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         """Yield tuning and final runs, comparison by comparison; each once."""
@@ -78,6 +75,11 @@ class Comparing(NamedTuple):
             yield from one.jobs(options, pieces)
         if self.beside is not None and not options.tasks and not options.tuning_only:
             yield from self.beside.jobs(options.checked_seeds())
+
+    def _beside_runs(self, options: Options, pieces: Pieces) -> list[str]:
+        """Names of the pieces of the measurements beside the curves, for `reproduce`."""
+        jobs = () if self.beside is None else self.beside.jobs(options.seeds)
+        return [job.name for job in jobs if pieces.find(job) is not None]
 
     def findings(self, options: Options, pieces: Pieces) -> list[Findings]:
         """Return findings of all comparisons."""
@@ -97,6 +99,7 @@ class Comparing(NamedTuple):
             "missing": [f"{one.comparison.task.name}: {what}" for one in findings for what in one.missing],
             "comparisons": [one.to_json() for one in findings],
             "primary": rows,
+            "beside_runs": self._beside_runs(options, pieces),
             **({} if self.beside is None else self.beside.content(pieces, options.seeds)),
         }
         shown = list(lines(findings, rows))
