@@ -114,7 +114,7 @@ class Note(BaseCallback):
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, bytes]]:
-    """States of a training without fault: of its checkpoint at each step, and of its end (key -1)."""
+    """States of a training without fault: of its checkpoint at each step, before `FAULT` (key -2), at its end (-1)."""
     folder, states = tmp_path_factory.mktemp("good"), {}
 
     class Read(BaseCallback):
@@ -124,9 +124,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, bytes]
         def _on_rollout_start(self) -> None:
             if self.num_timesteps:
                 states[self.num_timesteps] = state(POAD.load(folder / "latest.zip"))
+            if self.num_timesteps == FAULT // ROLLOUT * ROLLOUT:
+                states[-2] = state(self.model)
 
     states[-1] = state(agent().learn(STEPS, [every_rollout(folder), Read()]))
-    states[-2] = state(agent().learn(FAULT // ROLLOUT * ROLLOUT))
     return states
 
 

@@ -20,7 +20,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     made = [tmp_path_factory.mktemp("runs") / f"run{number}" for number in range(3)]
     for seed, folder in enumerate(made[:2]):
         options = ("--seed", str(seed), "--out", str(folder), "--record-episodes", "1")
-        invoke("train", ENV_ID, "--steps", str(3 * N), *SMALL, *options)
+        invoke("train", ENV_ID, "--steps", str(3 * N // 2), *SMALL, "--set", f"n_steps={N // 2}", *options)
     shutil.copytree(made[0], made[2])
     config = json.loads((made[2] / "config.json").read_text(encoding="utf-8"))
     config["arguments"]["learning_rate"] = 0.01
