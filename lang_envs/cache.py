@@ -41,7 +41,7 @@ def cache_folder() -> Path:
     chosen = os.environ.get("LANG_ENVS_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        return Path(chosen) if chosen else Path(base).expanduser() / "lang_envs"
+        return Path(chosen).expanduser() if chosen else Path(base).expanduser() / "lang_envs"
     except RuntimeError:  # the home folder of an unknown user
         return _of_this_process()
 

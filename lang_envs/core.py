@@ -9,16 +9,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib
-import math
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Generic, NamedTuple, SupportsFloat, TypedDict, TypeGuard, TypeVar
+from typing import Any, Generic, NamedTuple, SupportsFloat, TypedDict, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from lang_envs.arguments import check_flags, is_number
 from lang_envs.errors import ActionError, LangEnvsError, StateError
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
@@ -31,8 +32,9 @@ __all__ = [
     "Outcome",
     "SharedOptions",
     "Tokens",
-    "is_number",
     "oracle",
+    "room_for_actions",
+    "room_for_list",
 ]
 
 Tokens = NDArray[np.integer[Any]]
@@ -133,9 +135,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self.action_space: TokenSequence = TokenSequence(resolve_tokenizer(tokenizer), max_action_length)
         if not is_number(invalid_action_reward):
             raise ValueError(f"Expected invalid_action_reward to be a finite number; got {invalid_action_reward!r}.")
-        for name, flag in (("oracle_info", oracle_info), ("shuffle_actions", shuffle_actions)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
+        check_flags(oracle_info=oracle_info, shuffle_actions=shuffle_actions)
         self.invalid_action_reward = float(invalid_action_reward)
         self.oracle_info = oracle_info
         self.shuffle_actions = shuffle_actions
@@ -354,7 +354,10 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
             )
         if "digest" in state and state["digest"] != _digest({key: state[key] for key in state if key != "digest"}):
             raise ValueError("its digest differs")
-        generator = np.random.default_rng()
+        kind = getattr(np.random, state["np_random"]["bit_generator"])
+        if not issubclass(kind, np.random.BitGenerator):
+            raise TypeError("its generator is none")
+        generator = np.random.Generator(kind())
         generator.bit_generator.state = copy.deepcopy(state["np_random"])
         self._set_world(copy.deepcopy(state["world"]))
         self.np_random = generator
@@ -390,14 +393,14 @@ def oracle(env: gym.Env[Any, Any]) -> str:
     return str(oracle_action())
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a finite int or float, and no bool."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int beyond all floats
-        return False
+def room_for_actions(texts: Iterable[str]) -> int:
+    """Return an action length in which every text fits as bytes, with an end token; at least the default."""
+    return max(MAX_ACTION_LENGTH, 1 + max(len(text.encode()) for text in texts))
+
+
+def room_for_list(texts: Iterable[str]) -> int:
+    """Return a length in which a list of texts fits as JSON; at least the default."""
+    return max(MAX_LIST_LENGTH, len(json.dumps(list(texts), ensure_ascii=False)))
 
 
 def _digest(state: Mapping[str, Any]) -> str:

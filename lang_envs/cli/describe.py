@@ -50,7 +50,12 @@ def _arguments(env: gym.Env[Any, Any], spec: EnvSpec) -> Table:
     # that it is drawn as text is this command's doing
     here = spec.kwargs | {name: value for name, value in made.items() if name != "render_mode"}
     table = Table("argument", "default", "this id", box=None, padding=(0, 2, 0, 0))
+    if isinstance(env.action_space, TokenSequence):
+        here.setdefault("max_action_length", env.action_space.max_length)
+    own = inspect.signature(type(env)).parameters
     for name, default in constructor_defaults(type(env)).items():
+        if name == "max_observation_length" and name not in own:  # families set it themselves
+            continue
         shown = "required" if default is inspect.Parameter.empty else repr(default)
         table.add_row(Text(name), Text(shown), Text(repr(here[name]) if name in here else ""))
     return table

@@ -14,6 +14,7 @@ from rich.text import Text
 from lang_envs.cli.common import counted, signed
 from lang_envs.cli.play import show, tell
 from lang_envs.report import ReportError, read_results
+from lang_envs.report.replaying import replayed
 from lang_envs.wrappers import TextAction
 
 __all__ = ["find_episode", "replay_episode"]
@@ -86,22 +87,17 @@ def replay_episode(console: Console, env: gym.Env[Any, Any], episode: Mapping[st
         episode: The record, with its steps under `steps_list`.
 
     Returns:
-        Whether every observation and reward is the recorded one.
+        Whether every observation, reward and end is the recorded one.
     """
-    talking = TextAction(env)
-    text, info = talking.reset(seed=episode["reset_seed"])
     steps: Sequence[Mapping[str, Any]] = episode["steps_list"]
-    total, differences = 0.0, []
-    for number, step in enumerate(steps, start=1):
-        show(console, env, text)
-        if text != step["observation"]:
-            differences.append(f"step {number}: another observation")
-        text, reward, _, _, info = talking.step(step["action"])
-        total += float(reward)
-        tell(console, step["action"], float(reward), total, info)
-        if float(reward) != step["reward"]:
-            differences.append(f"step {number}: reward {float(reward):g} instead of {step['reward']:g}")
-    show(console, env, text)
+    total, differences = 0.0, list[str]()
+    moments = replayed(TextAction(env), episode["reset_seed"], steps)
+    show(console, env, next(moments).text)
+    for step, moment in zip(steps, moments, strict=True):
+        total += moment.reward
+        differences += moment.differences
+        tell(console, step["action"], moment.reward, total, moment.info)
+        show(console, env, moment.text)
     same = "as recorded" if not differences else f"not as recorded: {'; '.join(differences[:3])}"
     console.print(Text(f"{counted(len(steps))}, return {signed(total)}, {same}.", style="bold"))
     return not differences

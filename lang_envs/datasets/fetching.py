@@ -136,13 +136,17 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
             f"you downloaded."
         ) from None
     with _partial_folder(wanted, lambda progress: None) as folder:
+        unpacked = folder / "by-hand"  # beside a download that may go on later
         try:
             with store.storage_errors(store.data_folder()):
                 if file.suffix.lower() == ".zip":
-                    file = _unpack(file, wanted, folder)
-                return store.install(wanted, file, store.Origin("by hand"))
+                    unpacked.mkdir(exist_ok=True)
+                    file = _unpack(file, wanted, unpacked)
+                receipt = store.install(wanted, file, store.Origin("by hand"))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(unpacked, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        return receipt
 
 
 @contextlib.contextmanager

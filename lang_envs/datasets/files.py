@@ -95,13 +95,19 @@ def _read_csv(path: Path) -> pd.DataFrame:
     check_names(names)
     # All at once: in pieces, a column could be numbers in one and text in another.
     frame: pd.DataFrame = read_csv(path, low_memory=False)
+    if not isinstance(frame.index, library("pandas").RangeIndex):
+        raise TableError(
+            f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns, or take "
+            "the comma off the end of each row."
+        )
     return frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     library("pyarrow")
     frame: pd.DataFrame = library("pandas").read_parquet(path, engine="pyarrow")
-    return frame
+    named = [name for name in frame.index.names if name is not None]
+    return frame.reset_index(level=named) if named else frame
 
 
 def _read_arff(path: Path) -> pd.DataFrame:

@@ -78,7 +78,10 @@ def _check_sb3(make: Make, kind: str, **settings: Any) -> None:
     actions = _actions(make)
     with _running(partial(getattr(vec_env, kind), [make] * _N_ENVS, **settings)) as envs:
         got = _sb3_rows(envs, actions)
-    _expect_same_rows(got, _single_rows(make, actions, AutoresetMode.SAME_STEP), kind)
+    alone = _single_rows(make, actions, AutoresetMode.SAME_STEP)
+    # SB3 counts a step that both terminates and is cut by a wrapper as terminated.
+    wanted = [[row._replace(truncated=row.truncated and not row.terminated) for row in rows] for rows in alone]
+    _expect_same_rows(got, wanted, kind)
 
 
 def _actions(make: Make) -> list[Tokens]:

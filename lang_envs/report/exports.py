@@ -5,6 +5,7 @@ Both read a results file of format 1; each imports its package when it is called
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import math
@@ -186,12 +187,13 @@ def _space_of(texts: set[str]) -> gym.spaces.Text:
 
 
 def _spec_of(env_id: str, settings: Mapping[str, Any]) -> Any:
-    """Return how to make the environment that takes texts; None where its id is not registered here."""
-    try:
-        with TextAction(gym.make(env_id, disable_env_checker=True, **settings)) as env:
-            return env.spec
-    except gym.error.Error:
+    """Return how to make the environment that takes texts, without making it; None where it is not registered here."""
+    if env_id not in gym.registry:  # and never import the module of `module:Id-v0`, a name in a file
         return None
+    spec = copy.deepcopy(gym.registry[env_id])
+    spec.kwargs.update(settings)
+    spec.additional_wrappers += (TextAction.wrapper_spec(),)
+    return spec
 
 
 def _asked(step: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
 from lang_envs.report.private import without_private
+from lang_envs.report.replaying import replayed
 from lang_envs.text import printable
 from lang_envs.wrappers import TextAction
 
@@ -47,7 +48,7 @@ def frames_of(header: Mapping[str, Any], episode: Mapping[str, Any]) -> list[Fra
             return f"{env_id} draws no images."
         env = TextAction(gym.make(env_id, **_arguments(header)))
         try:
-            return _replay(env, int(episode["reset_seed"]), steps)
+            return _frames(env, int(episode["reset_seed"]), steps)
         finally:
             env.close()
     except Exception as error:  # an environment and its arguments in a file may raise anything
@@ -67,30 +68,18 @@ def _arguments(header: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "render_mode": "rgb_array", "disable_env_checker": True}
 
 
-def _replay(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> list[Frame] | str:
-    observation, _ = env.reset(seed=seed)
-    frames = [np.array(env.render(), dtype=np.uint8)]
-    for number, step in enumerate(steps):
-        if observation != step["observation"]:
-            return _differs("observation", number)
-        observation, reward, terminated, truncated, _ = env.step(step["action"])
-        if float(reward) != step["reward"]:
-            return _differs("reward", number)
-        if (terminated, truncated) != (step["terminated"], step["truncated"]):
-            return _differs("end of the episode", number)
+def _frames(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> list[Frame] | str:
+    frames: list[Frame] = []
+    for moment in replayed(env, seed, steps):
+        if moment.differences:
+            return (
+                "The episode differs from the recorded one when it is played again, as after a change of the "
+                f"environment ({', '.join(moment.differences)})."
+            )
         frames.append(np.array(env.render(), dtype=np.uint8))
-    if observation != steps[-1].get("final_observation", observation):
-        return _differs("observation", len(steps))
     if any(frame.ndim != 3 or frame.shape != (*frames[0].shape[:2], 3) for frame in frames):
         return "The images of this episode have different sizes."
     return frames
-
-
-def _differs(part: str, number: int) -> str:
-    return (
-        f"The {part} of step {number} differs from the recorded one when the episode is played again, "
-        "as after a change of the environment."
-    )
 
 
 class Picture(NamedTuple):

@@ -118,6 +118,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
     Raises:
         TypeError: If the observations are not text, or `history` comes without a `TokenSequence` of actions.
         KeyError: At reset, if `info` has no `admissible_actions` or not one of the fields.
+        ValueError: If a list is longer than `max_list_length`.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
             )
         if max_list_length is None:
             max_list_length = getattr(env.unwrapped, "max_list_length", MAX_LIST_LENGTH)
+        self._max_list_length = max_list_length
         longest = getattr(env.action_space, "max_length", 0)
         self.observation_space = admissible_space(env.observation_space, max_list_length, self.episode_context, longest)
 
@@ -172,4 +174,11 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
                 "Fix: let the environment return it in every reset and step."
             )
         context = self.episode_context.pack(info) if self.episode_context.is_wanted else None
-        return admissible_observation(text, info["admissible_actions"], context)
+        observation = admissible_observation(text, info["admissible_actions"], context)
+        length = len(observation["admissible_actions"])
+        if length > self._max_list_length:
+            raise ValueError(
+                f"Expected a list of at most {self._max_list_length} characters as JSON; got {length}. "
+                f"Fix: AdmissibleObservation(env, max_list_length={length}) or more."
+            )
+        return observation

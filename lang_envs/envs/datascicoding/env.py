@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
+from lang_envs.arguments import check_choice, check_flags, check_integer, is_number
 from lang_envs.cache import Cache, cache_folder
-from lang_envs.core import LangEnv, Outcome, SharedOptions, is_number
+from lang_envs.core import LangEnv, Outcome, SharedOptions
 from lang_envs.datasets.generated import KEY_BYTES, NAME, generated_table
 from lang_envs.envs.datascicoding import describe as prompts
 from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
 from lang_envs.envs.datascicoding.options import (
-    check_choice,
-    check_integer,
     check_seconds,
     choose_dataset,
     names,
@@ -140,11 +139,9 @@ class DataSciCodingEnv(LangEnv[_World]):
         check_choice("feedback", feedback, ("last", "history"))
         check_choice("scoring", scoring, tuple(SCORERS))
         check_choice("confinement", confinement, ("auto", "require"))
-        check_integer("max_attempts", max_attempts, _MAX_ATTEMPTS)
-        check_integer("memory_limit", memory_limit, _MAX_MEBIBYTES)
-        for name, flag in (("terminate_on_success", terminate_on_success), ("cache", cache)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
+        check_integer("max_attempts", max_attempts, 1, _MAX_ATTEMPTS)
+        check_integer("memory_limit", memory_limit, 1, _MAX_MEBIBYTES)
+        check_flags(terminate_on_success=terminate_on_success, cache=cache)
         if not is_number(failure_reward):
             raise ValueError(f"Expected failure_reward to be a finite number; got {failure_reward!r}.")
         check_seconds("time_limit", time_limit, _MAX_SECONDS)
@@ -223,7 +220,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         std = (sum((area - mean) ** 2 for area in aucs) / len(aucs)) ** 0.5 if mean is not None else None
         return {
             "status": last.status,
-            "error": last.error,
+            "error": last.error or "",
             "auc_mean": mean,
             "auc_std": std,
             "auc_splits": aucs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lang_envs.core import is_number
+from lang_envs.arguments import is_number
 from lang_envs.datasets import Data, Dataset, Preprocessing, load
 from lang_envs.datasets.errors import TableError
 from lang_envs.datasets.generated import KEY_BYTES, NAME, generated_table
@@ -72,21 +72,12 @@ def random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
 
 def names(banned: Sequence[str]) -> tuple[str, ...]:
     """Names that code must not use."""
-    if isinstance(banned, str) or not all(isinstance(name, str) and name.isidentifier() for name in banned):
-        raise ValueError(f"Expected banned to be a sequence of names; got {banned!r}. Fix: pass e.g. ('SVC',).")
+    is_sequence = isinstance(banned, Sequence) and not isinstance(banned, str)
+    if not is_sequence or not all(isinstance(name, str) and name.isidentifier() for name in banned):
+        raise ValueError(
+            f"Expected banned to be a sequence of names; got {banned!r}. Fix: pass e.g. ('SVC',), or () for none."
+        )
     return tuple(banned)
-
-
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Raise unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"Expected {name} to be one of {tuple(choices)}; got {value!r}.")
-
-
-def check_integer(name: str, value: object, largest: int) -> None:
-    """Raise unless the value is an integer from 1 to `largest`."""
-    if type(value) is not int or not 1 <= value <= largest:
-        raise ValueError(f"Expected {name} to be a positive integer, at most {largest}; got {value!r:.80}.")
 
 
 def check_seconds(name: str, value: object, largest: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-from lang_envs.core import MAX_ACTION_LENGTH, LangEnv, Outcome, SharedOptions
+from lang_envs.arguments import check_flags, check_integer
+from lang_envs.core import LangEnv, Outcome, SharedOptions, room_for_actions, room_for_list
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
 
 _LEAST_TIME = 50  # steps, by default
@@ -78,18 +79,19 @@ class KeyTokenEnv(LangEnv[_World]):
         max_steps: int | None = None,
         **options: Unpack[SharedOptions],
     ) -> None:
-        if not isinstance(variable_lengths, bool):
-            raise TypeError(f"Expected variable_lengths to be True or False; got {variable_lengths!r}.")
+        check_flags(variable_lengths=variable_lengths)
         _check_sizes(n_tokens, key_position, n_actions, variable=variable_lengths)
         lengths = sentence_lengths(n_tokens, key_position, n_actions, variable=variable_lengths)
         self.sentences = sentences(lengths, key_position)
         """All actions, in the order of their key words."""
-        options.setdefault("max_action_length", _room_for(self.sentences))
+        options.setdefault("max_action_length", room_for_actions(self.sentences))
         super().__init__(**options)
         self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
-        self.variable_lengths, self.horizon = variable_lengths, _checked_count("horizon", horizon, 1)
-        least_time = max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps
-        self.max_steps = _checked_count("max_steps", least_time, horizon)
+        check_integer("horizon", horizon, 1)
+        self.variable_lengths, self.horizon = variable_lengths, horizon
+        self.max_steps = max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps
+        check_integer("max_steps", self.max_steps, horizon)
+        self.max_list_length = room_for_list(self.sentences)
         self._world = _World(0, (), 0, False)
 
     @property
@@ -152,19 +154,13 @@ class KeyTokenEnv(LangEnv[_World]):
         return {name: getattr(self, name) for name in names}
 
 
-def _checked_count(name: str, value: int, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise ValueError(f"Expected {name} to be an integer of at least {least}; got {value!r}.")
-    return value
-
-
 def _check_sizes(n_tokens: int, key_position: int, n_actions: int, *, variable: bool) -> None:
     for name, value, least in (
         ("n_tokens", n_tokens, 1),
         ("key_position", key_position, 0),
         ("n_actions", n_actions, 2),
     ):
-        _checked_count(name, value, least)
+        check_integer(name, value, least)
     if n_actions > len(KEYS):
         raise ValueError(f"Expected at most {len(KEYS)} actions, one for each key word; got n_actions={n_actions}.")
     if key_position >= n_tokens:
@@ -176,8 +172,3 @@ def _check_sizes(n_tokens: int, key_position: int, n_actions: int, *, variable: 
             f"Expected room for different lengths after the key word; got key_position={key_position} and "
             f"n_tokens={n_tokens}. Fix: an earlier key word, more tokens, or variable_lengths=False."
         )
-
-
-def _room_for(texts: tuple[str, ...]) -> int:
-    """Tokens that hold every text as bytes, with an end token."""
-    return max(MAX_ACTION_LENGTH, 1 + max(len(text.encode()) for text in texts))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-from lang_envs.core import MAX_ACTION_LENGTH, MAX_LIST_LENGTH, LangEnv, Outcome, SharedOptions
+from lang_envs.arguments import check_choice, check_flags, check_integer
+from lang_envs.core import LangEnv, Outcome, SharedOptions, room_for_actions, room_for_list
 from lang_envs.envs.multikey.admissible import (
     MAX_ACTIONS,
     WORDS,
@@ -51,10 +50,11 @@ class IndependentDecisions(LangEnv[_World]):
     def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int) -> None:
         self.sentences = actions
         """All actions."""
-        self.max_list_length = max(MAX_LIST_LENGTH, len(json.dumps(actions, ensure_ascii=False)))
+        self.max_list_length = room_for_list(actions)
         self._numbers = {sentence: number for number, sentence in enumerate(actions)}
-        self.horizon = _checked_integer("horizon", horizon, 1, _MAX_HORIZON)
-        self.max_steps = _checked_integer("max_steps", max_steps, horizon)
+        check_integer("horizon", horizon, 1, _MAX_HORIZON)
+        check_integer("max_steps", max_steps, horizon)
+        self.horizon, self.max_steps = horizon, max_steps
         self._world = _World((), (), 0, 0)
 
     # ------------------------------------------------------------------ methods of a task
@@ -183,19 +183,19 @@ class MultiKeyEnv(IndependentDecisions):
         max_steps: int = _MAX_STEPS,
         **options: Unpack[SharedOptions],
     ) -> None:
-        self.k, self.d = _checked_integer("k", k, 1), _checked_integer("d", d, 0)
-        self.n_words = _checked_integer("n_words", n_words, 2)
-        self.reward = _checked_choice("reward", reward, _REWARDS)
-        if not isinstance(variable_lengths, bool):
-            raise TypeError(f"Expected variable_lengths to be True or False; got {variable_lengths!r}.")
-        self.variable_lengths = variable_lengths
+        check_integer("k", k, 1)
+        check_integer("d", d, 0)
+        check_integer("n_words", n_words, 2)
+        check_choice("reward", reward, _REWARDS)
+        check_flags(variable_lengths=variable_lengths)
+        self.k, self.d, self.n_words, self.reward, self.variable_lengths = k, d, n_words, reward, variable_lengths
         _check_sizes(k + d, n_words)
         self.slots = vocabularies(k + d, n_words, variable=variable_lengths)
         """Words of each slot."""
         self.key_slots = key_slots(k, d)
         """Slots that decide, counted from 0."""
         actions = sentences(self.slots)
-        options.setdefault("max_action_length", _room_for(actions))
+        options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
         self._set_up(actions, horizon, max_steps)
 
@@ -315,9 +315,10 @@ class LengthTrapEnv(IndependentDecisions):
         max_steps: int = _MAX_STEPS,
         **options: Unpack[SharedOptions],
     ) -> None:
-        self._fixed_sign = _checked_choice("sign", sign, _SIGNS)
-        self.short_length = _checked_integer("short_length", short_length, 1)
-        self.long_length = _checked_integer("long_length", long_length, short_length + 1)
+        check_choice("sign", sign, _SIGNS)
+        check_integer("short_length", short_length, 1)
+        check_integer("long_length", long_length, short_length + 1)
+        self._fixed_sign, self.short_length, self.long_length = sign, short_length, long_length
         least = TRAP_GAMMA ** (long_length - short_length)
         if not isinstance(short_reward, float) or not least < short_reward < 1:
             raise ValueError(
@@ -326,7 +327,7 @@ class LengthTrapEnv(IndependentDecisions):
             )
         self.short_reward = short_reward
         actions = trap_sentences(short_length, long_length)
-        options.setdefault("max_action_length", _room_for(actions))
+        options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
         self._set_up(actions, horizon, max_steps)
 
@@ -391,19 +392,6 @@ class LengthTrapEnv(IndependentDecisions):
         return {"sign": self._fixed_sign, **{name: getattr(self, name) for name in names}}
 
 
-def _checked_integer(name: str, value: int, least: int, most: float = math.inf) -> int:
-    if type(value) is not int or not least <= value <= most:
-        limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"Expected {name} to be an integer {limits}; got {value!r}.")
-    return value
-
-
-def _checked_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"Expected {name} to be one of {list(choices)}; got {value!r}.")
-    return value
-
-
 def _check_sizes(n_slots: int, n_words: int) -> None:
     if n_slots > MAX_ACTIONS.bit_length() or n_words**n_slots > MAX_ACTIONS:
         raise ValueError(
@@ -414,8 +402,3 @@ def _check_sizes(n_slots: int, n_words: int) -> None:
         raise ValueError(
             f"Expected at most {len(WORDS)} words, n_words * (k + d); got {n_words} * {n_slots}. Fix: fewer words."
         )
-
-
-def _room_for(texts: tuple[str, ...]) -> int:
-    """Tokens that hold every text as bytes, with an end token."""
-    return max(MAX_ACTION_LENGTH, 1 + max(map(len, texts)))  # all are ASCII

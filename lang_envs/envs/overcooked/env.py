@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from lang_envs.core import LangEnv, Outcome, SharedOptions, is_number
+from lang_envs.arguments import check_choice, check_flags, check_integer, is_number
+from lang_envs.core import LangEnv, Outcome, SharedOptions
 from lang_envs.envs.overcooked import describe
 from lang_envs.envs.overcooked.admissible import admissible_phrases
 from lang_envs.envs.overcooked.kitchen import Event, Item, KitchenState, Move, Rules
@@ -119,19 +120,16 @@ class OvercookedEnv(LangEnv[_World]):
         once_only_chop_reward: bool = False,
         **options: Unpack[SharedOptions],
     ) -> None:
-        if not isinstance(task, str) or task not in TASKS:
-            raise ValueError(f"Expected task to be one of {sorted(TASKS)}; got {task!r}. Fix: check the spelling.")
-        if not _is_count(view_radius, 0) or not _is_count(max_primitives, 1):
-            raise ValueError(
-                f"Expected integers view_radius >= 0 and max_primitives >= 1; got {view_radius!r} and "
-                f"{max_primitives!r}."
-            )
+        check_choice("task", task, TASKS)
+        check_integer("view_radius", view_radius, 0)
+        check_integer("max_primitives", max_primitives, 1)
+        check_flags(once_only_chop_reward=once_only_chop_reward)
         super().__init__(**options)
         self.task = TASKS[task]
         self.reward = reward if isinstance(reward, KitchenReward) else _reward_of(reward or {})
         self.view_radius = view_radius
         self.max_primitives = max_primitives
-        self.once_only_chop_reward = bool(once_only_chop_reward)
+        self.once_only_chop_reward = once_only_chop_reward
         self.rules = Rules(self.task)
         self._macros = macros_of(self.task)
         self._views: dict[KitchenState, _View] = {}
@@ -222,10 +220,6 @@ def _chopped(before: KitchenState, run: MacroRun) -> Item | None:
         return None
     pairs = zip(before.foods, run.state.foods, strict=True)
     return next(item for item, (was, now) in enumerate(pairs) if now.chopped and not was.chopped)
-
-
-def _is_count(value: object, smallest: int) -> bool:
-    return type(value) is int and value >= smallest
 
 
 def _reward_of(changes: Mapping[str, float]) -> KitchenReward:

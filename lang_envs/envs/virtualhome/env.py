@@ -7,13 +7,14 @@ from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from lang_envs.arguments import check_choice, check_integer
 from lang_envs.core import LangEnv, Outcome, SharedOptions
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.oracle import best_command
 from lang_envs.envs.virtualhome.rules import HomeState, Rules
 from lang_envs.envs.virtualhome.tasks import TASKS, HomeTask, with_distractors
-from lang_envs.envs.virtualhome.variation import Draw, Variation, check_choice
+from lang_envs.envs.virtualhome.variation import Draw, Variation
 from lang_envs.envs.virtualhome.wording import Wording
 
 _MAX_HOMES_KEPT = 64
@@ -119,8 +120,7 @@ class VirtualHomeEnv(LangEnv[_World]):
     ) -> None:
         check_choice("task", task, TASKS)
         check_choice("describe", describe, ("published", "full"))
-        if type(max_steps) is not int or max_steps < 1:
-            raise ValueError(f"Expected max_steps to be a positive integer; got {max_steps!r}.")
+        check_integer("max_steps", max_steps, 1)
         super().__init__(**options)
         self.task = TASKS[task]
         self.max_steps = max_steps

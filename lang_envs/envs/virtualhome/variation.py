@@ -6,11 +6,12 @@ constructor arguments, and open choices are drawn from the environment's own gen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from lang_envs.arguments import check_choice
 from lang_envs.envs.virtualhome.rules import ROOMS
 from lang_envs.envs.virtualhome.tasks import DISTRACTORS, HomeTask
 from lang_envs.envs.virtualhome.wording import PHRASINGS
@@ -78,17 +79,6 @@ class Variation:
             return Draw(phrasing, nouns, self.distractors)
         lying = rng.choice(len(DISTRACTORS), self.distractors, replace=False) if self.distractors else ()
         return Draw(phrasing, nouns, tuple(tuple(DISTRACTORS)[index] for index in sorted(lying)))
-
-
-def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Raise unless the value is among the choices.
-
-    Raises:
-        ValueError: With the choices in its message.
-    """
-    choices = list(choices)
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise ValueError(f"Expected {name} to be one of {choices}; got {value!r}. Fix: choose one of them.")
 
 
 def _index(rng: np.random.Generator, n: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,5 +65,9 @@ def test_an_episode_of_a_report_is_a_file_of_its_own(path: Path, tmp_path: Path)
     file = tmp_path / "episode.json"
     file.write_text(json.dumps(alone), encoding="utf-8")
     assert _replay(file).rstrip().endswith(", as recorded.")
+    ends = {"terminated": not steps[-1]["terminated"], "final_observation": "gone"}
+    file.write_text(json.dumps({**alone, "steps": [*steps[:-1], {**steps[-1], **ends}]}), encoding="utf-8")
+    found = " ".join(_replay(file, code=1).split())
+    assert re.search(r"step (\d+): another end of the episode; step \1: another final observation", found)
     file.write_text(json.dumps({**alone, "reset_seed": "7"}), encoding="utf-8")
     assert "Fix: download the episode again." in " ".join(_replay(file, code=1).split())

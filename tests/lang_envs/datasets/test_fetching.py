@@ -627,6 +627,15 @@ def test_a_full_disk_of_a_file_by_hand(openml: OpenmlStandIn, data: Path, tmp_pa
     assert openml.requests == []
 
 
+def test_a_refused_file_leaves_an_unfinished_download(data: Path, tmp_path: Path) -> None:
+    begun = data / ".partial" / "breast-w" / "breast-w.part"
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"half of it")
+    (tmp_path / "tumours.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    refused(8, "breast-w", "--from", str(tmp_path / "tumours.csv"))
+    assert begun.read_bytes() == b"half of it"
+
+
 def test_a_pipe_is_not_waited_for(data: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "tumours.csv")
     assert "got no ordinary file" in refused(1, "breast-w", "--from", str(tmp_path / "tumours.csv"))

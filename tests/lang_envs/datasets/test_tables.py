@@ -80,6 +80,16 @@ def test_parquet(tmp_path: Path) -> None:
     for name in ("t.parquet", "t.pq"):
         frame.to_parquet(tmp_path / name)
         pd.testing.assert_frame_equal(read_table(tmp_path / name), frame)
+    frame.set_index("größe").to_parquet(tmp_path / "t.parquet")
+    assert list(read_table(tmp_path / "t.parquet")) == ["größe", *frame.columns.drop("größe")]
+
+
+@pytest.mark.parametrize("row", ["20,1000,1,0\n", "20,1000,1,\n", "20,1000,1,0,5\n"])
+def test_rows_that_are_longer_than_the_header(tmp_path: Path, row: str) -> None:
+    """Pandas would take the first columns for an index, and the target for a feature."""
+    path = write(tmp_path, "t.csv", "age,income,bought\n" + row * 40)
+    with pytest.raises(TableError, match="Expected a name for every column; got 3 names and longer rows"):
+        own_table(path, "bought")
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

@@ -110,6 +110,12 @@ def test_arguments_reach_the_environment() -> None:
     assert "truncated=True" in got["oracle"][1]
 
 
+def test_a_limit_of_gymnasium_is_no_fault() -> None:
+    """Its `TimeLimit` cuts an episode that ends in the last step: both flags are True."""
+    results = run_checks("KeyToken-v0", max_episode_steps=4)
+    assert {one.name for one in results if one.status is Status.FAILED} == set()
+
+
 @pytest.mark.parametrize(
     ("env_id", "error"),
     [("ThirdParty/Windows-v0", gym.error.NameNotFound), ("nowhere.at_all:Doors-v0", ModuleNotFoundError)],

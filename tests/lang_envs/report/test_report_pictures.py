@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,12 +148,17 @@ def fake(env_id: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("number", "field", "value", "reason"),
     [
-        (1, "reward", 0.125, "The reward of step 1 differs from the recorded one"),
-        (0, "observation", "Another kitchen.", "The observation of step 0 differs"),
-        (3, "observation", "Another kitchen.", "The observation of step 3 differs"),
-        (-1, "final_observation", "Another kitchen.", "The observation of step 30 differs"),
-        (-1, "truncated", False, "The end of the episode of step 29 differs"),
-        (4, "action", "sing another song", " differs from the recorded one when the episode is played again"),
+        (
+            1,
+            "reward",
+            0.125,
+            r"differs from the recorded one .* \(step 2: reward \S+ instead of 0.125",
+        ),
+        (0, "observation", "Another kitchen.", "step 1: another observation"),
+        (3, "observation", "Another kitchen.", "step 4: another observation"),
+        (-1, "final_observation", "Another kitchen.", "step 30: another final observation"),
+        (-1, "truncated", False, "step 30: another end of the episode"),
+        (4, "action", "sing another song", "differs from the recorded one"),
     ],
 )
 def test_any_difference_is_the_reason(tmp_path: Path, number: int, field: str, value: object, reason: str) -> None:
@@ -165,7 +171,7 @@ def test_any_difference_is_the_reason(tmp_path: Path, number: int, field: str, v
     step[field] = value
     found = frames_of(results.header, episode)
     assert isinstance(found, str)
-    assert reason in found
+    assert re.search(reason, found)
 
 
 class TextsOnly(LangEnv[int]):

@@ -17,6 +17,7 @@ from lang_envs import LangEnvsError
 from lang_envs.env_checker import Status, run_checks
 from lang_envs.envs.keytoken.admissible import FILLER, KEYS, sentence_lengths
 from lang_envs.envs.keytoken.env import KeyTokenEnv
+from lang_envs.wrappers import AdmissibleObservation
 
 ID = "KeyToken-v0"
 LONG = {"n_tokens": 64, "key_position": 1, "n_actions": 7, "horizon": 3, "variable_lengths": True}
@@ -345,3 +346,11 @@ def test_the_committed_figures_are_those_of_this_code() -> None:
     wrong_shares = [curve["wrong_share"] for curve in part["curves"].values()]
     assert wrong_shares[0] == 0.0
     assert wrong_shares == sorted(wrong_shares)
+
+
+def test_a_long_list_fits_its_space() -> None:
+    env = AdmissibleObservation(gym.make("KeyToken-v0", n_tokens=256, n_actions=32))
+    assert env.reset(seed=0)[0] in env.observation_space
+    small = AdmissibleObservation(gym.make("KeyToken-v0"), max_list_length=20)
+    with pytest.raises(ValueError, match=r"at most 20 characters .* Fix: AdmissibleObservation\(env, max_list_length="):
+        small.reset(seed=0)

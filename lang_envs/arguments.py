@@ -1,0 +1,52 @@
+"""Checks of arguments that environments share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TypeGuard
+
+__all__ = ["check_choice", "check_flags", "check_integer", "is_number"]
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite int or float, and no bool."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
+
+
+def check_integer(name: str, value: object, least: int, most: float = math.inf) -> None:
+    """Raise unless the value is an integer in a range, and no bool.
+
+    Raises:
+        ValueError: With the range in its message.
+    """
+    if type(value) is not int or not least <= value <= most:
+        limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"Expected {name} to be an integer {limits}; got {value!r:.80}.")
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise unless the value is one of the choices, of the same type.
+
+    Raises:
+        ValueError: With the choices in its message.
+    """
+    choices = list(choices)
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise ValueError(f"Expected {name} to be one of {choices}; got {value!r}. Fix: choose one of them.")
+
+
+def check_flags(**flags: object) -> None:
+    """Raise unless every value is True or False; a text such as "False" would count as true.
+
+    Raises:
+        TypeError: With the name in its message.
+    """
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")

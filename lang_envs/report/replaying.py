@@ -1,0 +1,53 @@
+"""Recorded episodes, played again and compared with the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lang_envs.wrappers import TextAction
+
+__all__ = ["Replayed", "replayed"]
+
+
+class Replayed(NamedTuple):
+    """A moment of an episode that is played again.
+
+    Attributes:
+        text: The observation.
+        reward: Of the action before it; 0 after the reset.
+        info: Beside the observation.
+        differences: Parts of the record that came out otherwise, each after `step N: `; N counts from 1.
+    """
+
+    text: str
+    reward: float
+    info: Mapping[str, Any]
+    differences: tuple[str, ...] = ()
+
+
+def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> Iterator[Replayed]:
+    """Play the recorded actions of an episode.
+
+    Args:
+        env: The environment.
+        seed: Seed of the reset.
+        steps: The record, at least `observation`, `action` and `reward` of each step; `terminated`, `truncated` and
+            `final_observation` are compared where a step has them.
+
+    Yields:
+        After the reset and after each action.
+    """
+    text, info = env.reset(seed=seed)
+    yield Replayed(text, 0.0, info)
+    for number, step in enumerate(steps, start=1):
+        differences = [] if text == step["observation"] else ["another observation"]
+        text, reward, terminated, truncated, info = env.step(step["action"])
+        if float(reward) != step["reward"]:
+            differences.append(f"reward {float(reward):g} instead of {step['reward']:g}")
+        ends = {"terminated": terminated, "truncated": truncated}
+        if any(step.get(name, end) != end for name, end in ends.items()):
+            differences.append("another end of the episode")
+        if step.get("final_observation", text) != text:
+            differences.append("another final observation")
+        yield Replayed(text, float(reward), info, tuple(f"step {number}: {one}" for one in differences))
