@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -269,12 +270,13 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 self.env.unwrapped._reset_seeds()  # those of `load`; every rank has some
             elif has_begun:
                 self._last_obs = None
-                warnings.warn(
-                    "The environments could not be put back where the checkpoint left them; training goes on from a "
-                    "reset (exact_resume=False). Fix: pass the same kind and number of environments, and give them "
-                    "get_state() and set_state() if they have none.",
-                    stacklevel=3,
-                )
+                if not reset_num_timesteps:
+                    warnings.warn(
+                        "The environments could not be put back where the checkpoint left them; training goes on from "
+                        "a reset (exact_resume=False). Fix: pass the same kind and number of environments, and give "
+                        "them get_state() and set_state() if they have none.",
+                        stacklevel=3,
+                    )
             checkpoints.restore_rng(resume["rng"])
         self._envs_are_sound = True  # put back, or about to be reset
         if reset_num_timesteps or self._last_obs is None:
@@ -381,7 +383,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             print_system_info: See SB3.
             force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
             **kwargs: Constructor arguments to replace; `policy_kwargs` are laid over those in the checkpoint, so that
-                `policy_kwargs={"model": folder}` finds a model that has moved.
+                `policy_kwargs={"model": folder}` finds a model that has moved. With a `seed`, everything random goes on
+                from it, and the environments from a reset.
 
         Raises:
             CheckpointError: If the file is damaged, or the base model is not the one it was written with.
@@ -414,8 +417,14 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if resume is None:
             return model
         model._restore(resume)
-        if force_reset:
+        if force_reset or kwargs.get("seed") is not None:
             model._resume = None
+        if kwargs.get("seed") is not None:
+            model.set_random_seed(kwargs["seed"])
+        if "stats_window_size" in kwargs:
+            model._stats_window_size = kwargs["stats_window_size"]
+            for name in ("ep_info_buffer", "ep_success_buffer"):
+                setattr(model, name, deque(getattr(model, name) or (), maxlen=model._stats_window_size))
         return model
 
 

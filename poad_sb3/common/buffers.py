@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.utils import get_device
 from torch import Tensor
 
 from poad_sb3.common.type_aliases import RolloutAction, TokenRolloutSamples, TokenValues
@@ -48,7 +49,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self.buffer_size = buffer_size
         self.observation_space = observation_space
         self.action_space = action_space
-        self.device = torch.device(device)
+        self.device = get_device(device)
         self.n_envs = n_envs
         self.gamma, self.gae_lambda, self.estimator = estimator.gamma, estimator.gae_lambda, estimator
         self.reset()

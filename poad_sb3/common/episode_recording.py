@@ -303,7 +303,7 @@ class EpisodeRecordingCallback(BaseCallback):
         """Begin both files, or keep the lines up to the step of the checkpoint that the training goes on from."""
         steps_taken, header = self.model.num_timesteps, self._header()
         header_before, *lines = [*_records(self.path)] or [{}]
-        is_ours = header_before.get("training") is True
+        is_ours = steps_taken > 0 and header_before.get("training") is True
         lines = [line for line in lines if is_ours and line["training_steps"] <= steps_taken]
         if lines:
             header = {**header_before, "episodes": max(self.n_episodes, header_before["episodes"])}

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 from torch.distributed.tensor import DTensor
 
@@ -179,7 +179,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     @property
     def credit(self) -> Estimator:
-        """The estimator of advantages that the arguments choose."""
+        """The estimator of advantages, chosen by the arguments when the model is set up."""
+        if (buffer := vars(self).get("rollout_buffer")) is not None:
+            return cast(TokenRolloutBuffer, buffer).estimator
         names = ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token")
         return CreditSettings.of(self).make(**{name: getattr(self, name) for name in names})
 
@@ -549,13 +551,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def train(self) -> None:
         """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""
         self._update_is_due = False
+        rate = self._scheduled("learning_rate", self.lr_schedule)
+        critic_rate = self._scheduled("critic_learning_rate", self.critic_lr_schedule)
         # Evaluation mode: a base model's own dropout would make old and new log-probabilities differ.
         self.policy.set_training_mode(False)
         self._update_learning_rate([self.policy.optimizer])
         if not self._n_updates:
-            warn_if_nothing_is_learned(self.learning_rate, self.lr_schedule(self._current_progress_remaining))
+            warn_if_nothing_is_learned(self.learning_rate, rate)
         if self.policy.critic_optimizer is not None:
-            critic_rate = self.critic_lr_schedule(self._current_progress_remaining)
             for group in self.policy.critic_optimizer.param_groups:
                 group["lr"] = critic_rate
             self.logger.record("train/critic_learning_rate", critic_rate)
@@ -581,12 +584,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _clip_range_now(self, name: str) -> float | None:
         """Return `clip_range` or `clip_range_vf` at the present progress."""
         given = getattr(self, name)
-        if given is None:
-            return None
-        clip = schedule_of(name, given)(self._current_progress_remaining)
-        if not 0 <= clip < math.inf:
-            raise ValueError(f"Expected {name} to stay a number of at least 0; its schedule gives {clip}.")
-        return clip
+        return None if given is None else self._scheduled(name, schedule_of(name, given))
+
+    def _scheduled(self, name: str, schedule: Schedule) -> float:
+        """Return a number at the present progress, before anything is changed by it."""
+        value = float(schedule(self._current_progress_remaining))
+        if not 0 <= value < math.inf:
+            raise ValueError(f"Expected {name} to stay a number of at least 0; its schedule gives {value}.")
+        return value
 
 
 LLMOnPolicyAlgorithm.__signature__ = _signature(LLMOnPolicyAlgorithm)  # type: ignore[attr-defined]

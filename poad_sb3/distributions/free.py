@@ -173,8 +173,9 @@ class _Batch:
             )
         listed = [()] * len(tokens) if support.ids is None else _listed(support)
         for index, token, log_prob, children in zip(waiting, tokens, log_probs, listed, strict=True):
-            choice = children.index(token) if children else token
-            self._decisions[index].append(Decision(len(self._tokens[index]), children, choice))
+            if len(children) != 1:  # the only token that is left decides nothing; none are listed of a whole vocabulary
+                choice = children.index(token) if children else token
+                self._decisions[index].append(Decision(len(self._tokens[index]), children, choice))
             self._tokens[index].append(token)
             self._log_probs[index].append(log_prob)
 

@@ -215,7 +215,12 @@ def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
     is requested: the client would retry for half a minute.
     """
     if Path(where).exists():
-        return revision, None
+        if revision is not None:
+            raise ModelError(
+                f"Expected no revision of {where}, a folder here; got {revision!r}. Fix: leave it out, or name a "
+                "repository of the hub."
+            )
+        return None, None
     pinned = HfApi().resolve_revision(where, revision=revision)
     return pinned, pinned.resolved
 

@@ -76,6 +76,12 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
             f"({str(error)[:300]}). Fix: target_modules that this architecture has, and arguments by peft's own names."
         ) from error
 
+    rounded = [name for name, one in network.named_parameters() if one.requires_grad and one.dtype != torch.float32]
+    if rounded:
+        raise ModelError(
+            f"Expected trained weights in float32; {rounded[0]} and {len(rounded) - 1} more are not, and small steps "
+            "would be rounded away. Fix: dtype='float32', or no modules_to_save."
+        )
     for first, second in _tied_layers(network):
         second.lora_A, second.lora_B = first.lora_A, first.lora_B
     return network

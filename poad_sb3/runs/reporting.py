@@ -24,7 +24,7 @@ _QUANTITIES = {
     "rollout/ep_len_mean": "actions of the episodes of training",
     "rollout/success_rate": "success rate of training",
     "train/approx_kl": "approximate KL divergence of the updates",
-    "train/entropy_loss": "entropy loss",
+    "train/entropy": "entropy at decisions",
     "train/value_loss": "value loss",
     "train/explained_variance": "explained variance of the values",
 }

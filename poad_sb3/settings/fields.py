@@ -96,6 +96,21 @@ class Count(Setting):
 
 
 @dataclass(frozen=True)
+class Counts(Setting):
+    """A sequence of positive integers, which may be empty."""
+
+    def _check(self, name: str, value: Any) -> None:
+        is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_sequence or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in value):
+            raise TypeError(f"Expected {name} to be a sequence of positive integers; got {value!r}. Fix: {name}=(64,).")
+
+    @property
+    def allowed(self) -> str:
+        """See `Setting.allowed`."""
+        return "sequence of positive integers"
+
+
+@dataclass(frozen=True)
 class Flag(Setting):
     """True or False."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from poad_sb3.settings.fields import Choice, Count, Flag, Free, Settings, setting
+from poad_sb3.settings.fields import Choice, Count, Counts, Flag, Free, Settings, setting
 
 DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
 """The adapter of the paper. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
@@ -61,10 +61,10 @@ class ModelSettings(Settings):
         CriticTrunk.FROZEN,
         Choice(words=tuple(CriticTrunk)),
         "whose hidden states the critic reads: those before training (frozen) or the present ones (live); with "
-        "lora=None, frozen keeps a second copy of the weights",
+        "lora=None, frozen keeps a second copy of the weights, which methods without a critic do not need",
     )
     prompt: Any = setting("auto", Free(), "auto, completion, chat, fim, or one of these with settings")
-    critic_arch: Sequence[int] = setting((1024, 512), Free(), "hidden widths of the critic (the paper's)")
+    critic_arch: Sequence[int] = setting((1024, 512), Counts(), "hidden widths of the critic (the paper's)")
     critic_whitening: bool = setting(
         True,
         Flag(),

@@ -119,6 +119,9 @@ def test_a_training_from_the_start_empties_the_files(tmp_path: Path) -> None:
     for _ in range(2):
         make_agent(n_epochs=1).learn(16, EpisodeRecordingCallback(tmp_path, LAMP))
     assert [line["training_steps"] for line in recorded(tmp_path)[0]] == [0] * 4 + [16] * 4
+    make_agent(n_epochs=1).learn(16, EpisodeRecordingCallback(tmp_path, NOISY))
+    header, *found = lines(tmp_path / "episodes.jsonl")
+    assert {line["env"] for line in found} == {env["id"] for env in header["envs"]} == {NOISY}, "the first ones too"
 
 
 def test_beyond_its_share_of_time_only_the_first_and_the_last_are_recorded(tmp_path: Path) -> None:

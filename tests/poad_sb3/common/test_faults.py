@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import resource
 import signal
@@ -273,6 +274,16 @@ def test_features_that_are_no_number(tmp_path: Path, good: dict[int, dict[str, b
         model.learn(STEPS, [Do(FAULT, poison), every_rollout(tmp_path)])
     assert state(model) == good[-2], "the statistics of the critic's input are as they were"
     assert_usable(tmp_path, good)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "critic_learning_rate"])
+@pytest.mark.parametrize("value", [math.nan, -1e-3])
+def test_a_rate_that_is_none_moves_nothing(name: str, value: float) -> None:
+    model, note = agent(**{name: lambda progress: 1e-3 if progress > 0.6 else value}), Note()
+    with pytest.raises(ValueError, match=f"Expected {name} to stay a number of at least 0; its schedule gives {value}"):
+        model.learn(3 * ROLLOUT, note)
+    assert model.num_timesteps == 2 * ROLLOUT
+    assert state(model) == note.at_end
 
 
 # ---------------------------------------------------------------------- disks

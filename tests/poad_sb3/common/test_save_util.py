@@ -370,6 +370,25 @@ class Stateless(gym.Env):
         return "Say", float(self.action_space.decode(action) == "yes"), True, False, {"admissible_actions": ["a"]}
 
 
+def test_a_loaded_model_goes_on_from_another_seed(tmp_path):
+    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N).save(tmp_path / "model")
+
+    def actions(**kwargs):
+        model = POAD.load(tmp_path / "model", ENV_ID, **kwargs)
+        return [model.predict(model.env.reset())[0].tolist() for _ in range(8)]
+
+    assert actions() == actions()
+    assert actions(seed=1) == actions(seed=1) != actions(seed=2)
+    assert actions(seed=1) != actions()
+    loaded = POAD.load(tmp_path / "model", ENV_ID, stats_window_size=3)
+    assert loaded.ep_info_buffer.maxlen == loaded.ep_success_buffer.maxlen == 3
+
+
+def test_a_new_training_from_loaded_weights_needs_no_state(tmp_path):
+    POAD("LLMPolicy", Stateless(), seed=5, **SMALL).learn(N).save(tmp_path / "model")
+    assert POAD.load(tmp_path / "model", Stateless()).learn(N).num_timesteps == N  # a warning would be an error
+
+
 def test_an_environment_without_state_says_so(tmp_path):
     model = POAD("LLMPolicy", Stateless(), seed=5, **SMALL).learn(N)
     model.save(tmp_path / "model.zip")

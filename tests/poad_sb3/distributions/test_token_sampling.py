@@ -183,6 +183,15 @@ def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
         assert len(short.log_probs) == len(short.path.decisions) == len(short.path.action)
 
 
+@pytest.mark.parametrize("sampling", [{"top_k": 1}, {"top_p": 0.5}], ids=str)
+def test_a_token_without_an_alternative_decides_nothing(sampling: dict[str, Any]) -> None:
+    agent = make_agent(action_sampling="free", max_new_tokens=8, **sampling).learn(16)
+    taken = [one for step in agent.rollout_buffer.steps for one in step]
+    options = [len(decision.children) for one in taken for decision in one.path.decisions]
+    assert 1 not in options
+    assert len(options) < sum(len(one.path.action) for one in taken)
+
+
 def test_the_model_s_context_ends_an_action(small: LanguageModel) -> None:
     prompt = (2,) * (small.max_length - 2)
     (one,) = generate(small, [prompt], SamplingSettings(max_new_tokens=30), np.full((1, 30), 0.3))

@@ -377,3 +377,22 @@ def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
         model.prompt_ids("press " * 13)
     with pytest.raises(ModelError, match=r"Expected at most 12 tokens of prompt and action.*got 13.*Fix: shorten"):
         model.hidden_states([fits, chain((2,) * 13)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"revision": "v2"}, ModelError, r"Expected no revision of .*, a folder here; got 'v2'\. Fix: leave it out"),
+        (
+            {"dtype": "bfloat16", "lora": {"modules_to_save": ["lm_head"], "ensure_weight_tying": True}},
+            ModelError,
+            r"Expected trained weights in float32; .*modules_to_save.* Fix: dtype='float32', or no modules_to_save",
+        ),
+        ({"critic_arch": (0,)}, TypeError, r"Expected critic_arch to be a sequence of positive integers; got \(0,\)"),
+        ({"critic_arch": 64}, TypeError, "Expected critic_arch to be a sequence of positive integers; got 64"),
+    ],
+    ids=str,
+)
+def test_settings_without_sense(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        LanguageModel(**settings)

@@ -10,7 +10,7 @@ import pytest
 from poad_runs import ENV_ID, SMALL, N, invoke
 
 from lang_envs.report.statistics import learning_curve, mean
-from poad_sb3.runs.reporting import report_of_runs
+from poad_sb3.runs.reporting import _QUANTITIES, report_of_runs
 from poad_sb3.runs.run_folder import RunError
 
 
@@ -46,6 +46,11 @@ def test_seeds_share_a_curve_and_other_arguments_have_their_own(folders: list[Pa
     assert list(both.low) == expected.low.tolist()
     assert {one["agent"] for one in report.episodes} == {run.name.partition(", seed")[0] for run in report.runs}
     assert {one["seed"] for one in report.episodes} == {0, 1}
+
+
+def test_every_quantity_has_a_column(folders: list[Path]) -> None:
+    columns = (folders[0] / "progress.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert {name for name in _QUANTITIES if name.startswith("train/")} <= set(columns)
 
 
 def test_facts_and_checksums_are_those_of_the_run(folders: list[Path]) -> None:
