@@ -41,15 +41,28 @@ ESTIMATORS = {
         Row("BAD 1", GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
         Row("BAD 0.8", GAE(GAMMA, LAMBDA, 1.0, 0.8), whitened=True),
         Row("NTPO 0.95", GAE(GAMMA, LAMBDA, GAMMA, 0.95), gamma_token=GAMMA, whitened=True),
+        Row("BAD 1, shrunk", GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
     )
 }
-"""By name, with `gae_lambda_token`."""
+"""By name, with `gae_lambda_token`. *Shrunk*: with values inside the action of `shrunk_towards_state`."""
 REFERENCE = "action level | exact"
 """Noise is shown relative to that of this estimator with exact values, at the same policy."""
+_POAD = trie("POAD 1", "POAD", gae_lambda_token=1.0)
 ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
-    "POAD 1": (trie("POAD 1", "POAD", gae_lambda_token=1.0), 4e-3, ("action level", "BAD 1", "BAD 0.8")),
+    "POAD 1": (_POAD, 4e-3, ("action level", "BAD 1", "BAD 0.8")),
     "NTPO 0.95": (trie("NTPO 0.95", "NTPO", gae_lambda_token=0.95), 2e-3, ("action level", "NTPO 0.95")),
     "action level": (ACTION_LEVEL, 4e-3, ("action level",)),
+    "POAD 1, shrunk": (_POAD, 4e-3, ("action level", "BAD 1, shrunk")),
+    "POAD 1, 20 critic epochs": (
+        trie("POAD 1, 20 critic epochs", "POAD", gae_lambda_token=1.0, n_critic_epochs=20),
+        4e-3,
+        ("action level", "BAD 1", "BAD 1, shrunk"),
+    ),
+    "POAD 1, critic rate 4e-3": (
+        trie("POAD 1, critic rate 4e-3", "POAD", gae_lambda_token=1.0, critic_learning_rate=4e-3),
+        4e-3,
+        ("action level", "BAD 1", "BAD 1, shrunk"),
+    ),
 }
 """Trainings that are looked at: method, its rate as chosen by `lambda-token`, and estimators. Of the critic of action
 level nobody asks values inside an action."""
@@ -110,6 +123,24 @@ def critic_table(policy: LLMPolicy, problem: Problem) -> Floats:
     return table
 
 
+def shrunk_towards_state(critic: Floats, exact: Floats, weights: Floats) -> Floats:
+    """Move values inside the action towards the value of the state as far as they do not predict returns.
+
+    V'(o, w_<j) = V(o) + k (V(o, w_<j) - V(o)), with the slope k in [0, 1] of the regression of returns on the
+    difference: 0 where values inside the action are noise, so that credit is the action's, 1 where they are right.
+
+    Args:
+        critic: Values of the nodes, the state's first, `[clocks or 1, states, nodes]`.
+        exact: Expected returns from the nodes, `[clocks, states, nodes]`.
+        weights: Expected visits of the nodes, `[clocks, states, nodes]`.
+    """
+    first = critic[:, :, :1]
+    inside = np.broadcast_to(critic - first, exact.shape)
+    power = (weights * inside**2).sum()
+    slope = float((weights * inside * (exact - first)).sum() / power) if power else 0.0
+    return np.asarray(first + min(1.0, max(0.0, slope)) * inside)
+
+
 class NoiseWatch(BaseCallback):
     """Compares estimators with the exact gradient before some rollouts and after the last.
 
@@ -154,7 +185,10 @@ class NoiseWatch(BaseCallback):
         for row in self.rows:
             exact = timed_values(timed, policy, gamma=GAMMA, gamma_token=row.gamma_token).values
             tables = {"exact": exact, "critic": np.broadcast_to(critic, exact.shape)}
-            if row.strategy.n_values(2) > 1:
+            if row.name == "BAD 1, shrunk":
+                weights = reachable[:, :, None] * timed.reached(policy)
+                tables = {"critic": shrunk_towards_state(critic, exact, weights)}
+            elif row.strategy.n_values(2) > 1:
                 inside, before = exact.copy(), tables["critic"].copy()
                 inside[:, :, 1:], before[:, :, 1:] = critic[:, :, 1:], exact[:, :, 1:]
                 tables |= {"critic inside": inside, "critic before": before}
@@ -266,10 +300,14 @@ def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str
 @style()
 def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw relative noise along each training: medians over seeds, their range, dashed with exact values."""
-    figure = Figure(figsize=(1 + 3.6 * len(trainings), 3.8), layout="constrained")
-    grid = figure.subplots(1, len(trainings), squeeze=False, sharey=True)
+    columns = min(3, len(trainings))
+    rows = -(-len(trainings) // columns)
+    figure = Figure(figsize=(1 + 3.6 * columns, 0.9 + 2.9 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     names, drawn = list(ESTIMATORS), {}
-    for axes, (title, one) in zip(grid.flat, trainings.items(), strict=True):
+    for axes in grid.flat[len(trainings) :]:
+        axes.set_axis_off()
+    for axes, (title, one) in zip(grid.flat, trainings.items(), strict=False):
         for key, series in one["noise"].items():
             estimator, _, kind = key.partition(" | ")
             if kind not in ("exact", "critic"):
@@ -280,7 +318,8 @@ def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
             if kind == "critic":
                 axes.fill_between(one["steps"], series["least"], series["most"], color=color, alpha=0.15, linewidth=0)
         axes.set(title=f"training of {title}", xlabel="environment steps (actions)", yscale="log")
-    grid[0, 0].set_ylabel("noise to signal,\nrelative to action level, exact values")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("noise to signal, relative to\naction level, exact values")
     figure.legend(drawn.values(), drawn, loc="outside lower center", ncols=4)
     return figure
 

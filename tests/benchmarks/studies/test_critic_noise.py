@@ -13,7 +13,14 @@ from benchmarks.studies import critic_noise
 from benchmarks.studies.credit_truth.measuring import exact_moments
 from benchmarks.studies.credit_truth.moments import decisions_of, path_values
 from benchmarks.studies.credit_truth.problems import independent
-from benchmarks.studies.critic_noise import CRITIC_NOISE, ESTIMATORS, NoiseWatch, critic_table, policy_table
+from benchmarks.studies.critic_noise import (
+    CRITIC_NOISE,
+    ESTIMATORS,
+    NoiseWatch,
+    critic_table,
+    policy_table,
+    shrunk_towards_state,
+)
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
 from benchmarks.studies.tasks import GAMMA
@@ -27,7 +34,9 @@ SIZE = {"k": 1, "d": 1, "horizon": 2}
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[POAD, NoiseWatch]:
-    watch = NoiseWatch(independent("MultiKey-v0", share=False, **SIZE), ("action level", "BAD 1", "BAD 0.8"), 64)
+    watch = NoiseWatch(
+        independent("MultiKey-v0", share=False, **SIZE), ("action level", "BAD 1", "BAD 0.8", "BAD 1, shrunk"), 64
+    )
     model = POAD("LLMPolicy", gym.make("MultiKey-v0", **SIZE), n_steps=64, learning_rate=5e-3, seed=0)
     return model.learn(128, callback=watch), watch
 
@@ -61,7 +70,21 @@ def test_estimators_are_compared_along_a_training(trained: tuple[POAD, NoiseWatc
     assert np.max(cosine["BAD 0.8 | critic"]) < 1 - 1e-6
     assert np.all(np.array(nsr["BAD 0.8 | exact"]) < nsr["action level | exact"])
     assert nsr["BAD 1 | critic before"] != nsr["BAD 1 | critic inside"] != nsr["BAD 1 | critic"]
+    shrunk, flat = np.array(nsr["BAD 1, shrunk | critic"]), np.array(nsr["action level | critic"])
+    assert np.all(shrunk <= flat * 1.01)
     assert 0 < watch.success[0] < 1
+
+
+def test_values_inside_the_action_are_shrunk_as_far_as_they_do_not_predict() -> None:
+    rng = np.random.default_rng(0)
+    exact, weights = rng.normal(size=(3, 2, 5)), rng.random((3, 2, 5))
+    assert shrunk_towards_state(exact, exact, weights) == pytest.approx(exact)
+    first = exact[:1, :, :1]
+    doubled = first + 2 * (exact[:1] - first)
+    assert shrunk_towards_state(doubled, exact[:1], weights[:1]) == pytest.approx(exact[:1])
+    opposed = first - (exact[:1] - first)
+    assert shrunk_towards_state(opposed, exact[:1], weights[:1]) == pytest.approx(np.broadcast_to(first, (1, 2, 5)))
+    assert shrunk_towards_state(np.zeros((1, 2, 5)), exact, weights) == pytest.approx(np.zeros((3, 2, 5)))
 
 
 def test_the_mean_over_a_batch_takes_a_common_error_of_the_critic(trained: tuple[POAD, NoiseWatch]) -> None:
