@@ -235,9 +235,7 @@ _DRAWN = {
 
 def _random_play(env: Any) -> tuple[str, str]:
     """Return success and mean sum of rewards of uniformly random actions, for a table."""
-    if hasattr(env, "random_success"):
-        return percent(env.random_success), f"{env.random_return:#.6g}"
-    return percent(env.n_actions**-env.horizon), f"{1 / env.n_actions:.6f}"
+    return percent(env.random_success), f"{env.random_return:#.6g}"
 
 
 def _drawn_facts(env: Any, family: Family) -> list[tuple[str, str]]:
@@ -254,7 +252,7 @@ def _drawn_sections(env: Any, family: Family) -> dict[str, str]:
     _, exact, tested = _DRAWN[family.title]
     scores = [
         ("uniformly random", *_random_play(env), str(env.horizon)),
-        ("oracle", percent(1.0), f"{getattr(env, 'optimal_return', 1.0):#.6g}", str(env.horizon)),
+        ("oracle", percent(1.0), f"{env.optimal_return:#.6g}", str(env.horizon)),
     ]
     return {
         "Actions": table(("position", "action"), actions)

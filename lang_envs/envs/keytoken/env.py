@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 from lang_envs.arguments import check_flags, check_integer
-from lang_envs.core import LangEnv, Outcome, SharedOptions, room_for_actions, room_for_list
+from lang_envs.core import SharedOptions, room_for_actions
+from lang_envs.envs.independent.env import IndependentDecisions
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
 
 _LEAST_TIME = 50  # steps, by default
 
 
-class _World(NamedTuple):
-    """State of an episode.
-
-    Attributes:
-        key: Number of the key word that is right now.
-        answers: Whether each decision so far was right.
-        steps: Steps of the episode, invalid ones included.
-        correct: Whether the last step was a right decision.
-    """
-
-    key: int
-    answers: tuple[bool, ...]
-    steps: int
-    correct: bool
-
-
-class KeyTokenEnv(LangEnv[_World]):
+class KeyTokenEnv(IndependentDecisions):
     """A diagnostic task: every action is a sentence of filler words and one key word, and the key word alone decides.
 
     The observation names the right key word, drawn for every decision: after `The order is the onion.` the right
@@ -66,8 +50,6 @@ class KeyTokenEnv(LangEnv[_World]):
         TypeError: If `variable_lengths` is no bool.
     """
 
-    renderer = "lang_envs.envs.keytoken.render"
-
     def __init__(
         self,
         *,
@@ -82,72 +64,65 @@ class KeyTokenEnv(LangEnv[_World]):
         check_flags(variable_lengths=variable_lengths)
         _check_sizes(n_tokens, key_position, n_actions, variable=variable_lengths)
         lengths = sentence_lengths(n_tokens, key_position, n_actions, variable=variable_lengths)
-        self.sentences = sentences(lengths, key_position)
-        """All actions, in the order of their key words."""
-        options.setdefault("max_action_length", room_for_actions(self.sentences))
+        actions = sentences(lengths, key_position)
+        options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
         self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
+        self.variable_lengths = variable_lengths
         check_integer("horizon", horizon, 1)
-        self.variable_lengths, self.horizon = variable_lengths, horizon
-        self.max_steps = max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps
-        check_integer("max_steps", self.max_steps, horizon)
-        self.max_list_length = room_for_list(self.sentences)
-        self._world = _World(0, (), 0, False)
+        self._set_up(actions, horizon, max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps)
 
     @property
     def key(self) -> str:
         """The word that is right now."""
-        return KEYS[self._world.key]
+        return KEYS[self._number]
 
     @property
-    def answers(self) -> tuple[bool, ...]:
-        """Whether each decision of this episode was right."""
-        return self._world.answers
+    def order(self) -> str:
+        """The right word with its article."""
+        return f"the {self.key}"
 
     @property
-    def elapsed_steps(self) -> int:
-        """Steps of this episode, invalid ones included."""
-        return self._world.steps
+    def legend(self) -> str:
+        """The key words."""
+        return f"Key words (word {self.key_position + 1} of an action): {', '.join(KEYS[: self.n_actions])}"
+
+    def key_places(self, text: str) -> list[int]:
+        """Return the word of an action that decides, counted from 0; none of a text that is no action."""
+        return [self.key_position] if text in self._numbers else []
+
+    @property
+    def optimal_return(self) -> float:
+        """Expected return of an optimal policy."""
+        return 1.0
+
+    @property
+    def random_return(self) -> float:
+        """Expected return of uniformly random play."""
+        return 1 / self.n_actions
+
+    @property
+    def random_success(self) -> float:
+        """Probability that uniformly random play makes every decision right."""
+        return float(self.n_actions**-self.horizon)
 
     def oracle_action(self) -> str:
         """Return the sentence with the right key word."""
-        return self.sentences[self._world.key]
+        return self.sentences[self._number]
 
-    def _restart(self, options: Mapping[str, Any]) -> None:
-        self._world = _World(self._draw(), (), 0, False)
+    @property
+    def _number(self) -> int:
+        return self._world.target[0] if self._world.target else 0
 
-    def _draw(self) -> int:
-        return int(self.np_random.integers(self.n_actions))
+    def _draw(self) -> tuple[int, ...]:
+        return (int(self.np_random.integers(self.n_actions)),)
 
-    def _describe(self) -> str:
-        n_left = self.horizon - len(self._world.answers)
-        return f"The order is the {self.key}. Orders left: {n_left}. You take" if n_left else "No orders are left."
-
-    def _listed_actions(self) -> list[str]:
-        return list(self.sentences)
-
-    def _execute(self, text: str) -> Outcome | None:
-        if text not in self.sentences:
-            return None
-        correct = text == self.oracle_action()
-        answers = (*self._world.answers, correct)
-        over = len(answers) == self.horizon
-        key = self._world.key if over else self._draw()
-        self._world = _World(key, answers, self._world.steps + 1, correct)
-        return self._outcome(correct / self.horizon)
-
-    def _pass_time(self) -> Outcome:
-        self._world = self._world._replace(steps=self._world.steps + 1, correct=False)
-        return self._outcome(0.0)
-
-    def _outcome(self, reward: float) -> Outcome:
-        over = len(self._world.answers) == self.horizon
-        return Outcome(
-            reward, over, self._world.steps >= self.max_steps and not over, over and all(self._world.answers)
-        )
+    def _score(self, number: int) -> tuple[float, int, bool]:
+        right = number == self._number
+        return float(right), int(right), right
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
-        return {"key": self.key, "key_correct": acted and self._world.correct}
+        return {"key": self.key, "key_correct": acted and self._world.n_correct == 1}
 
     def _configuration(self) -> dict[str, Any]:
         names = ("n_tokens", "key_position", "n_actions", "horizon", "variable_lengths", "max_steps")

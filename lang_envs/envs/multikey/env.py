@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 from lang_envs.arguments import check_choice, check_flags, check_integer
-from lang_envs.core import LangEnv, Outcome, SharedOptions, room_for_actions, room_for_list
+from lang_envs.core import SharedOptions, room_for_actions
+from lang_envs.envs.independent.env import IndependentDecisions
 from lang_envs.envs.multikey.admissible import (
     MAX_ACTIONS,
     WORDS,
@@ -24,112 +23,6 @@ _SIGNS = ("both", "positive", "negative")
 
 TRAP_GAMMA = 0.95
 """Discount inside actions that the length trap is made for: `gamma` of the presets."""
-
-
-class _World(NamedTuple):
-    """State of an episode.
-
-    Attributes:
-        target: Numbers that are drawn for a decision: of the right word of each key slot, or of the sign.
-        answers: Whether each decision so far was right.
-        steps: Steps of the episode, invalid ones included.
-        n_correct: Right keys of the last action; 0 for an invalid one.
-    """
-
-    target: tuple[int, ...]
-    answers: tuple[bool, ...]
-    steps: int
-    n_correct: int
-
-
-class IndependentDecisions(LangEnv[_World]):
-    """A number of decisions, each with a target of its own drawn from `self.np_random`; all actions always listed."""
-
-    renderer = "lang_envs.envs.multikey.render"
-
-    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int) -> None:
-        self.sentences = actions
-        """All actions."""
-        self.max_list_length = room_for_list(actions)
-        self._numbers = {sentence: number for number, sentence in enumerate(actions)}
-        check_integer("horizon", horizon, 1, _MAX_HORIZON)
-        check_integer("max_steps", max_steps, horizon)
-        self.horizon, self.max_steps = horizon, max_steps
-        self._world = _World((), (), 0, 0)
-
-    # ------------------------------------------------------------------ methods of a task
-
-    @abstractmethod
-    def _draw(self) -> tuple[int, ...]:
-        """Draw the target of a decision."""
-
-    @abstractmethod
-    def _score(self, number: int) -> tuple[float, int, bool]:
-        """Return the reward of an action times the horizon, its right keys, and whether it is right."""
-
-    def _idle_reward(self) -> float:
-        """Return the reward of a step without an answer, times the horizon."""
-        return 0.0
-
-    @property
-    @abstractmethod
-    def order(self) -> str:
-        """The target of the present decision in words."""
-
-    @property
-    @abstractmethod
-    def legend(self) -> str:
-        """The words in one line, for rendering."""
-
-    @abstractmethod
-    def key_places(self, text: str) -> list[int]:
-        """Return the words of an action that decide, counted from 0; none of a text that is no action."""
-
-    # ------------------------------------------------------------------ public attributes
-
-    @property
-    def answers(self) -> tuple[bool, ...]:
-        """Whether each decision of this episode was right."""
-        return self._world.answers
-
-    @property
-    def elapsed_steps(self) -> int:
-        """Steps of this episode, invalid ones included."""
-        return self._world.steps
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all decisions are made."""
-        return len(self._world.answers) == self.horizon
-
-    # ------------------------------------------------------------------ the world
-
-    def _restart(self, options: Mapping[str, Any]) -> None:
-        self._world = _World(self._draw(), (), 0, 0)
-
-    def _describe(self) -> str:
-        n_left = self.horizon - len(self._world.answers)
-        return f"The order is {self.order}. Orders left: {n_left}. You take" if n_left else "No orders are left."
-
-    def _listed_actions(self) -> list[str]:
-        return list(self.sentences)
-
-    def _execute(self, text: str) -> Outcome | None:
-        if text not in self._numbers:
-            return None
-        reward, n_correct, right = self._score(self._numbers[text])
-        answers = (*self._world.answers, right)
-        target = self._world.target if len(answers) == self.horizon else self._draw()
-        self._world = _World(target, answers, self._world.steps + 1, n_correct)
-        return self._outcome(reward / self.horizon)
-
-    def _pass_time(self) -> Outcome:
-        self._world = self._world._replace(steps=self._world.steps + 1, n_correct=0)
-        return self._outcome(self._idle_reward() / self.horizon)
-
-    def _outcome(self, reward: float) -> Outcome:
-        out_of_time = self._world.steps >= self.max_steps and not self.is_over
-        return Outcome(reward, self.is_over, out_of_time, self.is_over and all(self._world.answers))
 
 
 class MultiKeyEnv(IndependentDecisions):
@@ -197,6 +90,7 @@ class MultiKeyEnv(IndependentDecisions):
         actions = sentences(self.slots)
         options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
+        check_integer("horizon", horizon, 1, _MAX_HORIZON)
         self._set_up(actions, horizon, max_steps)
 
     @property
@@ -329,6 +223,7 @@ class LengthTrapEnv(IndependentDecisions):
         actions = trap_sentences(short_length, long_length)
         options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
+        check_integer("horizon", horizon, 1, _MAX_HORIZON)
         self._set_up(actions, horizon, max_steps)
 
     @property

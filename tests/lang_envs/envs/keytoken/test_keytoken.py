@@ -233,15 +233,15 @@ def test_a_flag_that_is_no_bool_is_refused() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"key": 5},
-        {"key": -1},
-        {"key": 1.0},
+        {"target": (5,)},
+        {"target": (-1,)},
+        {"target": (1.0,)},
         {"answers": (True,) * 5, "steps": 9},
         {"answers": (True,), "steps": 0},
         {"answers": [True]},
         {"answers": (1,)},
         {"steps": 2.5},
-        {"correct": None},
+        {"n_correct": None},
     ],
 )
 def test_a_damaged_world_is_refused(env: KeyTokenEnv, change: dict[str, Any]) -> None:
@@ -264,7 +264,7 @@ def test_the_text_drawing_tells_the_episode() -> None:
     env = gym.make(ID, render_mode="ansi").unwrapped
     env.reset(seed=0)
     assert env.render().splitlines() == [
-        f"Order 1 of 4: {env.key}",
+        f"Order 1 of 4: the {env.key}",
         "Answers (+ right, - wrong): . . . .",
         "Key words (word 2 of an action): tomato, onion, lettuce, milk, candle",
         "Last action: (none yet)",

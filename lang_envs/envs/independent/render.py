@@ -1,4 +1,4 @@
-"""Render MultiKey as text and as pixels, without changing the environment."""
+"""Render independent decisions as text and as pixels, without changing the environment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from lang_envs import rendering as drawing
 from lang_envs.rendering import COLORS, font, write
 
 if TYPE_CHECKING:
-    from lang_envs.envs.multikey.env import IndependentDecisions
+    from lang_envs.envs.independent.env import IndependentDecisions
 
 _WIDTH, _HEIGHT = 480, 256  # pixels; multiples of 16, as video encoders require
 _LEFT, _RIGHT = 26, 454
 _LINE = 20
+_DOTS = 24  # answers that fit
 
 
 def ansi(env: IndependentDecisions) -> str:
@@ -58,9 +59,10 @@ def rgb_array(env: IndependentDecisions) -> NDArray[np.uint8]:
     else:
         said = drawing.one_line(env.last_action).split()
         _draw_words(image, 104, 154, said, env.key_places(env.last_action), "faded")
-    for number in range(env.horizon):
+    first = max(0, min(len(env.answers) + 1, env.horizon) - _DOTS)  # the last ones and the next
+    for place, number in enumerate(range(first, min(env.horizon, first + _DOTS))):
         color = ("good" if env.answers[number] else "red") if number < len(env.answers) else "card"
-        ImageDraw.Draw(image).circle((_LEFT + 19 * number, 182), 7, COLORS[color], COLORS["ink"])
+        ImageDraw.Draw(image).circle((_LEFT + 19 * place, 182), 7, COLORS[color], COLORS["ink"])
     write(image, (16, 210), env.legend, 12, "faded")
     write(image, (16, 236), drawing.score(env, "Steps", env.elapsed_steps, env.max_steps), 14, "text")
     if env.is_over:

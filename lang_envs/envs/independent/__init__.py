@@ -1,0 +1,1 @@
+"""The base of KeyToken and MultiKey: decisions that do not depend on each other."""
