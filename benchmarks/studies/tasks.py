@@ -26,8 +26,8 @@ ENTERTAINMENT = Task(
     "entertainment", "VirtualHome-Entertainment-v0", 8_192, Evaluation(every=1_024, episodes=50), tuned_on=FOOD
 )
 GAMMA, GAE_LAMBDA_TOKEN = 0.95, 1.0
-"""Discount between actions, that of NTPO inside them too; and the trace inside actions, 1 until `lambda-token` is
-complete and its rule (docs: protocol) sets it, before any run of the other studies."""
+"""Discount between actions, that of NTPO inside them too; and the trace inside actions, that stays 1 by the rule of the
+protocol and the results of `lambda-token`."""
 
 
 def trie(name: str, algorithm: str, **arguments: Any) -> Arm:
