@@ -156,15 +156,12 @@ def independent(env_id: str, *, share: bool, **kwargs: Any) -> Problem:
         for number, target in enumerate(targets.tolist()):
             state = step * n_targets + number
             answers = (False,) * step
-            drawn = {"target": tuple(target)} if multikey else {"key": target[0]}
-            env.set_state(first | {"world": first["world"]._replace(answers=answers, steps=step, **drawn)})
+            world = first["world"]._replace(answers=answers, steps=step, target=tuple(target))
+            env.set_state(first | {"world": world})
             texts.append((str(env._describe()), tuple(env.sentences)))
-            if multikey:
-                scored = [env._score(action) for action in range(n_actions)]
-                rewards[state] = [reward / horizon for reward, _, _ in scored]
-                right[state] = [correct for _, _, correct in scored]
-            else:
-                rewards[state, target[0]], right[state, target[0]] = 1 / horizon, True
+            scored = [env._score(action) for action in range(n_actions)]
+            rewards[state] = [reward / horizon for reward, _, _ in scored]
+            right[state] = [correct for _, _, correct in scored]
     admissible = np.ones((n_states, n_actions), dtype=bool)
     admissible[-1] = False
     transitions = np.zeros((n_states, n_actions, n_states))
