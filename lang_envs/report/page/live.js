@@ -1,6 +1,6 @@
 /** A page of `python -m benchmarks serve` reloads when its server has a new one; a file from disk does not ask. */
 
-const EVERY = 2000;
+const EVERY = 1000;
 
 /** Ask the server for its version, and reload when it is not that of this page. */
 export function watchServer() {

@@ -327,6 +327,7 @@ def test_the_page_shows_what_was_found(
         return json.loads((tmp_path / f"{name.removeprefix('studies/')}.json").read_text(encoding="utf-8"))
 
     monkeypatch.setattr(pages, "result", result)
+    monkeypatch.setattr("benchmarks.runner.files.write_picture", lambda path, figure: path)  # they take a second
     _fill(CURVES, pieces)
     for study in ALL:
         _written(study, pieces, tmp_path, Options(seeds=study.seeds))
