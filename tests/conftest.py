@@ -35,10 +35,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`."""
-    from walk import FAMILY_IDS, IDS
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`.
 
+    Ids with another table of one class are left out where a test is marked `one_table`.
+    """
+    from walk import FAMILY_IDS, IDS, TABLE_CHECKS, TABLE_IDS
+
+    def repeats(item: pytest.Item) -> bool:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        kept = item.get_closest_marker("every_id") or getattr(given.get("check"), "name", None) in TABLE_CHECKS
+        return given.get("env_id") in TABLE_IDS and item.get_closest_marker("one_table") is not None and not kept
+
+    left_out = [item for item in items if repeats(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
     n_rows: Counter[str] = Counter()
     for item in items:
         env_id = item.callspec.params.get("env_id") if hasattr(item, "callspec") else None

@@ -56,7 +56,7 @@ FAMILIES = {
         ("primitives", "last_primitives"), lambda _: -0.001, "max_primitives", lambda env: env.admissible_actions()
     ),
     "VirtualHome": Family(("steps", "succeeded"), lambda _: 0.0, "max_steps", lambda env: env.command_set),
-    "KeyToken": Family(("steps", "correct"), lambda _: 0.0, "max_steps", lambda env: env.admissible_actions()),
+    "KeyToken": Family(("steps", "n_correct"), lambda _: 0.0, "max_steps", lambda env: env.admissible_actions()),
     "MultiKey": Family(
         ("steps", "n_correct"),
         lambda env: -0.25 if getattr(env, "order", "") == "a cost" else 0.0,

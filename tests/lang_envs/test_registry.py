@@ -16,6 +16,8 @@ from lang_envs import ActionError, LangEnv, LangEnvsError
 from lang_envs.env_checker import CHECKS, Check, NotApplicableError, Status, maker, run_checks
 from lang_envs.registration import register_envs
 
+pytestmark = pytest.mark.one_table
+
 NOT_FOR_OPEN_ACTIONS = {"listed_actions", "near_misses"}
 
 

@@ -17,6 +17,8 @@ from lang_envs import ActionError, TextSpace
 from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
 from lang_envs.wrappers.admissible import admissible_observation, admissible_space
 
+pytestmark = pytest.mark.one_table
+
 WRAPPERS = [AdmissibleObservation, ByteObservation, TextAction]
 KITCHEN = "Overcooked-TomatoSalad-v0"
 

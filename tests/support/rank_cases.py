@@ -26,7 +26,7 @@ from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.vec_env.make_envs import make_envs
 
 KEYS = {"k": 1, "d": 0}
-LISTED: dict[str, Any] = {"n_steps": 8, "batch_size": 32, "policy_kwargs": {"max_tokens_per_forward": 256}}
+LISTED: dict[str, Any] = {"n_steps": 4, "batch_size": 32, "policy_kwargs": {"max_tokens_per_forward": 256}}
 FREE: dict[str, Any] = {"n_steps": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
 CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "POAD, trie": ("POAD", "MultiKey-v0", KEYS, LISTED),

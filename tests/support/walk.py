@@ -11,13 +11,32 @@ from lang_envs import ENV_ROWS
 from lang_envs.env_checker import walks
 from lang_envs.env_checker.walks import Step, randomly, same
 
-__all__ = ["FAMILY_IDS", "IDS", "Policy", "Step", "oracle_policy", "random_policy", "same", "walk_from_reset"]
+__all__ = [
+    "FAMILY_IDS",
+    "IDS",
+    "TABLE_CHECKS",
+    "TABLE_IDS",
+    "Policy",
+    "Step",
+    "oracle_policy",
+    "random_policy",
+    "same",
+    "walk_from_reset",
+]
 
 IDS = [row.id for row in ENV_ROWS]
 """Every registered id: tests parametrised over it cover environments that are added later."""
 
 FAMILY_IDS = list({env_id.partition("-")[0]: env_id for env_id in reversed(IDS)}.values())[::-1]
 """The first id of each family, for tests that do not depend on the task."""
+
+TABLE_IDS = frozenset(env_id for env_id in IDS if env_id.startswith("DataSciCoding-") and "generated" not in env_id) - {
+    "DataSciCoding-v0",
+    *FAMILY_IDS,
+}
+"""Ids that differ from the first of their class in the table alone: see the mark `one_table`."""
+TABLE_CHECKS = frozenset({"spaces", "info_keys", "info_values", "observations", "spec_as_json", "oracle", "state"})
+"""Checks of the contract that see the table."""
 
 Policy = Callable[[gym.Env, dict[str, Any]], str]
 

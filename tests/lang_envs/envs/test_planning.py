@@ -13,6 +13,8 @@ from lang_envs import LangEnvsError
 from lang_envs.envs.planning import PlanTable
 from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
 
+pytestmark = pytest.mark.one_table
+
 Cost = tuple[int, ...]
 Graph = dict[int, list[tuple[Cost, int | None]]]
 """From state to (cost, state after) of each action; None is the goal."""

@@ -30,7 +30,7 @@ def test_exact_credit_sits_on_the_key_token_alone(n_tokens: int, gamma_token: fl
     assert np.abs(credit[1:]).max(initial=0.0) < 1e-12
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 def test_trained_values_move_most_at_the_key_token() -> None:
     """Effect of each token on the critic's value, mean over actions, orders and trainings.
 

@@ -111,7 +111,7 @@ def test_a_full_disk_ends_the_run_and_leaves_its_checkpoint(tmp_path: Path) -> N
     assert "was lost" not in output(folder)
     assert EVERY <= reached_step(folder) < STEPS
     assert {file.name for file in folder.glob("latest*")} == {"latest.zip"}
-    assert poad("--n-procs", "2", "--resume", folder=folder).wait(200) == 0, output(folder)
+    assert poad("--resume", folder=folder).wait(200) == 0, output(folder)
     assert members(folder) == undisturbed()
 
 
