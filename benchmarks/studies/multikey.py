@@ -24,6 +24,12 @@ _DISCOUNTED = tuple(
     trie(name, "NTPO", gae_lambda_token=NTPO.arguments["gae_lambda_token"], gamma_token=value)
     for name, value in _GAMMA_TOKENS.items()
 )
+MORE = {
+    "POAD": trie("POAD, 20 critic epochs", "POAD", **{**POAD.arguments, "n_critic_epochs": 20}),
+    "action level": trie("action level, 20 critic epochs", "POAD", **{**ACTION_LEVEL.arguments, "n_critic_epochs": 20}),
+}
+"""With the passes of the critic that `critic-noise` found to help token credit."""
+_MORE = tuple(arm._replace(rate_of=name) for name, arm in MORE.items())
 _FASTER = "POAD learns faster than {}"
 
 MULTIKEY_STUDY = Comparing(
@@ -31,7 +37,7 @@ MULTIKEY_STUDY = Comparing(
     "POAD, NTPO, action level, TWOSOME, GRPO, RLOO and turn PPO on MultiKey with (keys, distractors)",
     "MultiKey: interquartile means over seeds, 95 % intervals",
     (
-        (MULTIKEY, (*_ON_TRIE, TWOSOME, *_DISCOUNTED)),
+        (MULTIKEY, (*_ON_TRIE, TWOSOME, *_DISCOUNTED, *_MORE)),
         (TRAP, (*_ON_TRIE, TWOSOME)),
         (EIGHT, _ON_TRIE),
         (ONE, (*_ON_TRIE, TWOSOME)),
@@ -43,6 +49,8 @@ MULTIKEY_STUDY = Comparing(
         Planned("POAD", "TWOSOME", Prediction.HIGHER, (MULTIKEY.name,), _FASTER.format("TWOSOME")),
         Planned("POAD", "GRPO", Prediction.HIGHER, (MULTIKEY.name,)),
         Planned("POAD", "RLOO", Prediction.HIGHER, (MULTIKEY.name,)),
+        Planned(MORE["POAD"].name, "POAD", Prediction.HIGHER, (MULTIKEY.name,), gated=False),
+        Planned(MORE["POAD"].name, MORE["action level"].name, Prediction.NOT_SETTLED, (MULTIKEY.name,), gated=False),
         Trend(
             "NTPO, gamma_token from 0.5 to 0.95",
             {"NTPO": 0.95, **_GAMMA_TOKENS},
