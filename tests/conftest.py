@@ -40,12 +40,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Ids with another table of one class are left out where a test is marked `one_table`.
     """
-    from walk import FAMILY_IDS, IDS, TABLE_CHECKS, TABLE_IDS
+    from walk import FAMILY_IDS, IDS, SLOW_CHECKS, TABLE_CHECKS, TABLE_IDS
 
     def repeats(item: pytest.Item) -> bool:
         given = item.callspec.params if hasattr(item, "callspec") else {}
-        kept = item.get_closest_marker("every_id") or getattr(given.get("check"), "name", None) in TABLE_CHECKS
-        return given.get("env_id") in TABLE_IDS and item.get_closest_marker("one_table") is not None and not kept
+        check, env_id = getattr(given.get("check"), "name", None), given.get("env_id")
+        if item.get_closest_marker("one_table") is None or item.get_closest_marker("every_id") is not None:
+            return False
+        is_slow = env_id == "DataSciCoding-generated-v0" and check in SLOW_CHECKS
+        return is_slow or (env_id in TABLE_IDS and check not in TABLE_CHECKS)
 
     left_out = [item for item in items if repeats(item)]
     config.hook.pytest_deselected(items=left_out)

@@ -14,6 +14,7 @@ from lang_envs.env_checker.walks import Step, randomly, same
 __all__ = [
     "FAMILY_IDS",
     "IDS",
+    "SLOW_CHECKS",
     "TABLE_CHECKS",
     "TABLE_IDS",
     "Policy",
@@ -37,6 +38,8 @@ TABLE_IDS = frozenset(env_id for env_id in IDS if env_id.startswith("DataSciCodi
 """Ids that differ from the first of their class in the table alone: see the mark `one_table`."""
 TABLE_CHECKS = frozenset({"spaces", "info_keys", "info_values", "observations", "spec_as_json", "oracle", "state"})
 """Checks of the contract that see the table."""
+SLOW_CHECKS = frozenset({"vector_sync", "vector_async", "vector_sb3_subproc"})
+"""Checks of vectors that take 10 to 20 seconds where every episode has another table; one kind of vector is enough."""
 
 Policy = Callable[[gym.Env, dict[str, Any]], str]
 

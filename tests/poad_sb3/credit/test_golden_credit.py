@@ -289,7 +289,7 @@ def test_rows_are_the_loops(
 
 
 @pytest.mark.matrix
-@hypothesis.settings(properties, max_examples=2_000)
+@hypothesis.settings(properties, max_examples=1_000)
 @given(seed=seeds, numbers=numbers4, observations=st.booleans(), spread=st.booleans())
 def test_rows_are_the_loops_on_many_batches(
     seed: int, numbers: tuple[float, float, float, float], observations: bool, spread: bool
