@@ -73,7 +73,7 @@ def filled(name: str, field: str, template: str) -> str:
     """
     content = result(name)
     head, row, *below = template.strip().splitlines()
-    heads, forms = ([cell.strip() for cell in line.strip("| ").split("|")] for line in (head, row))
+    heads, forms = ([cell.strip() for cell in line.strip()[1:-1].split("|")] for line in (head, row))
     columns = {title: partial(_Format().vformat, form, ()) for title, form in zip(heads, forms, strict=True)}
     fields = {**content, "machine": machine(content.get("machine", content))}
     return "\n".join([records(content[field], columns), *(_Format().vformat(line, (), fields) for line in below)])

@@ -85,7 +85,7 @@ def main(names: list[str]) -> None:
     ranks = start_ranks(int(os.environ.get("WORLD_SIZE", "1")), timeout=timedelta(seconds=seconds))
     if not ranks.is_first and "RANK_CASES_STOP" in os.environ:
         # Goes on after the others have given up, so that the launcher can end it without waiting for half a minute.
-        subprocess.Popen(["sh", "-c", f"sleep 15; kill -CONT {os.getpid()}"])
+        subprocess.Popen(["sh", "-c", f"sleep 15; kill -CONT {os.getpid()}"], start_new_session=True)
         threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
     folder = Path(os.environ["RANK_CASES_OUT"])
     found = {}
