@@ -23,7 +23,7 @@ if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))  # `benchmarks` is a folder of the repository and no installed package
 
 _LONGEST_SHOWN = 40  # characters of a text of several lines
-_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( %)?")
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( ?%)?")
 
 
 @cache

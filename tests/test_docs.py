@@ -177,6 +177,22 @@ def test_every_method_is_compared_and_has_its_defaults_on_a_page(pages: ModuleTy
     assert rows["RLOO"].split(" | ") == rloo
 
 
+@pytest.mark.usefixtures("pages")
+def test_a_template_in_a_page_becomes_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import _tables
+
+    one = {"share": 0.5, "runs": [1, 2]}
+    content = {"command": "measure it", "cpu": "none", "cores": 1, "python": "3", "versions": {}, "cases": {"a": one}}
+    monkeypatch.setattr(_tables, "result", lambda name: content)
+    text = _tables.filled(
+        "x", "cases", "| | share | runs |\n| `{name}` | {share:.0%} | {runs!n} |\n\nBy `{command}`.\n"
+    )
+    assert text == "|  | share | runs |\n| --- | ---: | ---: |\n| `a` | 50% | 2 |\n\nBy `measure it`."
+    with pytest.raises(KeyError):
+        _tables.filled("x", "cases", "| |\n| {nothing} |\n")
+
+
 # ---------------------------------------------------------------------- data
 
 
