@@ -118,6 +118,8 @@ def test_keys_tell_everything_apart() -> None:
 def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
+    monkeypatch.setenv("LANG_ENVS_CACHE", "~/evaluations")
+    assert cache_folder() == Path.home() / "evaluations"
     monkeypatch.delenv("LANG_ENVS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache_folder() == Path("/somewhere/lang_envs")

@@ -98,6 +98,9 @@ def test_describe_shows_what_is_set(run: Run) -> None:
     rows = [line.split() for line in run("describe", FULL, "--set", "n_tries=5").splitlines()]
     assert ["n_tries", "8", "5"] in rows
     assert ["render_mode", "None"] in rows
+    coding = [line.split() for line in run("describe", "DataSciCoding-balance-scale-v0").splitlines()]
+    assert ["max_action_length", "96", "8193"] in coding
+    assert not any(row[:1] == ["max_observation_length"] for row in coding), "the family sets it"
 
 
 @pytest.mark.parametrize("command", ["describe", "check", "play", "watch"])

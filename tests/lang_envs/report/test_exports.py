@@ -13,7 +13,7 @@ import pytest
 import lang_envs
 from lang_envs import LangEnvsError, MissingExtraError
 from lang_envs.report import exports
-from lang_envs.report.exports import to_inspect, to_minari
+from lang_envs.report.exports import _spec_of, to_inspect, to_minari
 from lang_envs.report.results import Results
 from lang_envs.wrappers import TextAction
 
@@ -74,6 +74,16 @@ def test_minari_reads_the_episodes(recorded: Recorded, tmp_path: Path, monkeypat
         env.step(recorded.episodes[0]["steps_list"][0]["action"])[1] == recorded.episodes[0]["steps_list"][0]["reward"]
     )
     env.close()
+
+
+def test_an_environment_is_described_without_making_it() -> None:
+    """Its table may have to be fetched."""
+    before = dict(gym.spec("DataSciCoding-airlines-v0").kwargs)
+    spec = _spec_of("DataSciCoding-airlines-v0", {"max_attempts": 3})
+    assert spec.kwargs == {**before, "max_attempts": 3}
+    assert [one.name for one in spec.additional_wrappers] == ["TextAction"]
+    assert gym.spec("DataSciCoding-airlines-v0").kwargs == before
+    assert _spec_of("os:Nothing-v0", {}) is None
 
 
 @pytest.mark.parametrize("name", ["log.eval", "log.json"])

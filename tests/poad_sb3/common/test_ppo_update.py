@@ -326,7 +326,7 @@ def fill(buffer: TokenRolloutBuffer, seed: int, *, tokens: int, cut: bool) -> No
 
 def make_buffer() -> TokenRolloutBuffer:
     space = cast(Any, None)
-    return TokenRolloutBuffer(6, space, space, "cpu", n_envs=3, estimator=GAE(0.9, 0.95, gae_lambda_token=0.5))
+    return TokenRolloutBuffer(6, space, space, n_envs=3, estimator=GAE(0.9, 0.95, gae_lambda_token=0.5))
 
 
 def test_nothing_of_an_earlier_rollout_is_left() -> None:

@@ -40,9 +40,10 @@ def make(**kwargs: Any) -> TextAction:
 
 def test_code_that_runs_ends_the_episode() -> None:
     env = make()
-    env.reset(seed=0)
+    assert env.reset(seed=0)[1]["error"] == ""
     _, reward, terminated, truncated, info = env.step(HONEST)
     assert (terminated, truncated, info["success"], info["status"]) == (True, False, True, Status.OK)
+    assert info["error"] == ""
     assert reward == info["auc_mean"] == info["best_so_far"] == pytest.approx(0.7858, abs=1e-4)
     assert info["auc_std"] == pytest.approx(0.0767, abs=1e-4)
     assert len(info["auc_splits"]) == 5
