@@ -192,6 +192,7 @@ def _spec_of(env_id: str, settings: Mapping[str, Any]) -> Any:
         return None
     spec = copy.deepcopy(gym.registry[env_id])
     spec.kwargs.update(settings)
+    spec.disable_env_checker = True
     spec.additional_wrappers += (TextAction.wrapper_spec(),)
     return spec
 
