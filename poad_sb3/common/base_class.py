@@ -408,6 +408,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
         wrapped = None if env is None else cls._wrap_env(env, context_spec=context_spec_of(prompt))
+        force_reset = force_reset or kwargs.get("seed") is not None
         model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
         if not model.ranks.is_first:
             model.verbose, model.tensorboard_log = 0, None
@@ -417,7 +418,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if resume is None:
             return model
         model._restore(resume)
-        if force_reset or kwargs.get("seed") is not None:
+        if force_reset:
             model._resume = None
         if kwargs.get("seed") is not None:
             model.set_random_seed(kwargs["seed"])
