@@ -40,7 +40,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dis
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
 	$(PYTEST) -m "not matrix and not process and not slow"
 
-test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (about 19 minutes)
+test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (about 20 minutes)
 	$(PYTEST) -m "(matrix or process) and not slow"
 
 check: $(VENV)/.dev ## lint, format, types and prose

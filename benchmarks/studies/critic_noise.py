@@ -34,6 +34,8 @@ from poad_sb3.tabular.gradients import Floats, policy_gradients, scores, timed_v
 
 SEEDS = tuple(range(400, 404))
 """Of this study alone."""
+SHRUNK = "BAD 1, shrunk"
+"""BAD 1 with values inside the action of `shrunk_towards_state`."""
 ESTIMATORS = {
     row.name: row
     for row in (
@@ -41,10 +43,10 @@ ESTIMATORS = {
         Row("BAD 1", GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
         Row("BAD 0.8", GAE(GAMMA, LAMBDA, 1.0, 0.8), whitened=True),
         Row("NTPO 0.95", GAE(GAMMA, LAMBDA, GAMMA, 0.95), gamma_token=GAMMA, whitened=True),
-        Row("BAD 1, shrunk", GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
+        Row(SHRUNK, GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
     )
 }
-"""By name, with `gae_lambda_token`. *Shrunk*: with values inside the action of `shrunk_towards_state`."""
+"""By name, with `gae_lambda_token`."""
 REFERENCE = "action level | exact"
 """Noise is shown relative to that of this estimator with exact values, at the same policy."""
 _POAD = trie("POAD 1", "POAD", gae_lambda_token=1.0)
@@ -52,16 +54,16 @@ ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
     "POAD 1": (_POAD, 4e-3, ("action level", "BAD 1", "BAD 0.8")),
     "NTPO 0.95": (trie("NTPO 0.95", "NTPO", gae_lambda_token=0.95), 2e-3, ("action level", "NTPO 0.95")),
     "action level": (ACTION_LEVEL, 4e-3, ("action level",)),
-    "POAD 1, shrunk": (_POAD, 4e-3, ("action level", "BAD 1, shrunk")),
+    "POAD 1, shrunk": (_POAD, 4e-3, ("action level", SHRUNK)),
     "POAD 1, 20 critic epochs": (
         trie("POAD 1, 20 critic epochs", "POAD", gae_lambda_token=1.0, n_critic_epochs=20),
         4e-3,
-        ("action level", "BAD 1", "BAD 1, shrunk"),
+        ("action level", "BAD 1", SHRUNK),
     ),
     "POAD 1, critic rate 4e-3": (
         trie("POAD 1, critic rate 4e-3", "POAD", gae_lambda_token=1.0, critic_learning_rate=4e-3),
         4e-3,
-        ("action level", "BAD 1", "BAD 1, shrunk"),
+        ("action level", "BAD 1", SHRUNK),
     ),
 }
 """Trainings that are looked at: method, its rate as chosen by `lambda-token`, and estimators. Of the critic of action
@@ -185,7 +187,7 @@ class NoiseWatch(BaseCallback):
         for row in self.rows:
             exact = timed_values(timed, policy, gamma=GAMMA, gamma_token=row.gamma_token).values
             tables = {"exact": exact, "critic": np.broadcast_to(critic, exact.shape)}
-            if row.name == "BAD 1, shrunk":
+            if row.name == SHRUNK:
                 weights = reachable[:, :, None] * timed.reached(policy)
                 tables = {"critic": shrunk_towards_state(critic, exact, weights)}
             elif row.strategy.n_values(2) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.studies.engine.comparing import Beside, Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction, Trend
 from benchmarks.studies.engine.jobs import Evaluation
+from benchmarks.studies.engine.tuning import Arm
 from benchmarks.studies.key_credit import key_credit_jobs, key_credit_rows
 from benchmarks.studies.tasks import ACTION_LEVEL, GRPO, MATCHED, MULTIKEY, NTPO, POAD, RLOO, TURN_PPO, TWOSOME, trie
 
@@ -24,12 +25,11 @@ _DISCOUNTED = tuple(
     trie(name, "NTPO", gae_lambda_token=NTPO.arguments["gae_lambda_token"], gamma_token=value)
     for name, value in _GAMMA_TOKENS.items()
 )
-MORE = {
-    "POAD": trie("POAD, 20 critic epochs", "POAD", **{**POAD.arguments, "n_critic_epochs": 20}),
-    "action level": trie("action level, 20 critic epochs", "POAD", **{**ACTION_LEVEL.arguments, "n_critic_epochs": 20}),
-}
+_POAD_20, _ACTION_LEVEL_20 = (
+    Arm(f"{arm.name}, 20 critic epochs", arm.algorithm, {**arm.arguments, "n_critic_epochs": 20}, rate_of=arm.name)
+    for arm in (POAD, ACTION_LEVEL)
+)
 """With the passes of the critic that `critic-noise` found to help token credit."""
-_MORE = tuple(arm._replace(rate_of=name) for name, arm in MORE.items())
 _FASTER = "POAD learns faster than {}"
 
 MULTIKEY_STUDY = Comparing(
@@ -37,7 +37,7 @@ MULTIKEY_STUDY = Comparing(
     "POAD, NTPO, action level, TWOSOME, GRPO, RLOO and turn PPO on MultiKey with (keys, distractors)",
     "MultiKey: interquartile means over seeds, 95 % intervals",
     (
-        (MULTIKEY, (*_ON_TRIE, TWOSOME, *_DISCOUNTED, *_MORE)),
+        (MULTIKEY, (*_ON_TRIE, TWOSOME, *_DISCOUNTED, _POAD_20, _ACTION_LEVEL_20)),
         (TRAP, (*_ON_TRIE, TWOSOME)),
         (EIGHT, _ON_TRIE),
         (ONE, (*_ON_TRIE, TWOSOME)),
@@ -49,8 +49,8 @@ MULTIKEY_STUDY = Comparing(
         Planned("POAD", "TWOSOME", Prediction.HIGHER, (MULTIKEY.name,), _FASTER.format("TWOSOME")),
         Planned("POAD", "GRPO", Prediction.HIGHER, (MULTIKEY.name,)),
         Planned("POAD", "RLOO", Prediction.HIGHER, (MULTIKEY.name,)),
-        Planned(MORE["POAD"].name, "POAD", Prediction.HIGHER, (MULTIKEY.name,), gated=False),
-        Planned(MORE["POAD"].name, MORE["action level"].name, Prediction.NOT_SETTLED, (MULTIKEY.name,), gated=False),
+        Planned(_POAD_20.name, "POAD", Prediction.HIGHER, (MULTIKEY.name,), gated=False),
+        Planned(_POAD_20.name, _ACTION_LEVEL_20.name, Prediction.NOT_SETTLED, (MULTIKEY.name,), gated=False),
         Trend(
             "NTPO, gamma_token from 0.5 to 0.95",
             {"NTPO": 0.95, **_GAMMA_TOKENS},
