@@ -14,7 +14,7 @@ from _tables import bullets, code, percent, records, result, table
 from benchmarks.references.datasci_baselines import BANNED_MODELS
 from benchmarks.references.published import read
 from lang_envs import EnvRow
-from lang_envs.datasets import DATASETS, load
+from lang_envs.datasets import DATASETS
 from lang_envs.datasets.generated import NAME
 from lang_envs.envs.datascicoding.oracle import ORACLE_CODE
 
@@ -147,23 +147,6 @@ def coding_scores() -> str:
 
 
 # ---------------------------------------------------------------------- tables and baselines
-
-
-def datasets() -> str:
-    """Table of every table that can be loaded."""
-    rows = []
-    for name, row in DATASETS.items():
-        n, width = row.shape
-        splits, counts = "published" if row.published else "ours", ""
-        if row.manifest is None:  # the counts of a table that has to be fetched are unknown
-            y = load(name).y
-            counts = ", ".join(str(int((y == label).sum())) for label in range(row.classes))
-        elif "published" in row.manifest.recipes:
-            splits = 'published with `preprocessing="published"`, else ours'
-        sizes = (str(n), str(width), str(row.classes), counts)
-        rows.append((code(name), *sizes, splits, row.known_labels, row.source))
-    head = ("`dataset`", "rows", "features", "classes", "rows of each class", "splits", "labels are", "source")
-    return table(head, rows)
 
 
 def baselines() -> str:

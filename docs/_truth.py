@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from _tables import ROOT, code, machine, records, result, table
 
+from benchmarks.studies.engine.html_report import study_tables
+
 Content = Mapping[str, Any]
 TASKS = {
     "food-preparation": "Food Preparation",
@@ -190,39 +192,13 @@ def credit_truth_cases() -> str:
     return records(cases, columns)
 
 
-def predictions(content: Content) -> str:
-    """Show how many checks of each prediction hold, and those that do not."""
-    rows = [
-        (
-            str(number),
-            one["name"],
-            f"{one['held']:,} of {one['checked']:,}",
-            "" if one["largest_difference"] is None else f"{one['largest_difference']:.2g}",
-        )
-        for number, one in enumerate(content["predictions"], 1)
-    ]
-    failed = [
-        f"{fault['case']}: predicted {_number(fault['predicted'])}, measured {_number(fault['measured'])}"
-        for one in content["predictions"]
-        for fault in one["failures"]
-    ]
-    found = table(("", "prediction", "checks that hold", "largest difference"), rows)
-    return f"{found}\n\nChecks that do not hold: {'; '.join(failed)}." if failed else found
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4g}"
-
-
 def credit_truth_predictions() -> str:
     """Show the predictions with command, machine and commit of the run."""
     content = result("studies/credit-truth")
-    parts = [predictions(content)]
-    if content["missing"]:
-        parts.append(f"Not run yet: {'; '.join(content['missing'])}.")
+    (found,) = study_tables(content)
     where, commits = machine(content["measured_with"][0]), ", ".join(content["commits"])
-    parts.append(f"Made by {code(content['command'])} on {where}; commit {commits}.")
-    return "\n\n".join(parts)
+    made = f"Made by {code(content['command'])} on {where}; commit {commits}."
+    return f"{table(found.head, found.rows)}\n\n{found.remark}\n\n{made}"
 
 
 # ---------------------------------------------------------------------- the picture of the README

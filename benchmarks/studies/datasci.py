@@ -136,6 +136,11 @@ def _primary(found: Sequence[TableFindings]) -> list[dict[str, Any]]:
     return judged(rows)
 
 
+def _tuned(rates: Mapping[str, float] | None) -> str:
+    chosen = ", ".join(f"{method} {rate:g}" for method, rate in rates.items()) if rates else "not tuned yet"
+    return f"Learning rates: {chosen} (of {', '.join(f'{rate:g}' for rate in RATES)} on {TUNING_TABLE})."
+
+
 def _report(options: Options, pieces: Pieces) -> Report:
     rates = chosen_rates(pieces)
     found = _findings(options, pieces, rates)
@@ -162,9 +167,9 @@ def _report(options: Options, pieces: Pieces) -> Report:
             },
         },
         "statistics": (
-            "the end: the last eighth of the attempts; 95% intervals by bootstrap of seeds and, within them, attempts"
+            "The end is the last eighth of the attempts; 95% intervals by bootstrap of seeds and, within them, attempts."
         ),
-        "remarks": list(_REMARKS),
+        "remarks": [*_REMARKS, _tuned(rates)],
         "missing": missing,
         "primary": primary,
         "tables": {

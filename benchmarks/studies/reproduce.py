@@ -13,7 +13,7 @@ import typer
 from benchmarks.runner.errors import StudyError
 from benchmarks.runner.machine import RESULTS, describe_machine
 from benchmarks.studies.engine.jobs import Cloning, CodingJob, Evaluation, Job, TaskJob, TrainingJob, WarmStartJob
-from benchmarks.studies.engine.pieces import STUDIES
+from benchmarks.studies.engine.pieces import STUDIES, identifier
 from lang_envs.cli.common import console
 
 TIMES = frozenset({"cpu_seconds", "seconds"})
@@ -49,11 +49,6 @@ def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
         found[identifier(content["study"], "beside")] = list(content.get("beside_runs", ()))
     first = json.loads(_FIRST.read_text(encoding="utf-8")) if folder == STUDIES else {}
     return {name: names for name, names in {**found, **first}.items() if names}
-
-
-def identifier(*parts: str) -> str:
-    """Join the parts of an id, without spaces."""
-    return "/".join(part.replace(", ", ",").replace(" ", "-") for part in parts)
 
 
 def find_pieces(wanted: str, folder: Path = STUDIES) -> list[Path]:

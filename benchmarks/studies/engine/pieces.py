@@ -20,6 +20,11 @@ Piece = Mapping[str, Any]
 """The result of a job: see `training.run_training` and `coding.run_coding`."""
 
 
+def identifier(*parts: str) -> str:
+    """Join the parts of an id of results, without spaces."""
+    return "/".join(part.replace(", ", ",").replace(" ", "-") for part in parts)
+
+
 class Pieces:
     """A folder of pieces.
 

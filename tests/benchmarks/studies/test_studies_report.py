@@ -338,7 +338,7 @@ def test_the_page_shows_what_was_found(
     assert "Not run yet" in curves
     assert "Made by `python -m benchmarks study curves`; runs on none, 1 cores; Python 3, sand 0.1." in curves
     assert "| TWOSOME | 0.000125* | 10 | 0.593 [" in curves
-    assert "python -m benchmarks reproduce curves/food-preparation" in curves
+    assert "Id: curves/food-preparation." in curves
     claims = pages.claims()
     assert "| POAD learns faster than TWOSOME | multikey: multikey 2 4 |  | higher |  | not run yet |" in claims
     assert "| curves: food-preparation | 1.07 | higher | -0.150 [" in claims
