@@ -44,7 +44,10 @@ _CLAIMS: Mapping[str, str] = {
     "credit falls on key tokens": "",
     "language ability is unchanged": "cannot be tested at this size: the pocket model has little to lose",
 }
-"""Claims by their names in the studies, and where no study counts them the reason."""
+"""Claims of the paper by their names in the studies, and where no study counts them the reason."""
+_OWN = ("POAD learns faster than NTPO on MultiKey", "POAD learns faster than TWOSOME on MultiKey")
+_OWN += ("NTPO prefers the wrong length",)
+"""Claims of ours, on a task that the paper does not have."""
 
 
 def all_comparisons() -> list[Content]:
@@ -75,18 +78,26 @@ def files() -> dict[str, bytes]:
 
 
 def claims() -> str:
-    """Table of the paper's claims: each planned comparison with its effect and verdict."""
+    """Table of the claims, of the paper and of ours: each planned comparison with its effect and verdict."""
     rows = []
-    for claim, reason in _CLAIMS.items():
+    for claim, reason in {**_CLAIMS, **dict.fromkeys(_OWN, "")}.items():
         own = [row for row in all_comparisons() if row["claim"] == claim]
         for number, row in enumerate(own):
             effect = f"{effect_of(row)}, p {row['corrected_p']:.2g}" if row["effect"] else ""
             where = f"{row['study']}: {row['task']}"
             choices = "" if row["choices_per_action"] is None else f"{row['choices_per_action']:.2f}"
-            rows.append(("" if number else claim, where, choices, row["prediction"], effect, row["verdict"]))
+            title = "" if number else f"ours: {claim}" if claim in _OWN else claim
+            rows.append((title, where, choices, row["prediction"], effect, row["verdict"]))
         if not own:
             rows.append((claim, "", "", "", "", reason or "not run yet"))
-    head = ("claim of the paper", "tested by", "choices per action", "predicted", "effect, corrected p", "verdict here")
+    head = (
+        "claim, of the paper or ours",
+        "tested by",
+        "choices per action",
+        "predicted",
+        "effect, p corrected",
+        "verdict",
+    )
     return table(head, rows)
 
 

@@ -133,7 +133,7 @@ def _primary(found: Sequence[TableFindings]) -> list[dict[str, Any]]:
             row = Row(claim, one.table, f"POAD against NTPO, {measure}", prediction, "difference of means")
             first, second = map(scores, _COMPARED)
             rows.append(row.tested(first, second) if len(first) and len(second) else row)
-    return judged(rows)
+    return judged(rows, len(FEWEST_SEEDS))
 
 
 def _tuned(rates: Mapping[str, float] | None) -> str:
@@ -150,7 +150,8 @@ def _report(options: Options, pieces: Pieces) -> Report:
             wanted = len(options.seeds) if method in _COMPARED else min(_FEW, len(options.seeds))
             if len(runs) < wanted:
                 missing.append(f"{one.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
-    there, primary = [one for one in found if any(one.runs.values())], _primary(found)
+    there = [one for one in found if any(one.runs.values())]
+    primary = _primary(_findings(options._replace(seeds=FEWEST_SEEDS), pieces, rates))
     content = {
         "model": CODER,
         "attempts": ATTEMPTS,
@@ -167,7 +168,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
             },
         },
         "statistics": (
-            "The end is the last eighth of the attempts; 95% intervals by bootstrap of seeds and, within them, attempts."
+            "The end is the last eighth of the attempts; 95% intervals by bootstrap of seeds and their attempts."
         ),
         "remarks": [*_REMARKS, _tuned(rates)],
         "missing": missing,

@@ -30,7 +30,7 @@ _POAD_20, _ACTION_LEVEL_20 = (
     for arm in (POAD, ACTION_LEVEL)
 )
 """With the passes of the critic that `critic-noise` found to help token credit."""
-_FASTER = "POAD learns faster than {}"
+_FASTER = "POAD learns faster than {} on MultiKey"
 
 MULTIKEY_STUDY = Comparing(
     "multikey",
@@ -44,7 +44,7 @@ MULTIKEY_STUDY = Comparing(
     ),
     (
         Planned("POAD", "NTPO", Prediction.NOT_SETTLED, (MULTIKEY.name, EIGHT.name), _FASTER.format("NTPO")),
-        Planned("POAD", "NTPO", Prediction.HIGHER, (TRAP.name,), _FASTER.format("NTPO"), gated=False),
+        Planned("POAD", "NTPO", Prediction.HIGHER, (TRAP.name,), "NTPO prefers the wrong length", gated=False),
         Planned(MATCHED.name, "NTPO", Prediction.NOT_SETTLED, (MULTIKEY.name, EIGHT.name)),
         Planned("POAD", "TWOSOME", Prediction.HIGHER, (MULTIKEY.name,), _FASTER.format("TWOSOME")),
         Planned("POAD", "GRPO", Prediction.HIGHER, (MULTIKEY.name,)),

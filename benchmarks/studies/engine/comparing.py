@@ -88,13 +88,13 @@ class Comparing(NamedTuple):
     def report(self, options: Options, pieces: Pieces) -> Report:
         """Report verdicts, areas, last returns, missing runs; with pictures of the existing ones."""
         findings = self.findings(options, pieces)
-        planned = list(planned_rows(findings, self.planned))
+        planned = list(planned_rows(self.findings(options._replace(seeds=self.seeds), pieces), self.planned))
         if self.beside is not None:
-            planned += self.beside.rows(pieces, options.seeds)
-        rows = judged(planned)
+            planned += self.beside.rows(pieces, self.seeds)
+        rows = judged(planned, len(self.seeds))
         content = {
             "seeds": list(options.seeds),
-            "statistics": f"Interquartile mean over seeds, {LEVEL:.0%} intervals by bootstrap, {RESAMPLES:,} resamples.",
+            "statistics": f"Interquartile mean over seeds; {LEVEL:.0%} intervals by bootstrap, {RESAMPLES:,} times.",
             "remarks": list(self.remarks),
             "missing": [f"{one.comparison.task.name}: {what}" for one in findings for what in one.missing],
             "comparisons": [one.to_json() for one in findings],

@@ -12,10 +12,10 @@ from scipy import stats
 from benchmarks.reports.statistics import SETTLED, difference, holm, probability_of_improvement, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
-from benchmarks.studies.engine.study import SEEDS_FOR_A_VERDICT
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
 from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve, mean
 
+_AREAS = "difference of mean areas"
 MEASURES = {"area": "area under the curve", "final": "last return"}
 """Methods are compared by the mean height of the learning curve; its last point is shown beside it."""
 NEAR_OPTIMUM = 0.95
@@ -51,6 +51,7 @@ class Planned(NamedTuple):
         tasks: Names; all tasks of the study if there are none.
         claim: The claim of the paper that is tested; empty for one of our own.
         gated: Whether a baseline that does not learn leaves it without a verdict; not where its failure is claimed.
+        measure: See `Finding.scores`.
     """
 
     first: str
@@ -59,6 +60,7 @@ class Planned(NamedTuple):
     tasks: tuple[str, ...] = ()
     claim: str = ""
     gated: bool = True
+    measure: str = "area"
 
 
 class Trend(NamedTuple):
@@ -96,8 +98,11 @@ class Finding(NamedTuple):
     learned: float | None
 
     def scores(self, measure: str) -> Floats:
-        """By seed, `[n_seeds]`."""
-        return np.array([area(one) if measure == "area" else one["returns"][-1] for one in self.runs.values()])
+        """By seed, `[n_seeds]`: "area", "final" (the last return), or "success", the area of the success rate."""
+        if measure == "final":
+            return np.array([one["returns"][-1] for one in self.runs.values()])
+        measured = "success" if measure == "success" else "returns"
+        return np.array([area(one, measured) for one in self.runs.values()])
 
     @property
     def curve(self) -> Curve:
@@ -244,8 +249,8 @@ class Row(NamedTuple):
             probability=estimate([(first > second) + 0.5 * (first == second)], mean),
         )
 
-    def to_json(self, corrected: float | None) -> dict[str, Any]:
-        """For the report, with the p-value corrected for the number of rows."""
+    def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
+        """For the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
         return {
             **self._asdict(),
             "seeds": list(self.seeds),
@@ -253,15 +258,17 @@ class Row(NamedTuple):
             "probability": None if self.probability is None else rounded(self.probability, 6),
             "p": None if self.p is None else float(f"{self.p:.6g}"),
             "corrected_p": None if corrected is None else float(f"{corrected:.6g}"),
-            "verdict": self.verdict(corrected),
+            "verdict": self.verdict(corrected, n_seeds),
         }
 
-    def verdict(self, corrected: float | None) -> Verdict:
-        """Judge the row by docs/benchmarks/protocol.md."""
-        if corrected is None or self.effect is None or (self.gated and self.learned is None):
+    def verdict(self, corrected: float | None, n_seeds: int) -> Verdict:
+        """Judge the row by docs/benchmarks/protocol.md, once its planned seeds are all there."""
+        if corrected is None or self.effect is None:
             return Verdict.MISSING
-        if min(self.seeds) < SEEDS_FOR_A_VERDICT:
+        if min(self.seeds) < n_seeds:
             return Verdict.TOO_FEW
+        if self.gated and self.learned is None:
+            return Verdict.MISSING
         if self.gated and self.learned is not None and self.learned < LEARNED_SHARE:
             return Verdict.NOT_LEARNED
         if corrected >= SETTLED:
@@ -269,10 +276,15 @@ class Row(NamedTuple):
         return Verdict.SUPPORTED if self.effect.value > 0 else Verdict.CONTRADICTED
 
 
-def judged(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows of a study with verdicts: p-values are corrected by Holm over all rows, also those to come."""
+def judged(rows: Sequence[Row], n_seeds: int) -> list[dict[str, Any]]:
+    """Return the rows of a study with verdicts.
+
+    Args:
+        rows: Of the planned seeds alone. P-values are corrected by Holm over all rows, also those without runs.
+        n_seeds: Number of the planned seeds; a row with fewer has no verdict.
+    """
     corrected = iter(holm([row.p for row in rows if row.p is not None], len(rows)))
-    return [row.to_json(None if row.p is None else next(corrected)) for row in rows]
+    return [row.to_json(None if row.p is None else next(corrected), n_seeds) for row in rows]
 
 
 def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> Iterator[Row]:
@@ -290,11 +302,13 @@ def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend
 
 def _compared(plan: Planned, one: Findings) -> Row:
     what = f"{plan.first} against {plan.second}"
-    row = Row(plan.claim, one.comparison.task.name, what, plan.prediction, "difference of mean areas", one.choices)
+    measure = _AREAS if plan.measure == "area" else f"{_AREAS} of {plan.measure}"
+    row = Row(plan.claim, one.comparison.task.name, what, plan.prediction, measure, one.choices)
     if not {plan.first, plan.second} <= one.methods.keys():
         return row
     first, second = (one.methods[name] for name in (plan.first, plan.second))
-    return row.tested(first.scores("area"), second.scores("area"))._replace(gated=plan.gated, learned=second.learned)
+    tested = row.tested(first.scores(plan.measure), second.scores(plan.measure))
+    return tested._replace(gated=plan.gated, learned=second.learned)
 
 
 def _correlated(plan: Trend, one: Findings) -> Row:
@@ -346,7 +360,7 @@ def effect_of(row: Mapping[str, Any]) -> str:
     if not row["effect"]:
         return ""
     shown = _value(row["effect"], 3)
-    return shown if row["effect_is"] == "difference of mean areas" else f"{row['effect_is']} {shown}"
+    return shown if row["effect_is"] == _AREAS else f"{row['effect_is']} {shown}"
 
 
 def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:

@@ -276,10 +276,14 @@ class Comparison(NamedTuple):
             yield from self.final_jobs(arm, chosen[arm.name], seeds)
 
 
-def area(piece: Piece) -> float:
+def area(piece: Piece, measured: str = "returns") -> float:
     """Mean height of a learning curve: the area under it divided by its width (trapezoids).
 
     Without the last digits, in which equal areas differ: ranks would count these.
+
+    Args:
+        piece: A run.
+        measured: The field of its evaluations.
     """
-    steps, returns = piece["steps"], piece["returns"]
-    return round(float(np.trapezoid(returns, steps) / (steps[-1] - steps[0])), 9)
+    steps = piece["steps"]
+    return round(float(np.trapezoid(piece[measured], steps) / (steps[-1] - steps[0])), 9)

@@ -344,7 +344,7 @@ def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows
     play("POAD 0.95", [0.7 + 0.01 * n for n in range(10)])
     play("POAD 0.8", [0.2 + 0.01 * n for n in range(10)])
     play("POAD 0", [0.9, 0.9])
-    found = judged(list(planned_rows([find(comparison, pieces, seeds)], LAMBDA_TOKEN.planned)))
+    found = judged(list(planned_rows([find(comparison, pieces, seeds)], LAMBDA_TOKEN.planned)), len(seeds))
     rows = {one["comparison"]: one for one in found}
     assert len(rows) == 5  # of the six planned ones, one is of the other task alone
     better, worse, few, unknown = (
@@ -388,8 +388,36 @@ def test_a_trend_is_the_rank_correlation_of_all_runs(tmp_path: Path) -> None:
 def test_rows_without_runs_count_in_the_correction() -> None:
     empty = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")
     tested = empty.tested(np.arange(10.0) + 20, np.arange(10.0))
-    alone, among = judged([tested])[0], judged([tested, empty, empty, empty])[0]
+    alone, among = judged([tested], 10)[0], judged([tested, empty, empty, empty], 10)[0]
     assert among["corrected_p"] == pytest.approx(4 * alone["corrected_p"], rel=1e-4)
+
+
+@pytest.mark.parametrize("learned", [None, 0.5, 1.0])
+def test_a_row_has_no_verdict_before_all_planned_seeds_are_there(learned: float | None) -> None:
+    row = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")
+    row = row.tested(np.arange(9.0) + 20, np.arange(10.0))._replace(gated=True, learned=learned)
+    assert judged([row], 10)[0]["verdict"] == Verdict.TOO_FEW
+    verdicts = {None: Verdict.MISSING, 0.5: Verdict.NOT_LEARNED, 1.0: Verdict.SUPPORTED}
+    assert judged([row], 9)[0]["verdict"] == verdicts[learned]
+
+
+def test_further_seeds_change_curves_but_no_verdict(tmp_path: Path) -> None:
+    plan = Planned("POAD", "NTPO", Prediction.HIGHER, gated=False, measure="success")
+    study, pieces = Comparing("two", "a test", "A test", ((MULTIKEY, (POAD, NTPO)),), (plan,)), Pieces(tmp_path)
+
+    def make(job: TrainingJob) -> dict[str, Any]:
+        is_first, is_planned = job.algorithm == "POAD", job.seed in FINAL_SEEDS
+        made = result(0.5, 0.5)  # returns do not differ
+        height = 0.9 if is_first == is_planned else 0.1
+        return {**made, "success": [height] * len(made["steps"])}
+
+    options = Options(seeds=(*FINAL_SEEDS, *range(310, 330)))
+    _all_jobs(study, options, pieces, _made(make))
+    content = study.report(options, pieces).content
+    (row,) = content["primary"]
+    assert (row["seeds"], row["verdict"], row["effect"]["value"]) == ([10, 10], Verdict.SUPPORTED, pytest.approx(0.8))
+    assert row["effect_is"] == "difference of mean areas of success"
+    assert len(content["comparisons"][0]["methods"]["POAD"]["seeds"]) == 30
 
 
 def test_multikey_leaves_twosome_out_where_it_has_256_candidates() -> None:
