@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from poad_sb3.distributed.leftovers import prefix_of, remove_leftovers
+from poad_sb3.distributed.leftovers import make_folder, remove_leftovers
 from poad_sb3.errors import LostRankError
 
 __all__ = ["LOST_RANK", "launch"]
@@ -52,8 +52,8 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
     store = _loopback_store()  # lives as long as the ranks
     if os.name == "posix":
         remove_leftovers(_FOLDER)
-    with tempfile.TemporaryDirectory(prefix=prefix_of(_FOLDER)) as folder, _quiet():
-        logs = DefaultLogsSpecs(log_dir=folder, redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
+    with _folder() as folder, _quiet():
+        logs = DefaultLogsSpecs(log_dir=str(folder), redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -76,11 +76,20 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             killed = [rank for rank, code in codes.items() if code < 0]
             failed = sorted(rank for rank, code in codes.items() if code > 0 and code not in (LOST_RANK, *_STOPPED))
             if failed and not killed:  # an error of the training itself, that would come again
-                _show_end(Path(folder), failed[0])
+                _show_end(folder, failed[0])
                 return codes[failed[0]]
             rank = min(killed or codes)  # others may end with any code when the agent stops them
             raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error
     return 0
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = make_folder(_FOLDER)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reason(code: int) -> str:

@@ -1,4 +1,8 @@
-"""Temporary folders that are named after their process, and removed by a later one if it was killed."""
+"""Temporary folders that are named after their process, and removed by a later one if it was killed.
+
+The process holds a lock on its folder as well: in another container, or on another machine with the same folder, its
+number says nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["bases", "prefix_of", "remove_leftovers"]
+from lang_envs.files import lock
+
+__all__ = ["bases", "make_folder", "remove_leftovers"]
 
 
 def bases() -> list[str]:
@@ -16,9 +22,12 @@ def bases() -> list[str]:
     return list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")))
 
 
-def prefix_of(kind: str) -> str:
-    """Return the beginning of the name of a folder of this process."""
-    return f"{kind}{os.getpid()}-"
+def make_folder(kind: str, base: str | None = None) -> Path:
+    """Make a folder of this process, and hold it until the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{kind}{os.getpid()}-", dir=base))
+    with contextlib.suppress(OSError, ModuleNotFoundError):  # without locks the name has to do
+        lock(os.open(folder, os.O_RDONLY))  # stays open
+    return folder
 
 
 def remove_leftovers(kind: str) -> None:
@@ -26,7 +35,8 @@ def remove_leftovers(kind: str) -> None:
     for folder in (one for base in bases() for one in Path(base).glob(f"{kind}[0-9]*-*")):
         pid = folder.name.removeprefix(kind).partition("-")[0]
         with contextlib.suppress(FileNotFoundError):  # another process removes it too
-            if pid.isdecimal() and _is_gone(int(pid)) and folder.lstat().st_uid == os.getuid():
+            is_own = pid.isdecimal() and folder.lstat().st_uid == os.getuid()
+            if is_own and _is_gone(int(pid)) and not _is_held(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -37,4 +47,20 @@ def _is_gone(pid: int) -> bool:
         return True
     except PermissionError:
         return False
+    return False
+
+
+def _is_held(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return True  # none of ours
+    try:
+        lock(descriptor)
+    except BlockingIOError:
+        return True
+    except OSError:  # without locks the name has to do
+        return False
+    finally:
+        os.close(descriptor)
     return False

@@ -30,6 +30,8 @@ TIMEOUT = timedelta(minutes=2)
 """For a rank to reach an exchange; torch's own default is 30 minutes."""
 _BEAT = 5.0
 """Seconds between two signs of life of rank 0."""
+_PIECE = 4 << 20
+"""Bytes of one value in the store: torch's refuses more than 8 MiB, and closes the connection."""
 
 
 class Ranks:
@@ -54,7 +56,8 @@ class Ranks:
         self.rank, self.size = rank, size
         self._store, self._group, self._timeout = store, group, timeout
         self._is_data_parallel = self._rank_zero_only = False
-        self._n_on_rank_zero, self._published = 0, 0
+        self._n_on_rank_zero = 0
+        self._published: list[str] = []
         self._stop = threading.Event()
         if rank == 0 and store is not None and size > 1:
             self._beat(0)
@@ -178,12 +181,27 @@ class Ranks:
             result = run()
             answer = pickle.dumps((name, None, result))
         except BaseException as error:
-            self._store.set(key, pickle.dumps((name, f"{type(error).__name__}: {error}", None)))
+            self._publish(key, pickle.dumps((name, f"{type(error).__name__}: {error}", None)))
             raise
         finally:
             self._rank_zero_only = False
-        self._store.set(key, answer)
+        self._publish(key, answer)
         return result
+
+    def _publish(self, key: str, answer: bytes) -> None:
+        """Write an answer to the store: its first piece last, with the number of the others before it."""
+        assert self._store is not None
+        first, *others = [answer[start : start + _PIECE] for start in range(0, len(answer), _PIECE)]
+        for number, piece in enumerate(others):
+            self._store.set(f"{key}/{number}", piece)
+        self._store.set(key, len(others).to_bytes(4, "big") + first)
+        self._published += [key, *(f"{key}/{number}" for number in range(len(others)))]
+
+    def _published_at(self, key: str) -> bytes:
+        assert self._store is not None
+        first: bytes = self._store.get(key)
+        n_others = int.from_bytes(first[:4], "big")
+        return first[4:] + b"".join(self._store.get(f"{key}/{number}") for number in range(n_others))
 
     def _await_rank_zero(self, name: str, key: str) -> Any:
         assert self._store is not None
@@ -206,7 +224,7 @@ class Ranks:
                 raise LostRankError(
                     f"Expected a sign of life of rank 0 (in {name}) within {seconds} s; got none. {_RESUME}"
                 )
-        led, failure, result = pickle.loads(self._store.get(key))
+        led, failure, result = pickle.loads(self._published_at(key))
         if led != name:
             raise RankError(
                 f"Expected all ranks to run the same program; rank 0 is in {led}, rank {self.rank} in {name}. "
@@ -219,9 +237,9 @@ class Ranks:
     def _forget(self) -> None:
         """Delete answers that all ranks have read: those before an exchange that all have reached."""
         if self.rank == 0 and self._store is not None:
-            for number in range(self._published + 1, self._n_on_rank_zero + 1):
-                self._store.delete_key(f"rank_zero/{number}")
-            self._published = self._n_on_rank_zero
+            for key in self._published:
+                self._store.delete_key(key)
+            self._published.clear()
 
     def _beat(self, number: int) -> None:
         assert self._store is not None

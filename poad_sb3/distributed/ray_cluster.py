@@ -11,14 +11,13 @@ import secrets
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lang_envs.errors import MissingExtraError, install_command
-from poad_sb3.distributed.leftovers import bases, prefix_of, remove_leftovers
+from poad_sb3.distributed.leftovers import bases, make_folder, remove_leftovers
 from poad_sb3.errors import WorkerError
 
 __all__ = ["RayConnection", "local_settings"]
@@ -172,7 +171,7 @@ def _make_folder() -> Path:
     for base in bases():
         if len(base) + len(_PREFIX) + 22 <= _LONGEST_FOLDER:
             with contextlib.suppress(OSError):
-                return Path(tempfile.mkdtemp(prefix=prefix_of(_PREFIX), dir=base))
+                return make_folder(_PREFIX, base)
     raise WorkerError(
         f"Expected a folder with a path of at most {_LONGEST_FOLDER} characters for Ray's sockets; got none in "
         f"{', '.join(bases())}. Fix: set TMPDIR to a folder with a short path."

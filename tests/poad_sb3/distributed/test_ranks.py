@@ -74,6 +74,27 @@ def test_rank_0_works_and_all_get_its_result() -> None:
     assert calls == [0]
 
 
+def test_results_of_any_size_are_broadcast() -> None:
+    def store(port: int, *, is_first: bool) -> Any:
+        return dist.TCPStore("127.0.0.1", port, is_master=is_first, wait_for_workers=False)
+
+    server = store(0, is_first=True)
+    sizes = (0, 1, (4 << 20) - 40, 9 << 20, 5)  # torch's store takes no more than 8 MiB at once
+
+    def program(ranks: Ranks) -> list[int]:
+        found = [ranks.on_rank_zero("bytes", lambda size=size: np.full(size, 7, np.uint8)) for size in sizes]
+        assert all((one == 7).all() for one in found)
+        return [len(one) for one in found]
+
+    ranks = [Ranks(rank, 2, one) for rank, one in enumerate((server, store(server.port, is_first=False)))]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(program, ranks)) == [list(sizes)] * 2
+    n_keys = server.num_keys()
+    ranks[0]._forget()
+    assert n_keys - server.num_keys() == len(sizes) + 3  # of pieces
+    ranks[0].end()
+
+
 def test_an_error_of_rank_0_reaches_the_others() -> None:
     def work() -> None:
         raise ValueError("no such table")

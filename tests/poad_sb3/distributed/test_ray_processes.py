@@ -17,6 +17,7 @@ from ray_nodes import SimulatedCluster
 from ray_users import alive, relatives, until
 
 from lang_envs.errors import MissingExtraError
+from lang_envs.files import lock
 from poad_sb3.distributed import ray_cluster
 from poad_sb3.distributed.leftovers import remove_leftovers
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
@@ -238,11 +239,17 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pyte
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     kept = [tmp_path / f"le-ray-{os.getpid()}-abc", tmp_path / "le-ray-x", tmp_path / "other"]
-    for folder in (dead := tmp_path / f"le-ray-{child.pid}-abc", *kept):
+    elsewhere = tmp_path / f"le-ray-{child.pid}-held"  # the process of another container
+    for folder in (dead := tmp_path / f"le-ray-{child.pid}-abc", elsewhere, *kept):
         folder.mkdir()
+    holder = os.open(elsewhere, os.O_RDONLY)
+    lock(holder)
     remove_leftovers("le-ray-")
     assert not dead.exists()
-    assert all(folder.exists() for folder in kept)
+    assert all(folder.exists() for folder in (elsewhere, *kept))
+    os.close(holder)
+    remove_leftovers("le-ray-")
+    assert not elsewhere.exists()
 
 
 def test_a_long_folder_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
