@@ -127,7 +127,7 @@ def train(
             env_settings=env_settings or (),
         )
         if dry_run:
-            show_only(console(), request, out, resume=resume, as_json=as_json)
+            show_only(console(), request, out, resume=resume, as_json=as_json, n_procs=n_procs)
         elif n_procs > 1 and not is_rank():
             launch_ranks(n_procs, request, out, resume=resume)
         else:

@@ -56,7 +56,9 @@ class DryRun(NamedTuple):
         return None if self.largest is None else self.largest // self.expected.workload.row_tokens
 
 
-def dry_run(console: Console, request: Request, out: Path | None, *, resume: bool, as_json: bool) -> None:
+def dry_run(
+    console: Console, request: Request, out: Path | None, *, resume: bool, as_json: bool, n_procs: int = 1
+) -> None:
     """Show the memory that a training would need; write no file.
 
     Args:
@@ -65,13 +67,14 @@ def dry_run(console: Console, request: Request, out: Path | None, *, resume: boo
         out: Folder of the run.
         resume: As in a training.
         as_json: The figures as JSON instead of a table.
+        n_procs: Ranks of the training; the figures are those of one of them. On a CPU they share its memory.
 
     Raises:
         typer.Exit: With `DOES_NOT_FIT`, if it would not fit.
     """
     resolved = resolve(request, out, resume=resume)
     model = _outline(resolved)
-    found = _find(model)
+    found = _find(model, n_procs)
     if as_json:
         console.print(
             json.dumps(_facts(model, found), indent=1, default=str), markup=False, highlight=False, soft_wrap=True
@@ -93,13 +96,16 @@ def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
         fail(str(error))
 
 
-def _find(model: LLMOnPolicyAlgorithm) -> DryRun:
+def _find(model: LLMOnPolicyAlgorithm, n_procs: int) -> DryRun:
     device = str(model.device)
     free = free_memory(device)
+    if free is not None and device == "cpu":
+        free //= n_procs
     usable = usable_memory(free)
     assert model.env is not None
     try:
         expected = expect(model, model.env.reset())
+        expected = expected._replace(workload=expected.workload._replace(ranks=n_procs))
     except Exception as error:  # an environment may raise anything
         fail(f"The memory cannot be estimated: {error}")
     finally:
@@ -162,6 +168,7 @@ def _parts(model: LLMOnPolicyAlgorithm, expected: Expected) -> Iterable[tuple[st
     among = f"{workload.children:.1f} children" if workload.children else f"{of_model.vocabulary} words"
     yield "logits", needed.logits, f"up to {workload.action_share:.1%} of a pass x {among}"
     parts = f"of {workload.micro_batches} micro-batches, added up before the last one"
+    parts += f", and of {workload.ranks} ranks" if workload.ranks > 1 else ""
     yield "gradients", needed.sums, parts if needed.sums else "none beside those above"
     yield "critic's pass", needed.values, "over the features of a whole rollout"
     many = f"{workload.decode_batch} texts x {workload.decode_context} tokens"
@@ -183,7 +190,9 @@ def _verdict(model: LLMOnPolicyAlgorithm, found: DryRun) -> Iterable[Text]:
     if found.usable is None or found.free is None:
         yield Text(f"How much memory is free on {found.device} is unknown: compare the total with what you have.")
     else:
-        free = f"{size(found.free)} free on {found.device}, {MARGIN:.0%} left alone"
+        ranks = found.expected.workload.ranks
+        each = f" for each of {ranks} ranks" if ranks > 1 else ""
+        free = f"{size(found.free)} free on {found.device}{each}, {MARGIN:.0%} left alone"
         yield Text(f"It fits: {free}.", style="green") if found.fits else Text(f"It does not fit: {free}.", style="red")
         if not found.fits:
             yield Text(fix(found.expected, found.usable))

@@ -203,4 +203,5 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
         host_bytes=actions * stored,
         has_critic=algorithm.credit.has_critic,
         micro_batches=algorithm.micro_batches,
+        ranks=algorithm.ranks.size,
     )

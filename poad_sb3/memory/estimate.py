@@ -146,6 +146,7 @@ class Workload(NamedTuple):
         host_bytes: Other data of a rollout, in main memory: token ids of prompts and actions.
         has_critic: Whether the method has a critic.
         micro_batches: Parts of a minibatch, whose gradients are added along a binary tree; see `PPOSettings`.
+        ranks: Processes of the training. Each holds all of it, but for weights that `fsdp` shards.
     """
 
     row_tokens: int = 512
@@ -158,6 +159,7 @@ class Workload(NamedTuple):
     host_bytes: int = 0
     has_critic: bool = True
     micro_batches: int = 4
+    ranks: int = 1
 
     def tokens(self, settings: ModelSettings) -> int:
         """Tokens of the largest pass."""
@@ -170,10 +172,11 @@ class Workload(NamedTuple):
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes that a training needs, by purpose.
+    """Bytes that a training needs in one rank, by purpose.
 
     Attributes:
-        weights: Frozen weights: the base model, or in full fine-tuning the copy of it.
+        weights: Frozen weights: the base model, or in full fine-tuning the copy of it. If they are sharded, this rank's
+            part, and the layers that are whole in a pass.
         trained: Trained parameters (adapter, or all weights): float32 weights, gradients and the moments of Adam.
         critic: The same for the critic's MLP, and the statistics of its whitening.
         features: Float32 features of the action tokens of a rollout.
@@ -183,7 +186,7 @@ class MemoryEstimate(NamedTuple):
             weights that write them.
         values: Computed by the critic of all features at a time.
         tokens: The rest that a rollout holds of its tokens; the ids are in main memory, wherever the model is.
-        sums: Gradients of the micro-batches before the present one, added up.
+        sums: Gradients of the micro-batches before the present one, added up, and those gathered from all ranks.
     """
 
     weights: int
@@ -219,10 +222,17 @@ def estimate(
     layers = sum(first * second for first, second in itertools.pairwise(widths))  # without biases
     critic = _LEARNED * layers + 2 * _FLOAT32 * size.hidden * (size.hidden + 1)
     values = _FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1])
-    branches = 0 if settings.fsdp else workload.micro_batches.bit_length() - 1  # one unfinished on each level
+    weights, trained, ranks = _frozen_bytes(size, settings), _LEARNED * size.trained, workload.ranks
+    gradients = workload.micro_batches.bit_length() - 1  # one unfinished on each level of the tree
+    if settings.fsdp:
+        whole = size.parameters - size.matrices + 2 * size.matrices // size.layers  # embeddings and head, two layers
+        weights = -(-weights // ranks) + (size.number * whole if ranks > 1 else 0)
+        trained, gradients = -(-trained // ranks), 0
+    elif ranks > 1:
+        gradients += 1 + ranks
     return MemoryEstimate(
-        weights=_frozen_bytes(size, settings),
-        trained=_LEARNED * size.trained,
+        weights=weights,
+        trained=trained,
         critic=critic if workload.has_critic else 0,
         features=_FLOAT32 * size.hidden * workload.rollout_tokens,
         activations=activation_bytes(size, settings, workload),
@@ -230,7 +240,7 @@ def estimate(
         kv_cache=cache_bytes(size, settings, workload),
         values=values if workload.has_critic else 0,
         tokens=_TOKEN * workload.rollout_tokens + workload.host_bytes,
-        sums=_FLOAT32 * branches * size.trained,
+        sums=_FLOAT32 * gradients * size.trained,
     )
 
 

@@ -339,6 +339,15 @@ def test_json(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Expected --dry-run beside --json" in invoke("train", ENV_ID, "--json", code=1)
 
 
+def test_each_of_several_ranks_gathers_gradients(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 8 * GB)
+    alone, of_four = (json.loads(invoke(*DRY, "--json", *more)) for more in ((), ("--n-procs", "4")))
+    of_adapter = 4 * alone["model"]["trained"]
+    assert (alone["needed"]["sums"], of_four["needed"]["sums"]) == (2 * of_adapter, 7 * of_adapter)
+    assert of_four["free"] == alone["free"] // 4
+    assert "It fits: 2.0 GB free on cpu for each of 4 ranks" in invoke(*DRY, "--n-procs", "4")
+
+
 def total_of(needed: dict[str, int]) -> int:
     held = sum(needed[name] for name in ("weights", "trained", "critic", "features", "tokens"))
     update = needed["activations"] + needed["logits"] + needed["sums"]
