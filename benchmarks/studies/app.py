@@ -113,7 +113,8 @@ def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:
     lines, total, unknown = [], 0.0, 0
     for kind, own in kinds.items():
         found = [piece for job in own if (piece := pieces.find(job)) is not None]
-        seconds = [float(piece["cpu_seconds"]) for piece in found if "cpu_seconds" in piece]
+        known = [piece.get("cpu_seconds", piece.get("seconds")) for piece in found]  # of code: its sandboxes' too
+        seconds = [float(one) for one in known if one is not None]
         left, mean = len(own) - len(found), sum(seconds) / len(seconds) if seconds else None
         cost = "cost not known yet" if mean is None else f"{mean:.0f} s each, {left * mean / 3600:.1f} core-hours left"
         lines.append(f"{kind}: {left} of {len(own)} runs left, {cost}")
@@ -176,7 +177,7 @@ def write_report(
 
     report = study.report(Options(tuple(sorted({*study.seeds, *seeds})), quick=quick), pieces)
     command = f"python -m benchmarks study {study.name}{' --quick' if quick else ''}"
-    about = {"study": study.name, "told": study.about, "command": command}
+    about = {"study": study.name, "about": study.about, "command": command}
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     written = [write_json(folder / f"{study.name}.json", content)]
     written += [write_picture(folder / f"{study.name}{end}.png", one) for end, one in report.pictures.items()]

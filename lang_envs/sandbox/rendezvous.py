@@ -26,6 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
+from lang_envs.machine import n_cores
 from lang_envs.sandbox.errors import SandboxError, fix_of
 from lang_envs.sandbox.meters import is_dead
 from lang_envs.sandbox.protocol import anonymous_file
@@ -206,7 +207,7 @@ def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stder
     """Run the process that forks the supervisor to its end, so that there is no child to wait for."""
     options = {
         "socket_name": socket_name,
-        "cores": place.cores or _cores(),
+        "cores": place.cores or n_cores(),
         "without": place.without,
         "user": place.user,
     }
@@ -220,7 +221,3 @@ def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stder
         pass_fds=meeting,
         start_new_session=True,
     ).wait()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

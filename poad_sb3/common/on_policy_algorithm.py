@@ -201,12 +201,12 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         check_combination(sampling, self.kl_coef, self._ratio, trunk)
         if sampling.generation_replicas and self.env is not None:
             largest = max(span.stop - span.start for span in getattr(self.env, "slices", [slice(0, self.n_envs)]))
-            n_batches = sum(map(bool, parts_of([1] * largest, self.micro_batches, LEAST_TEXTS)))
-            if n_batches == 1 or sampling.generation_replicas > n_batches:  # the policy decodes a single batch itself
+            n_parts = sum(map(bool, parts_of([1] * largest, self.micro_batches, LEAST_TEXTS)))
+            if n_parts == 1 or sampling.generation_replicas > n_parts:  # the policy decodes a single part itself
                 raise ValueError(
-                    f"Expected at most {n_batches if n_batches > 1 else 0} generation_replicas: so many batches do "
-                    f"{largest} environments (the largest part) make with micro_batches={self.micro_batches}, of "
-                    f"{LEAST_TEXTS} texts or more each; got {sampling.generation_replicas}. "
+                    f"Expected at most {n_parts if n_parts > 1 else 0} generation_replicas: the texts of {largest} "
+                    f"environments that step together are cut into so many parts of {LEAST_TEXTS} or more, with "
+                    f"micro_batches={self.micro_batches}; got {sampling.generation_replicas}. "
                     "Fix: more environments, a larger micro_batches, or fewer replicas."
                 )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:

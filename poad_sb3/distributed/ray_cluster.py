@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.machine import n_cores
 from poad_sb3.distributed.leftovers import bases, make_folder, remove_leftovers
 from poad_sb3.errors import WorkerError
 
@@ -142,7 +143,7 @@ def _start() -> None:
     RayConnection._folder = folder
     atexit.register(_end)  # before Ray's own, since it is registered later
     try:
-        ray.init(**local_settings(folder / "r", _cores()))  # Ray opens its own folder to everybody
+        ray.init(**local_settings(folder / "r", n_cores()))  # Ray opens its own folder to everybody
     except Exception as error:
         _end()
         raise WorkerError(
@@ -176,10 +177,6 @@ def _make_folder() -> Path:
         f"Expected a folder with a path of at most {_LONGEST_FOLDER} characters for Ray's sockets; got none in "
         f"{', '.join(bases())}. Fix: set TMPDIR to a folder with a short path."
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def room(demand: Mapping[str, float]) -> int:

@@ -89,14 +89,15 @@ def make_ray_envs(
             # Cores that make the steps are taken, not those that wait for them.
             demand = {"sandbox": 1.0, "CPU": 0.0} if _steps_elsewhere(env) else {"CPU": 1.0}
         n_room = room(demand)
-        n_actors = n_actors or max(1, min(n_envs, n_room))
+        n_actors = max(1, min(n_envs, n_room)) if n_actors is None else n_actors
         _check_numbers(n_envs, n_actors, n_parts)
         check_room(n_actors, n_room, demand)
         actors = _Actors(make, n_envs, n_actors, demand, connection, step_seconds, start_seconds)
     except BaseException:
         connection.close()
         raise
-    n_parts = n_parts or (2 if actors.first.steps_elsewhere and n_envs > 1 else 1)
+    if n_parts is None:
+        n_parts = 2 if actors.first.steps_elsewhere and n_envs > 1 else 1
     bounds = [number * n_envs // n_parts for number in range(n_parts + 1)]
     return RayVecEnv([_Part(actors, slice(start, end)) for start, end in pairwise(bounds)])
 
@@ -484,7 +485,7 @@ def _steps_elsewhere(env: str | Callable[[], gym.Env[Any, Any]]) -> bool:
 
 
 def _check_numbers(n_envs: int, n_actors: int, n_parts: int | None) -> None:
-    for name, number in (("actors", n_actors), ("parts", n_parts or 1)):
+    for name, number in (("actors", n_actors), ("parts", 1 if n_parts is None else n_parts)):
         if not 1 <= number <= n_envs:
             raise ValueError(
                 f"Expected between 1 and {n_envs} {name}, the number of environments; got {number}. "

@@ -9,11 +9,11 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING
 
-from poad_sb3.memory.estimate import ModelSize, estimate
+from poad_sb3.memory.estimate import ModelSize
 from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.model import DEFAULT_LORA
 
-__all__ = ["COMMON_MODELS", "common_size", "largest_that_fits"]
+__all__ = ["COMMON_MODELS", "common_size"]
 
 _ROWS = (
     # name, layers, hidden, intermediate, heads, kv_heads, vocabulary, tied embeddings; of the published config.json
@@ -56,16 +56,3 @@ def _common_size(name: str, dtype: str, is_full: bool) -> ModelSize:
     one, two = (ModelSize.of(kind(**{**config, "num_hidden_layers": layers}), settings) for layers in (1, 2))
     more = config["num_hidden_layers"] - 1
     return ModelSize(*(first + more * (second - first) for first, second in zip(one, two, strict=True)))
-
-
-def largest_that_fits(bytes_available: float, settings: ModelSettings | None = None) -> str | None:
-    """Name of the common model with the most weights that can be trained; None if there is none.
-
-    Args:
-        bytes_available: Memory that is free.
-        settings: Of the model.
-    """
-    fitting = (
-        name for name in COMMON_MODELS if estimate(common_size(name, settings), settings).total <= bytes_available
-    )
-    return max(fitting, key=lambda name: common_size(name).parameters, default=None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
 import platform
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
+from lang_envs.machine import n_cores
 from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
@@ -251,8 +251,7 @@ def largest_choice(
 def examine() -> Machine:
     """Look at this machine."""
     memory = host_memory()
-    # A container often has fewer cores than the machine.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = n_cores()
     cpu = Device("cpu", f"{platform.processor() or platform.machine()}, {cores} cores", memory.total, memory.available)
     devices = (*_cuda(), *_mps(), cpu)
     devices = tuple(device._replace(dtypes=_working(device.name)) for device in devices)

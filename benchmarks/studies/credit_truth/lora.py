@@ -49,11 +49,6 @@ class PocketPolicy:
         self.parameters = [one for name, one in named if layers[name] == last]
         self.nodes = self._nodes()
 
-    @property
-    def n_parameters(self) -> int:
-        """Number of trained numbers."""
-        return sum(one.numel() for one in self.parameters)
-
     def _nodes(self) -> list[_Node]:
         timed = self.problem.timed
         trie, numbers = timed.mdp.trie, timed.logit_numbers

@@ -25,7 +25,7 @@ def report_of_study(content: Mapping[str, Any]) -> Report:
     missing = content.get("missing", ())
     remark = f"Not run yet: {'; '.join(one.rstrip('.') for one in missing)}." if missing else ""
     return Report(
-        f"Study {content['study']}: {content['told']}",
+        f"Study {content['study']}: {content['about']}",
         runs=[Run(content["study"], _facts(content), {}, remark)],
         curves=list(_curves(content)),
         about=("Areas are mean heights of learning curves: a method with a larger area learned faster or better.",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 import warnings
@@ -16,6 +15,7 @@ from lang_envs.cache import cache_folder
 from lang_envs.datasets import load
 from lang_envs.envs.datascicoding.evaluation import Evaluator
 from lang_envs.errors import LangEnvsError
+from lang_envs.machine import n_cores
 from lang_envs.sandbox.client import Sandbox
 from lang_envs.sandbox.confinement.layers import Confinement, Layer, probe
 from lang_envs.sandbox.errors import SandboxUnavailableError, SandboxWarning
@@ -107,7 +107,7 @@ def diagnose(without: Sequence[Layer] = ()) -> Diagnosis:
     Args:
         without: Layers that the supervisor is to leave out, for tests.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = n_cores()
     # The environments leave the number of cores open, so this is another place than theirs, and a start to be timed.
     place = Place(cores=cores, without=tuple(layer.value for layer in without))
     supervisor, latency, problem = _try(place)

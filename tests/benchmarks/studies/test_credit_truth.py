@@ -383,7 +383,7 @@ def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
     problem = problem_of("multikey 1 0 2 1", share=False)
     pocket = PocketPolicy(problem)
     before, jacobian = pocket.logits().detach().numpy(), pocket.jacobian()
-    assert jacobian.shape == (problem.timed.n_logits, pocket.n_parameters)
+    assert jacobian.shape == (problem.timed.n_logits, sum(one.numel() for one in pocket.parameters))
     assert before.dtype == np.float64
     basis = factor(jacobian)
     np.testing.assert_allclose(basis @ basis.T, jacobian @ jacobian.T, rtol=0, atol=1e-12)

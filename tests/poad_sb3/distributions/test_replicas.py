@@ -96,7 +96,7 @@ def test_replicas_need_an_adapter() -> None:
 
 
 def test_replicas_without_work_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Expected at most 0 generation_replicas: so many batches do 8 environments"):
+    with pytest.raises(ValueError, match=r"Expected at most 0 generation_replicas: the texts of 8 environments"):
         agent(1, n_envs=8)
 
 

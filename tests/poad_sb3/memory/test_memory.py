@@ -23,7 +23,7 @@ from benchmarks.performance.memory import (
 from benchmarks.runner.machine import RESULTS
 from poad_sb3.language_model import lm_head
 from poad_sb3.language_model.decoding import CachedDecoding
-from poad_sb3.memory.common_models import COMMON_MODELS, common_size, largest_that_fits
+from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.estimate import MemoryEstimate, ModelSize, Workload, activation_bytes, estimate
 from poad_sb3.settings import ModelSettings
 
@@ -259,15 +259,6 @@ def test_full_fine_tuning_keeps_a_copy_unless_the_critic_reads_the_model_as_it_i
     assert needed.weights == 4 * PUBLISHED[SEVEN]
     assert needed.trained == 16 * PUBLISHED[SEVEN]
     assert of_seven(lora=None, critic_trunk="live") == needed._replace(weights=0)
-
-
-def test_the_largest_that_fits() -> None:
-    settings = ModelSettings(dtype="bfloat16", gradient_checkpointing=True)
-    needed = estimate(common_size("Qwen2.5-3B", settings), settings).total
-    assert largest_that_fits(needed, settings) == "Qwen2.5-3B"
-    assert largest_that_fits(needed - 1, settings) == "Qwen2.5-1.5B"
-    assert largest_that_fits(1e15) == "Llama-3-70B"
-    assert largest_that_fits(1e6) is None
 
 
 # ---------------------------------------------------------------------- against measurement
