@@ -72,8 +72,8 @@ def coder(*, spoiled: float = 0.5) -> Agent:
 # ---------------------------------------------------------------------- scripts
 
 
-_OF_EPISODE = ("env", "seed", "episode")
-"""Fields of a recorded step that identify its episode."""
+_OF_EPISODE = ("env", "seed", "episode", "training_steps")
+"""Fields of a recorded step that identify its episode; the last in recordings of a training alone."""
 
 
 class ScriptedAgent(Agent):
@@ -110,9 +110,9 @@ class ScriptedAgent(Agent):
 def scripted(file: str, *, episode: int = 0) -> Agent:
     """Return a script: a text file with an action a line, or JSON lines of recorded episodes.
 
-    A JSON line is a step, `{"action": ...}`, of the episode that `env`, `seed` and `episode` say (as the runner records
-    steps), or a whole episode, `{"steps": [{"action": ...}, ...]}`; other fields are ignored. Actions of several lines
-    need JSON.
+    A JSON line is a step, `{"action": ...}`, of the episode that `env`, `seed` and `episode` say (in recordings of a
+    training `training_steps` too), or a whole episode, `{"steps": [{"action": ...}, ...]}`; other fields are ignored.
+    Actions of several lines need JSON.
 
     Args:
         file: The file; JSON lines if it is called `.jsonl`.

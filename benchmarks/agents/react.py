@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.agents.base import Agent, AgentError, Decision
+from benchmarks.agents.base import JSON, Agent, AgentError, Decision
 from benchmarks.agents.texts import Reply, TextAgent, require_text_alone, shown, understood
 from lang_envs import LangEnv
 
@@ -17,7 +17,8 @@ Thought: what you know, what is missing, and what to do next
 Action: the action"""
 _ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
 _THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
-_INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+_INVENTED = re.compile(r"^[ \t*]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+"""Without #, which begins a comment in code."""
 _ASKED = "The action must be one of these, word for word:"
 _GAP = "(earlier steps are left out)"
 
@@ -66,6 +67,7 @@ class ReactAgent(Agent):
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         """See `Agent.begin`."""
         self._steps = []
+        self._inner.records_steps = self.records_steps
         self._inner.begin(env, seed)
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
@@ -82,6 +84,14 @@ class ReactAgent(Agent):
         self._now = Step(observation, thought, action)
         note = "\n".join(part for part in (thought, reply.note) if part)
         return Decision(action, reply.usage, note=note)
+
+    def step_fields(self) -> Mapping[str, JSON]:
+        """See `Agent.step_fields`."""
+        return self._inner.step_fields()
+
+    def final_value(self, observation: str, info: Mapping[str, Any]) -> float | None:
+        """See `Agent.final_value`: of the text with the steps before it, as the inner agent acts on it."""
+        return self._inner.final_value(self._with_history(observation), info)
 
     def observe(
         self,

@@ -7,16 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.agents.addresses import without_secrets
 from benchmarks.agents.base import AgentError, Usage
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
+from lang_envs.private import without_secrets
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 
-SYSTEM = "You act in a world that is told in words. Every message says what you see. Answer with your next action only."
+SYSTEM = "You act in a text environment. Each message is an observation. Answer with your next action only."
 _NO_KEY = "none"
 _PER_PRICE = 1_000_000
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
@@ -156,7 +156,7 @@ class ServedAgent(TextAgent):
             notes.append("The answer was cut at max_tokens.")
         usage = self._usage(answer)
         if usage is None:
-            notes.append("The server told no usage: tokens and cost of this request are not counted.")
+            notes.append("The server reported no usage: tokens and cost of this request are not counted.")
         return Reply(said or "", usage or Usage(requests=1), " ".join(notes))
 
     def _usage(self, answer: ChatCompletion) -> Usage | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.reports.report import MAIN, aggregates, shown
-from benchmarks.reports.statistics import SETTLED, probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, holm, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
+from lang_envs.private import without_private
 from lang_envs.report import Metric, Report, Score, Table, read_run, size_lines, write_report
-from lang_envs.report.private import without_private
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
@@ -89,14 +90,21 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
             f"Interquartile means; the score is 0 for random and 1 for optimal play ({over_all[0].n_scored} tasks)."
         )
         found.append(Table(f"All {over_all[0].n_envs} tasks", ("agent", "score", "success"), rows, remark))
-    rows = [row for task in dict.fromkeys(cell.task for cell in cells) for row in _pairs(task, cells)]
-    if rows:
+    pairs = [row for task in dict.fromkeys(cell.task for cell in cells) for row in _pairs(task, cells)]
+    if pairs:
+        corrected = holm([p for *_, p in pairs])
+        rows = [
+            (*texts, f"{p:.3g}", f"{one:.3g}", "yes" if one < SETTLED else "no")
+            for (*texts, p), one in zip(pairs, corrected, strict=True)
+        ]
         remark = (
             "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
-            "(ties count half), and p of the exact test of ranks. A difference is settled where p is below "
-            f"{SETTLED}; two seeds against two never settle one (p is at least 0.33), five against five can (0.008)."
+            "(ties count half), and p of the exact test of ranks, corrected by Holm for the rows of this table. A "
+            f"difference is significant where the corrected p is below {SETTLED}; before the correction it is at least "
+            "0.33 for two seeds against two, and 0.008 for five against five."
         )
-        head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "settled")
+        head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "p, corrected")
+        head += ("significant",)
         found.append(Table("Which agent is better", head, rows, remark))
     return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]
 
@@ -107,8 +115,8 @@ def _title(cells: Sequence[Cell]) -> str:
     return f"{first} on {', '.join(tasks) if len(tasks) < 3 else f'{len(tasks)} tasks'}"
 
 
-def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[str, ...]]:
-    """Compare each two agents on a task, the better one first."""
+def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[Any, ...]]:
+    """Compare each two agents on a task, the better one first: texts, and p of the test."""
     own = {cell.agent: cell.scores("discounted_return") for cell in cells if cell.task == task}
     rows = []
     for pair in itertools.combinations(own, 2):
@@ -117,6 +125,5 @@ def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[str, ...]]:
         p = rank_test(*scores)
         probability = shown(probability_of_improvement([scores[0]], [scores[1]]), METRICS["discounted_return"])
         seeds = f"{len(scores[0])} and {len(scores[1])}"
-        settled = "yes" if p < SETTLED else "no"
-        rows.append((task, without_private(first), without_private(second), probability, seeds, f"{p:.3g}", settled))
+        rows.append((task, without_private(first), without_private(second), probability, seeds, p))
     return rows

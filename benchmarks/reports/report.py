@@ -26,8 +26,6 @@ _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _WIDE, _LEAST = 110, 14
 """Letters of a terminal that has room for all of these, and of a name."""
 _PICTURES = ("scores.png", "improvement.png", "credit.png")
-_OLD = ("credit.html",)
-"""Files of earlier versions, removed where a report is written again."""
 _DETAILS = tuple(name for name in METRICS if name not in (*MAIN, "discounted_return"))
 
 
@@ -255,8 +253,10 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     if found is not None:
         written.append(write_picture(folder / "credit.png", credit_picture(found)))
     text = _markdown(cells, found, [path.name for path in written])
-    for name in (*_PICTURES, *_OLD):  # of an earlier report, about other results
-        if folder / name not in written:
+    earlier = folder / "report.md"
+    shown_before = earlier.read_text(encoding="utf-8", errors="replace") if earlier.is_file() else ""
+    for name in _PICTURES:  # of an earlier report, about other results
+        if folder / name not in written and f"![{name}]({name})" in shown_before:
             (folder / name).unlink(missing_ok=True)
     return [write_bytes(folder / "report.md", text.encode()), *written]
 

@@ -102,6 +102,7 @@ def _rollout(header: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, A
         "All columns read the values of one critic, the agent's; trained by another method it would have others. "
         f"gamma {credit['gamma']:g}, lambda {credit['gae_lambda']:g} between actions; inside: 1 (POAD), gamma (NTPO)."
     )
-    if steps[-1]["truncated"] and not steps[-1]["terminated"]:
+    last = steps[-1]
+    if last["truncated"] and not last["terminated"] and last.get("final_value") is None:
         remark += CUT_OFF
     return Rollout(f"{header['agent']['name']}, {job}", columns, rows, remark)

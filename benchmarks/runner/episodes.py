@@ -11,7 +11,6 @@ import gymnasium as gym
 
 from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.errors import AgentFailedError
-from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import moves_of
 
@@ -89,7 +88,7 @@ _SHARES: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool], str]] = {
 """Of the decisions whose info has a key, how many satisfy a test; and in words."""
 _LAST = {
     "best_score": ("best_so_far", "best score of code that ran in the episode; absent if none did"),
-    "data": ("data", "where the rows come from: `real`, `synthetic` or `own`"),
+    "data": ("data", "where the rows come from: `real`, `synthetic`, `generated` or `own`"),
 }
 FAMILY_FIELDS = {name: row[-1] for name, row in (*_SHARES.items(), *_LAST.items())}
 """Fields of some families beside those of all, and their meaning."""
@@ -117,8 +116,7 @@ def play_episode(
         AgentFailedError: If the agent answers with anything but a `Decision` as the protocol has it.
     """
     observation, info = env.reset(seed=seed)
-    inner = env.unwrapped
-    assert isinstance(inner, LangEnv)
+    inner: Any = env.unwrapped
     agent.records_steps = watch is not None
     agent.begin(inner, seed)
     infos: list[Mapping[str, Any]] = []

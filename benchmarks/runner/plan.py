@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from benchmarks.agents.addresses import without_secrets
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
 from benchmarks.runner.machine import describe_machine
+from lang_envs.private import without_secrets
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, FORMAT, N_SEEDS, discount_of, reset_seed_of
 
 _LARGEST_SEED = N_SEEDS // EPISODES_PER_SEED - 1
 _PLACE = "{seed}"
-_MEASURED_WITH = ("command", "cpu", "cores")
-"""Header fields that may differ between sessions."""
+_MEASURED_WITH = ("command", "commit", "cpu", "cpu_capability", "cores", "threads")
+"""Header fields that may differ between sessions; each session records its own in the file of times."""
 _OF_AGENT = ("agent.settings", "agent.arguments")
 
 
@@ -133,13 +133,13 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
     first = identities[plan.first_seed]
     agent: dict[str, Any] = {
         "name": plan.label or (plan.agent if plan.is_per_seed else first.name),
-        "spec": plan.agent,
-        "arguments": {name: without_secrets(value) for name, value in plan.agent_settings.items()},
+        "spec": without_secrets(plan.agent),
+        "arguments": without_secrets(plan.agent_settings),
     }
     if plan.is_per_seed:
-        agent["settings_by_seed"] = {str(seed): dict(one.settings) for seed, one in identities.items()}
+        agent["settings_by_seed"] = {str(seed): without_secrets(one.settings) for seed, one in identities.items()}
     else:
-        agent["settings"] = dict(first.settings)
+        agent["settings"] = without_secrets(first.settings)
     if first.incidental:
         agent["incidental"] = sorted(first.incidental)
     header = {
@@ -162,7 +162,7 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
 def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: object) -> None:
     """Refuse to go on in a file that holds another measurement.
 
-    Command and hardware may differ. Versions may not: they change numbers.
+    Command, commit and hardware may differ. Versions may not: they change numbers.
 
     Raises:
         ResultFileError: If anything else does.

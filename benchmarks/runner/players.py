@@ -94,7 +94,7 @@ class Player:
             whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
             raise AgentFailedError(
                 f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
-                "Fix: what is said there. The episodes before it are kept, and the same command goes on.",
+                "Fix: correct the cause. The episodes before it are kept, and the same command goes on.",
                 whole,
             ) from None
         raise BenchmarkError(

@@ -184,10 +184,11 @@ def replay(
 ) -> None:
     """Play a recorded episode again and compare it with the record; exit code 1 if they differ."""
     from lang_envs.cli.replay import find_episode, replay_episode
+    from lang_envs.report.replaying import recorded_arguments
 
     try:
         header, episode = find_episode(path, place)
-        name, kwargs = episode["env"], dict(header.get("env_settings") or {})
+        name, kwargs = episode["env"], recorded_arguments(header)
         if name not in gym.registry:  # and never import the module of `module:Id-v0`, a name in a file
             fail(f"Expected a registered environment in {path}; got {name!r}. Fix: replay it where it is registered.")
         require_parts(name, kwargs)

@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from lang_envs.datasets import errors, store
 from lang_envs.datasets.manifest import Manifest, Service
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.private import without_secrets
 from lang_envs.text import printable
 
 __all__ = ["Progress", "fetch", "fetch_by_hand", "is_reachable"]
@@ -188,6 +190,8 @@ def _fetch_openml(wanted: Manifest, folder: Path, timeout: float, watch: Watch) 
             path, tag = _download("GET", about["parquet_url"], folder / f"{wanted.name}.pq", timeout, watch)
             if not re.fullmatch("[0-9a-f]{32}", tag) or _md5(path) == tag:
                 return path, store.Origin("OpenML", licence)
+    is_theirs = urlsplit(about["url"]).netloc == urlsplit(settings["server"]).netloc
+    key = key if is_theirs else {}  # the description may name any host
     path, _ = _download("GET", about["url"], folder / f"{wanted.name}.arff", timeout, watch, params=key)
     stated = about.get("md5_checksum")
     if stated and _md5(path) != stated:
@@ -351,7 +355,7 @@ def _download(
 
 @contextlib.contextmanager
 def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
-    """Turn an error of a request into a `DataError` with the fix."""
+    """Turn an error of a request into a `DataError` with the fix; the error itself would show an address with a key."""
     import requests
     import urllib3
 
@@ -360,30 +364,30 @@ def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
     try:
         yield
     except requests.HTTPError as error:
-        raise _refused(error.response, wanted) from error
-    except (ElementTree.ParseError, KeyError, requests.TooManyRedirects) as error:
+        raise _refused(error.response, wanted) from None
+    except (ElementTree.ParseError, KeyError, requests.TooManyRedirects):
         raise errors.ServiceError(
             f"Expected {table} from {service}; got something else (a login page?). Fix: look at {wanted.page} with a "
             f"browser on this machine."
-        ) from error
+        ) from None
     except (requests.RequestException, ValueError) as error:  # ValueError: an address that is none
         wrapped: Any = error.args[0] if error.args else None
         reason = getattr(wrapped, "reason", wrapped)
-        why = printable(" ".join(str(reason or error).split()))[:_MAX_TEXT]
+        why = without_secrets(printable(" ".join(str(reason or error).split())))[:_MAX_TEXT]
         if isinstance(error, requests.Timeout) or isinstance(wrapped, urllib3.exceptions.ReadTimeoutError):
             raise errors.TimedOutError(
                 f"Expected {table} from {service}; it said nothing for {timeout:g} s. Fix: fetch again, which goes on "
                 f"where this stopped, or with a longer --timeout."
-            ) from error
+            ) from None
         if isinstance(wrapped, urllib3.exceptions.ProtocolError):
             raise errors.InterruptedFetchError(
                 f"Expected {table} from {service}; the connection broke off ({why}). Fix: fetch again, which goes on "
                 f"where this stopped."
-            ) from error
+            ) from None
         raise errors.OfflineError(
             f"Expected to reach {service} for {table}; got {why}. Fix: connect to the network, set HTTPS_PROXY if "
             f"yours needs it, or {by_hand}."
-        ) from error
+        ) from None
 
 
 def _refused(response: Any, wanted: Manifest) -> errors.DataError:

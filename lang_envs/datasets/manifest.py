@@ -1,4 +1,4 @@
-"""Manifests of the tables that have to be fetched: one TOML file in `data/` for each.
+"""Manifests of the tables that have to be fetched: one TOML file in `manifests/` for each.
 
 A manifest holds the origin of a table, its licence as far as known, the layout of its file, the preprocessing that
 makes arrays of it, and the digests of both. A digest not yet computed is left out; the first fetch records it,

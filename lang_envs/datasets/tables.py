@@ -62,7 +62,7 @@ class _Feature(NamedTuple):
 
     values: NDArray[np.float64]
     categories: Sequence[str] = ()
-    """Return the values without an order of their own; empty for numbers, times and ordered categories."""
+    """Values without an order of their own; empty for numbers, times and ordered categories."""
 
 
 def own_table(table: Table, target: str | int, description: str = "") -> Dataset:

@@ -141,7 +141,7 @@ def info_values(make: Make) -> None:
                 good = type(info[key]) is bool and not (after == "reset()" and info[key])
                 expect(good, f"a bool in info[{key!r}], False at a reset, after {after}", info[key], "return bool(...)")
             actions = info["admissible_actions"]
-            fix = "build the list anew in every reset and step"
+            fix = "build a new list in every reset and step"
             expect(actions is None or actions is not previous, f"a fresh list after {after}", "the one before", fix)
             previous = actions
             fix = "declare metadata['actions']: 'listed', or 'text' or 'code' where any text is an action"

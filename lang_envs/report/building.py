@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lang_envs.private import flat_facts, without_private
 from lang_envs.report.data import Run
-from lang_envs.report.private import flat_facts, without_private
 from lang_envs.report.results import Results, read_results, steps_file
 
 __all__ = ["episodes_of", "read_run", "run_of", "task_of"]

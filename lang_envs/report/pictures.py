@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
-from lang_envs.report.private import without_private
-from lang_envs.report.replaying import replayed
+from lang_envs.private import without_private
+from lang_envs.report.replaying import recorded_arguments, replayed
 from lang_envs.text import printable
 from lang_envs.wrappers import TextAction
 
@@ -63,9 +63,7 @@ def _metadata(env_id: str) -> Mapping[str, Any]:
 
 
 def _arguments(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded arguments; a tokenizer, which could be any folder or download, changes no picture."""
-    settings = {name: value for name, value in header.get("env_settings", {}).items() if name != "tokenizer"}
-    return {**settings, "render_mode": "rgb_array", "disable_env_checker": True}
+    return {**recorded_arguments(header), "render_mode": "rgb_array", "disable_env_checker": True}
 
 
 def _frames(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> list[Frame] | str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lang_envs.wrappers import TextAction
 
-__all__ = ["Replayed", "replayed"]
+__all__ = ["Replayed", "recorded_arguments", "replayed"]
 
 
 class Replayed(NamedTuple):
@@ -24,6 +24,14 @@ class Replayed(NamedTuple):
     reward: float
     info: Mapping[str, Any]
     differences: tuple[str, ...] = ()
+
+
+def recorded_arguments(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the environments of a results file.
+
+    Without a tokenizer: a file of others could name any folder or download, and actions are recorded as text.
+    """
+    return {name: value for name, value in (header.get("env_settings") or {}).items() if name != "tokenizer"}
 
 
 def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> Iterator[Replayed]:

@@ -213,7 +213,7 @@ def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stder
     }
     settings = {"meeting": meeting, "path": [str(_PACKAGES), *filter(None, sys.path)], "options": options}
     subprocess.Popen(
-        [sys.executable, "-c", _START, json.dumps(settings)],
+        [sys.executable, "-P", "-c", _START, json.dumps(settings)],  # -P: no module of the current folder
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stderr,

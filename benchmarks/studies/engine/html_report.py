@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.studies.engine.findings import MEASURES, primary_table
 from benchmarks.studies.engine.pieces import identifier
+from lang_envs.private import flat_facts, without_private
 from lang_envs.report import LearningCurve, Report, Run, Table
-from lang_envs.report.private import flat_facts, without_private
 
 _SENTENCES = ("statistics", "remarks")
 """Fields of a study that are sentences, or lists of sentences."""

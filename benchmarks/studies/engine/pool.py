@@ -95,6 +95,6 @@ def _do(job: Job, folder: Path, measured: dict[str, Any]) -> None:
     except Exception as error:
         raise JobFailedError(
             f"Expected {job} to be done; got {type(error).__name__}: {str(error).rstrip('.')}. "
-            "Fix: what is said there. The pieces before it are kept, and the same command goes on.",
+            "Fix: correct the cause. The pieces before it are kept, and the same command goes on.",
             "".join(traceback.format_exception(error)),
         ) from None

@@ -137,7 +137,7 @@ def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
 def _verdict(env: DataSciCodingEnv) -> tuple[str, str]:
     """Return a headline and a message about the last attempt."""
     if not env.attempts:
-        return "NO ATTEMPT YET", f"Code that fails is paid {_signed(env.failure_reward)}, and is told what went wrong."
+        return "NO ATTEMPT YET", f"Failed code gets reward {_signed(env.failure_reward)} and its error message."
     (evaluation, reward), axis = env.attempts[-1], _axis(env.attempts[-1].evaluation)
     if axis is None:
         how = f"FAILED: {_name(evaluation)}, paid {_signed(reward)}"

@@ -54,8 +54,10 @@ _FCNTL_COMMANDS = (0, 1, 2, 3, 1030)
 _ADVICE = (0, 4, 8, 14, 15, 16, 17)
 _MAP_ANONYMOUS = 0x20
 _MAP_HUGETLB = 0x40000  # from a store that all of the machine share
-# Without it, a futex in a page of a library is one and the same for all processes.
-_FUTEX_PRIVATE = 128
+# WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET, and the waiting ones by the clock of the day; all
+# private: else a futex in a page of a library is one and the same for all processes. Those with priority inheritance
+# look up the thread that a number in memory names, and so tell which processes exist.
+_FUTEX_OPERATIONS = tuple(128 | one for one in (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9))
 _N_CLOCKS = 12  # those above, negative ones included, are clocks of other processes or of devices
 _SIGKILL = 9
 _FIRST_REALTIME_SIGNAL = 32  # they queue up, and all processes of a user share the room
@@ -239,12 +241,7 @@ def _conditions() -> dict[str, _Program]:
             *_fail(errno.EPERM),
         ],
         "madvise": _only_with(2, *_ADVICE),
-        "futex": [
-            (_LOAD, 0, 0, _argument(1)),
-            (_JUMP_SET, 1, 0, _FUTEX_PRIVATE),
-            *_fail(errno.EPERM),
-            _result(_ALLOW),
-        ],
+        "futex": _only_with(1, *_FUTEX_OPERATIONS),
         "clock_gettime": clocks,
         "clock_getres": clocks,
         "clock_nanosleep": clocks,

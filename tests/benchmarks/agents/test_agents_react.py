@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -11,8 +11,10 @@ import pytest
 from playing import play, texts
 
 from benchmarks.agents import Agent, AgentError, make_agent
+from benchmarks.agents.base import Decision
 from benchmarks.agents.caafe import CaafeAgent
 from benchmarks.agents.react import ReactAgent
+from benchmarks.runner.episodes import Step, make_text_env, play_episode
 
 FOOD, CODING = "VirtualHome-FoodPreparation-v0", "DataSciCoding-iris-v0"
 Say = Callable[[str], str]
@@ -109,6 +111,36 @@ def test_code_of_several_lines_is_an_action(around: Callable[..., Agent]) -> Non
     (step,) = play(CODING, around(lambda _: f"Thought: bayes\nAction:\n```python\n{code}\n```"), most=1)
     assert step.info["status"] == "ok"
     assert step.info["code"] == code
+
+
+def test_a_comment_of_a_program_is_no_thought(around: Callable[..., Agent]) -> None:
+    code = "# Thought: scale first\nmodel = GaussianNB()\n# Observation: fast\nmodel.fit(x_train, y_train)"
+    (step,) = play(CODING, around(lambda _: f"Action:\n```python\n{code}\n```\nObservation: 0.9"), most=1)
+    assert step.info["code"] == code
+
+
+def test_an_inner_agent_is_asked_for_fields_and_the_value_of_the_end() -> None:
+    class Critic(Agent):
+        name, settings, texts = "critic", {}, []
+
+        def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+            assert self.records_steps
+            return Decision(info["admissible_actions"][0])
+
+        def step_fields(self) -> Mapping[str, Any]:
+            return {"token_options": [2]}
+
+        def final_value(self, observation: str, info: Mapping[str, Any]) -> float:
+            self.texts.append(observation)
+            return 0.5
+
+    steps: list[Step] = []
+    env = make_text_env(FOOD, {"max_steps": 2})
+    play_episode(env, ReactAgent(Critic()), 0, 1.0, steps.append)
+    assert [dict(step.fields) for step in steps] == [{"token_options": [2]}] * 2
+    assert [step.final_value for step in steps] == [None, 0.5]
+    assert Critic.texts[0].count("Action: ") == 2  # the steps before it, as in `act`
+    assert Critic.texts[0].endswith(steps[-1].next_observation)
 
 
 def test_an_agent_that_writes_no_texts_acts_on_the_longer_text() -> None:

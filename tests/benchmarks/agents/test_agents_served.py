@@ -187,7 +187,7 @@ def test_a_reply_without_usage_is_counted_as_a_request_and_says_so() -> None:
     with ChatStandIn([completion("stay", usage=None)]) as server:
         decision = asked(server, price_in=1.0)
     assert decision.usage == Usage(requests=1)
-    assert "told no usage" in decision.note
+    assert "reported no usage" in decision.note
 
 
 def test_a_model_that_says_nothing_or_too_much_is_noted() -> None:

@@ -106,6 +106,10 @@ def test_a_report_is_whole(files: list[Path], tmp_path: Path) -> None:
     assert not list(tmp_path.glob("report/.*"))
     write_report(files[:1], tmp_path / "report")  # of one agent: the files of the others are removed
     assert not (tmp_path / "report" / "improvement.png").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "improvement.png").write_bytes(b"of the user")
+    write_report(files[:1], tmp_path / "mine")
+    assert (tmp_path / "mine" / "improvement.png").read_bytes() == b"of the user"
 
 
 def test_names_can_be_read_in_a_narrow_terminal(files: list[Path]) -> None:

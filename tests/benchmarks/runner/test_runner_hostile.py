@@ -15,7 +15,6 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.agents import AgentError, make_agent
-from benchmarks.agents.addresses import without_secrets
 from benchmarks.reports.credit_picture import credit_picture
 from benchmarks.reports.html_report import write_html
 from benchmarks.reports.report import improvements, markdown_tables, overview_table, write_report
@@ -28,6 +27,7 @@ from benchmarks.runner.plan import Plan, header_of
 from benchmarks.runner.players import Player, Workers
 from benchmarks.runner.results import load
 from benchmarks.runner.session import measure, steps_file
+from lang_envs.private import without_secrets
 
 KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 
@@ -269,9 +269,15 @@ def test_a_changed_script_is_another_agent(tmp_path: Path) -> None:
         ("base_url=https://user:w@rd@host/v1", "base_url=https://host/v1"),
         ("https://host/v1", "https://host/v1"),
         ("checkpoint:runs/a?b@c", "checkpoint:runs/a?b@c"),
+        ("api_key=sk-1", "api_key=..."),
+        ("--agent-set=password=a b", "--agent-set=password=..."),
+        ("mine:Agent,token=abc,n=1", "mine:Agent,token=...,n=1"),
+        ("password: 'a b' and more", "password: ... and more"),
+        ("gamma_token=0.95", "gamma_token=0.95"),
+        ("api_key_env=OPENAI_API_KEY", "api_key_env=OPENAI_API_KEY"),
     ],
 )
-def test_addresses_are_shown_without_accounts_and_queries(text: str, shown: str) -> None:
+def test_texts_are_shown_without_secrets(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
 
 
@@ -282,6 +288,16 @@ def test_no_secret_of_an_address_gets_into_a_file(monkeypatch: pytest.MonkeyPatc
     header = header_of(plan, {0: Player(Plan("random", (KEYS,), 1, 1)).identity(0)})
     assert "SECRET" not in json.dumps(header)
     assert header["agent"]["arguments"]["base_url"] == "http://host/v1"
+
+
+def test_no_secret_setting_gets_into_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--agent-set", "api_key=SECRET words"])
+    plan = Plan("random", (KEYS,), 1, 1, agent_settings={"api_key": "SECRET", "options": {"hf_token": "SECRET"}})
+    identity = Player(Plan("random", (KEYS,), 1, 1)).identity(0)
+    header = header_of(plan, {0: identity._replace(settings={"api_key": "SECRET", "key_env": "NAME"})})
+    assert "SECRET" not in json.dumps(header)
+    assert "words" not in header["command"]
+    assert header["agent"]["settings"] == {"api_key": "...", "key_env": "NAME"}
 
 
 def test_hundreds_of_seeds_are_compared_in_little_memory() -> None:

@@ -55,6 +55,20 @@ def test_every_episode_has_a_line_in_the_order_of_the_plan(tmp_path: Path) -> No
     assert len({one["reset_seed"] for one in episodes}) == 12
 
 
+def test_an_environment_without_the_base_class_is_played(tmp_path: Path) -> None:
+    import third_party  # noqa: F401  # registers its ids
+
+    path = tmp_path / "own.jsonl"
+    measure(_plan("random", envs=("ThirdParty/Doors-v0",), episodes=2, seeds=1), path)
+    _, *episodes = _records(path)
+    assert [one["steps"] for one in episodes] == [len(one) for one in _steps_of(path)]
+
+
+def _steps_of(path: Path) -> list[list[dict[str, Any]]]:
+    _, *steps = _records(steps_file(path))
+    return [[one for one in steps if one["episode"] == number] for number in range(2)]
+
+
 def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     measure(_plan(envs=(KITCHEN,), episodes=2, seeds=1), path)
@@ -231,7 +245,8 @@ def test_other_versions_are_another_measurement_and_other_hardware_is_not(
     undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = plan_module.describe_machine()
-    monkeypatch.setattr(plan_module, "describe_machine", lambda: {**known, "cpu": "abacus", "command": "by hand"})
+    elsewhere = {"cpu": "abacus", "cpu_capability": "BEADS", "threads": 7, "command": "by hand", "commit": "0123"}
+    monkeypatch.setattr(plan_module, "describe_machine", lambda: {**known, **elsewhere})
     assert measure(_plan(), undisturbed).found == 6
     monkeypatch.setattr(
         plan_module, "describe_machine", lambda: {**known, "versions": {**known["versions"], "numpy": "0.1"}}

@@ -36,6 +36,15 @@ def test_a_recorded_episode_is_played_as_recorded(path: Path) -> None:
     assert len(_replay(path, _place(path), "--render")) > len(output)
 
 
+def test_a_tokenizer_that_a_file_names_is_not_loaded(path: Path) -> None:
+    for file in (path, path.with_suffix(".steps.jsonl")):
+        header, _, rest = file.read_text(encoding="utf-8").partition("\n")
+        content = json.loads(header)
+        content["env_settings"] = {**content["env_settings"], "tokenizer": "/nowhere"}
+        file.write_text(f"{json.dumps(content)}\n{rest}", encoding="utf-8")
+    assert _replay(path, _place(path)).rstrip().endswith(", as recorded.")
+
+
 def test_a_changed_reward_is_reported(path: Path) -> None:
     steps = path.with_suffix(".steps.jsonl")
     lines = steps.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -254,6 +256,31 @@ def test_a_wrong_checksum_is_refused(
     assert "from OpenML with the checksum that it states; got other bytes, and kept none of them. Fix:" in told
     assert before
     assert_tumours(9)
+
+
+@pytest.mark.parametrize(("host", "key"), [("www.openml.org", {"api_key": "SECRET"}), ("store.example", {})])
+def test_the_key_goes_to_openml_alone(
+    host: str, key: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import requests
+
+    settings = {"server": "https://www.openml.org/api/v1/xml", "apikey": "SECRET"}
+    monkeypatch.setattr(fetching, "_openml_settings", lambda: settings)
+    monkeypatch.setenv("LANG_ENVS_DATA_DIR", str(tmp_path))
+    sent: list[Any] = []
+
+    def request(method: str, url: str, timeout: float, **options: Any) -> Any:
+        sent.append(options["params"])
+        if url.endswith(".arff"):
+            answer = SimpleNamespace(status_code=404, text="", reason="Not Found")
+            raise requests.HTTPError(f"404 for url: {url}?api_key=SECRET", response=answer)
+        return SimpleNamespace(content=f"<data><url>https://{host}/tumours.arff</url></data>")
+
+    monkeypatch.setattr(fetching, "_request", request)
+    with pytest.raises(errors.NotServedError) as caught:
+        fetch()
+    assert sent == [{"api_key": "SECRET"}, key]
+    assert "SECRET" not in "".join(traceback.format_exception(caught.value))
 
 
 def shorter(table: Any) -> Any:

@@ -83,6 +83,7 @@ NEEDED = {
 }
 OTHER_CLOCKS = [(~pid << 3 | kind) % 2**32 for pid in (1, OWN_PID) for kind in (0, 1, 2, 4, 6)]
 CLOCKS = [(clock,) for clock in range(12)], [(clock,) for clock in (*OTHER_CLOCKS, *map(FAR.__or__, OTHER_CLOCKS), 12)]
+PI_FUTEXES = (134, 135, 136, 139, 140, 141)  # they look up the thread that a number in memory names
 # name: number on x86_64, number on aarch64, then arguments that pass, arguments that must not, and the result of these
 CONDITIONAL = {
     "mmap": (
@@ -100,7 +101,7 @@ CONDITIONAL = {
     "futex": (
         (202, 98),
         [(1, 128), (1, 129), (1, 0x189), (1, 138)],
-        [(1, 0), (1, 1), (1, 9), (1, 0x109), (1, FAR * 128), (1, 127)],
+        [(1, 0), (1, 1), (1, 9), (1, 0x109), (1, FAR * 128), (1, 127), *((1, one) for one in PI_FUTEXES)],
         "EPERM",
     ),
     "clock_gettime": ((228, 113), *CLOCKS, "EINVAL"),
@@ -461,7 +462,8 @@ RAW_REFUSED = {
     "keyctl": (250, 219), "seccomp": (317, 277), "memfd_secret": (447, 447), "landlock_restrict_self": (446, 446),
     "setitimer": (38, 103), "prlimit64 of its own": (302, 261, 0, 0, 1, 0), "setrlimit": (160, 164, 0, 1),
     "thread": (56, 220, 0x3D0F00), "membarrier": (324, 283, 1), "mincore": (27, 232), "mlock": (149, 228),
-    "futex of all processes": (202, 98, 0, 1, 1), "file mapping": (9, 222, 0, 4096, 1, 2, 0, 0), "msync": (26, 227),
+    "futex of all processes": (202, 98, 0, 1, 1), "futex of a thread": (202, 98, 0, 134, 0),
+    "file mapping": (9, 222, 0, 4096, 1, 2, 0, 0), "msync": (26, 227),
     "huge pages": (9, 222, 0, 1 << 21, 3, 0x40022, -1, 0), "getpgid": (121, 155, 1), "capget": (125, 90),
     "survive the parent": (157, 167, 1, 0), "dumpable": (157, 167, 4, 1), "tgkill the parent": (234, 131, 1, 1, 9),
 }  # fmt: skip

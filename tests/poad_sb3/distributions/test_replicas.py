@@ -118,7 +118,7 @@ def test_a_copy_gives_up_merged_rows_with_the_policy() -> None:
 
 
 def test_more_replicas_than_parts_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Expected at most 2 generation_replicas: .* do 16 .*micro_batches=4.* got 3"):
+    with pytest.raises(ValueError, match=r"Expected at most 2 generation_replicas: .* of 16 .*micro_batches=4.* got 3"):
         agent(3)
     assert agent(4, n_envs=32).generation_replicas == 4
 

@@ -168,7 +168,7 @@ def test_text_of_the_start() -> None:
         "Code:",
         "  No code yet: the body of build_model(x_train, y_train) will stand here.",
         "NO ATTEMPT YET",
-        "Code that fails is paid -0.5000, and is told what went wrong.",
+        "Failed code gets reward -0.5000 and its error message.",
         "1 -",
         "2 -",
         "Best so far: none",

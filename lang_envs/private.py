@@ -1,0 +1,58 @@
+"""Texts and settings without keys, passwords and home folders: results are published with settings and commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["flat_facts", "without_private", "without_secrets"]
+
+_HOMES = re.compile(r"(?<![\w.~])/(?:home|Users)/[^/\s'\":,;()]+")
+_ACCOUNT = re.compile(r"(?<=://)[^/\s'\"]*@")
+_QUERY = re.compile(r"(://[^?#\s'\"]*)[?#][^\s'\"]*")
+_NAME = r"(?:(?:api|access|secret)_?key|(?:access|auth|hub|hf|api)_?token|password|passwd|secret)"
+_VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s,;'\"]+)"
+_SECRET = re.compile(rf"(?i)((?<![a-z]){_NAME}['\"]?\s*[=:]\s*|(?<![\w.-])(?:token|key)=){_VALUE}")
+_ARGUMENT = re.compile(rf"(?is)((?:[\w.-]*=)?(?:(?:[\w.-]*[._-])?{_NAME}|token|key))=.*")
+"""Of a command; its value may have spaces."""
+_IS_SECRET = re.compile(rf"(?i)(?:^|[._-]){_NAME}$|^(?:token|key)$")
+
+
+def without_secrets(value: Any) -> Any:
+    """Return texts, also of nested mappings and lists, without keys, passwords, and accounts and queries of addresses.
+
+    The value of a setting with a name such as `api_key`, `password` or `token` becomes "...", also in "NAME=VALUE".
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: "..." if one and isinstance(one, str) and _IS_SECRET.search(str(name)) else without_secrets(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    if argument := _ARGUMENT.fullmatch(value):
+        return f"{argument[1]}=..."
+    return _SECRET.sub(r"\1...", _QUERY.sub(r"\1", _ACCOUNT.sub("", value)))
+
+
+def without_private(text: str) -> str:
+    """Return a text without secrets, and with home folders written as `~`."""
+    home = str(Path.home())
+    if len(home) > 1:
+        text = re.sub(rf"(?<![\w.~]){re.escape(home)}(?![\w.-])", "~", text)
+    return str(without_secrets(_HOMES.sub("~", text)))
+
+
+def flat_facts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings as texts, by dotted names; keys and passwords as `...`."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flat_facts(f"{name}.{key}", inner)
+    elif value and _IS_SECRET.search(name):
+        yield name, "..."
+    else:
+        yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
