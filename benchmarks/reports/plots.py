@@ -126,9 +126,7 @@ def plot_curves(
     *,
     title: str,
     ylabel: str,
-    xlabel: str = "environment steps (actions)",
     references: Mapping[str, float] | None = None,
-    each_seed: bool = True,
 ) -> Figure:
     """Learning curves with intervals.
 
@@ -136,14 +134,12 @@ def plot_curves(
         curves: By name, from `learning_curve`.
         title: Above.
         ylabel: Label of the measured quantity.
-        xlabel: Label of the counted quantity.
         references: Levels to compare with, by name.
-        each_seed: Whether the seeds are drawn too, thin.
     """
     figure = Figure(figsize=(7, 4.3), layout="constrained")
     axes = figure.subplots()
-    draw_curves(axes, curves, references=references, each_seed=each_seed)
-    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    draw_curves(axes, curves, references=references)
+    axes.set(xlabel="environment steps (actions)", ylabel=ylabel, title=title)
     axes.legend(loc="best", fontsize=8)
     return figure
 
@@ -153,7 +149,6 @@ def draw_curves(
     curves: Mapping[str, Curve],
     *,
     references: Mapping[str, float] | None = None,
-    each_seed: bool = True,
     names: Sequence[str] | None = None,
 ) -> None:
     """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given."""
@@ -162,7 +157,7 @@ def draw_curves(
         label = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
         axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=label)
         axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
-        for row in curve.by_seed if each_seed and n_seeds > 1 else ():
+        for row in curve.by_seed if n_seeds > 1 else ():
             axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
     for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):
         axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{name} ({level:.2f})")

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -244,14 +243,15 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: s
 
 
 def run_logger(folder: RunFolder, up_to: int) -> Logger:
-    """`progress.csv` and, where TensorBoard is installed, its events.
+    """`progress.csv` and events of TensorBoard.
 
     Args:
         folder: Of the run.
         up_to: Step of the checkpoint to resume from.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
-    formats: list[KVWriter] = [ResumableCSV(folder.progress, up_to)]
-    if find_spec("tensorboard") is not None:
-        formats.append(TensorBoardOutputFormat(str(folder.path / "tensorboard")))
+    formats: list[KVWriter] = [
+        ResumableCSV(folder.progress, up_to),
+        TensorBoardOutputFormat(str(folder.path / "tensorboard")),
+    ]
     return Logger(folder=str(folder.path), output_formats=formats)

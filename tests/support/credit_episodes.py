@@ -47,16 +47,6 @@ class Batch(NamedTuple):
     bootstrap: np.ndarray
 
 
-class Rollout(NamedTuple):
-    """The layout `[steps, envs, tokens]` with one environment, in which the episodes follow each other."""
-
-    rewards: np.ndarray
-    values: np.ndarray
-    lengths: np.ndarray
-    ends: np.ndarray
-    final: np.ndarray
-
-
 def golden_episodes(case: dict[str, Any]) -> list[Episode]:
     return [
         Episode([Step(**step) for step in episode["steps"]], episode["final_value"], episode["group"])
@@ -121,21 +111,6 @@ def padded_batch(episodes: Sequence[Episode], *, observations: bool = True, seed
         groups=[episode.group for episode in episodes],
         keys=[[step.state for step in episode.steps] for episode in episodes],
         bootstrap=np.array([episode.final_value for episode in episodes]),
-    )
-
-
-def rollout_of(episodes: Sequence[Episode]) -> Rollout:
-    steps = [step for episode in episodes for step in episode.steps]
-    lengths = np.array([[len(step.values)] for step in steps])
-    values = np.full((len(steps), 1, lengths.max()), np.nan)
-    for at, step in enumerate(steps):
-        values[at, 0, : len(step.values)] = step.values
-    return Rollout(
-        rewards=np.array([[step.reward] for step in steps]),
-        values=values,
-        lengths=lengths,
-        ends=np.array([[t == len(episode.steps) - 1] for episode in episodes for t in range(len(episode.steps))]),
-        final=np.array([[episode.final_value] for episode in episodes for _ in episode.steps]),
     )
 
 

@@ -33,7 +33,6 @@ _VERSION = 1
 """Part of every cache key: to be raised when the same code may get another result."""
 _MAX_LINE = 100
 _MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code
-_MAX_SAID = 4_000  # characters of an error or of output
 _PERMUTATION_SEED = 20240
 _PERMUTED = "permuted"
 """Name of the labels of rehearsals: they are independent of the rows, so rehearsals of all splits may run together.

@@ -19,7 +19,6 @@ _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
-_PR_GET_NO_NEW_PRIVS = 39
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _SIGKILL = 9
@@ -106,14 +105,6 @@ def forbid_new_privileges() -> None:
         OSError: Elsewhere than on Linux 3.5 or later.
     """
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-
-
-def privileges_forbidden() -> bool:
-    """Whether `forbid_new_privileges` holds for the calling thread."""
-    try:
-        return prctl(_PR_GET_NO_NEW_PRIVS) == 1
-    except OSError:
-        return False
 
 
 def die_with_parent(parent_pid: int) -> None:

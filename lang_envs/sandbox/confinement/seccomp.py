@@ -34,7 +34,6 @@ _ERRNO = 0x00050000
 _KILL_PROCESS = 0x80000000
 
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS: a 32-bit word of struct seccomp_data
-_AND = 0x54
 _JUMP_EQUAL = 0x15
 _JUMP_AT_LEAST = 0x35
 _JUMP_SET = 0x45

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from exact_episodes import enumerate_episodes
 from typer.testing import CliRunner
 
 from benchmarks.app import app
@@ -29,7 +30,7 @@ from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL, QUICK, cas
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
 from poad_sb3.credit.estimators import GAE, GiGPOSum, ReturnToGo
-from poad_sb3.tabular.gradients import TimedMDP, enumerate_episodes, policy_gradients, scores, timed_values, visits
+from poad_sb3.tabular.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
 
 TRUTH = json.loads((Path(__file__).parents[3] / "data/golden/credit/estimators.json").read_text())["truth"]
 EXAMPLE = worked_example().timed

@@ -83,6 +83,7 @@ NEEDED = {
 }
 OTHER_CLOCKS = [(~pid << 3 | kind) % 2**32 for pid in (1, OWN_PID) for kind in (0, 1, 2, 4, 6)]
 CLOCKS = [(clock,) for clock in range(12)], [(clock,) for clock in (*OTHER_CLOCKS, *map(FAR.__or__, OTHER_CLOCKS), 12)]
+PR_GET_NO_NEW_PRIVS = 39
 PI_FUTEXES = (134, 135, 136, 139, 140, 141)  # they look up the thread that a number in memory names
 # name: number on x86_64, number on aarch64, then arguments that pass, arguments that must not, and the result of these
 CONDITIONAL = {
@@ -807,7 +808,7 @@ for attempt in (lambda: landlock.restrict([]), seccomp.install):
     try: attempt()
     except OSError as error: assert "forbid_new_privileges()" in str(error), error
     else: raise SystemExit(1)
-assert not privileges.privileges_forbidden()
+assert privileges.prctl(39) == 0  # PR_GET_NO_NEW_PRIVS
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
@@ -1056,7 +1057,7 @@ def test_the_probe_agrees_with_a_look_at_the_system():
     assert not found.active & found.missing.keys()
     assert found.active - {Layer.NAMESPACES} == confinement.available_layers()
     assert found.is_sufficient == (found.active >= set(Layer) - {Layer.NAMESPACES})
-    assert not privileges.privileges_forbidden()  # the caller stays free
+    assert privileges.prctl(PR_GET_NO_NEW_PRIVS) == 0  # the caller stays free
     for layer, sentence in found.missing.items():
         assert sentence.startswith(f"Without {layer}, ")
 
@@ -1076,7 +1077,6 @@ def test_elsewhere_than_on_linux_nothing_is_promised(monkeypatch):
     assert confinement.available_layers() == {Layer.RESOURCE_LIMITS}
     assert namespaces.enter() == frozenset()
     assert confinement.confine_early() == frozenset()
-    assert not privileges.privileges_forbidden()
     privileges.drop_capabilities()
     with pytest.raises(OSError, match=r"Expected Linux, which has prctl; got darwin"):
         privileges.forbid_new_privileges()
@@ -1099,6 +1099,6 @@ def test_the_shared_ruleset_is_closed_in_the_child():
 
     try:
         assert in_a_fork(action) == 0
-        assert not privileges.privileges_forbidden()
+        assert privileges.prctl(PR_GET_NO_NEW_PRIVS) == 0
     finally:
         os.close(prepared.ruleset)

@@ -162,14 +162,6 @@ def test_first_tokens_equal_sb3(gamma: float, gae_lambda: float) -> None:
     np.testing.assert_allclose(advantages + rollout.values[..., 0], buffer.returns, rtol=0, atol=1e-5)
 
 
-def test_one_token_actions_equal_sb3_whatever_happens_inside_actions() -> None:
-    rollout = random_rollout(seed=2, steps=40, tokens=1)
-    advantages = fast(rollout, gamma=0.97, gae_lambda=0.9, gamma_token=0.3, gae_lambda_token=0.2)
-    np.testing.assert_allclose(
-        advantages[..., 0], sb3_buffer(rollout, gamma=0.97, gae_lambda=0.9).advantages, rtol=0, atol=1e-5
-    )
-
-
 @pytest.mark.parametrize("gamma_token", [1.0, 0.9, 0.5])
 @pytest.mark.parametrize("time_limit", [False, True])
 def test_without_traces_returns_are_the_discounted_rewards_to_go(gamma_token: float, time_limit: bool) -> None:

@@ -22,7 +22,6 @@ from credit_episodes import (
     padded_batch,
     properties,
     random_episodes,
-    rollout_of,
     slow_rows,
     slow_stream,
 )
@@ -164,37 +163,6 @@ def test_rows_equal_the_golden_vectors(name: str) -> None:
         actual = IN_ROWS[name](batch, case)
         np.testing.assert_allclose(actual, by_token(expected, episodes), rtol=0, atol=1e-12, err_msg=case["name"])
     assert defined >= 12
-
-
-IN_ROLLOUT = ("action_gae", "bad", "ntpo", "archer", "bilevel_corrected", "returns", "token_returns_skip")
-
-
-@pytest.mark.parametrize("name", IN_ROLLOUT)
-def test_rollouts_equal_the_golden_vectors(name: str) -> None:
-    for case in CASES.values():
-        episodes = golden_episodes(case)
-        rewards, values, lengths, ends, final = rollout_of(episodes)
-        unknown = np.full(1, np.nan)
-        following = next_state_values(values[..., 0], unknown, ends, final)
-        if name == "action_gae":
-            kwargs = settings(case, gamma_token=1.0)
-            actual = token_gae(rewards, values[..., :1], np.ones_like(lengths), following, ends, **kwargs)
-        elif name == "returns":
-            actual = returns.returns_to_go(rewards, ends, gamma=case["gamma"])[..., None]
-        elif name == "token_returns_skip":
-            actual = returns.token_returns(rewards, lengths, ends, gamma=case["gamma"], gamma_token=case["gamma"])
-        elif name == "bilevel_corrected":
-            actual = bilevel_gae(rewards, values, lengths, following, ends, **settings(case, gamma_token=1.0))
-        else:
-            if name == "archer":
-                following = next_action_values(values, lengths, unknown, ends, final)
-            inside = settings(case, gamma_token=1.0 if name == "bad" else case["gamma_token"])
-            actual = token_gae(rewards, values, lengths, following, ends, **inside)
-        real = np.arange(actual.shape[-1]) < (lengths if actual.shape[-1] > 1 else np.ones_like(lengths))[..., None]
-        flat = actual[real] if actual.shape[-1] == values.shape[-1] else np.repeat(actual.ravel(), lengths.ravel())
-        np.testing.assert_allclose(
-            flat, by_token(case["expected"][name], episodes), rtol=0, atol=1e-12, err_msg=case["name"]
-        )
 
 
 def flat_tokens(nested: Sequence[Sequence[Sequence[float]]]) -> list[float]:

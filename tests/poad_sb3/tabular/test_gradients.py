@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_episodes import enumerate_episodes
 
 from poad_sb3.tabular import TokenMDP, evaluate_tokens, random_token_mdp
 from poad_sb3.tabular.gradients import (
     TimedMDP,
     ascend,
-    enumerate_episodes,
     policy_gradients,
     scores,
     timed_values,
