@@ -15,7 +15,6 @@ from benchmarks.runner.results import load
 from benchmarks.runner.session import measure
 from lang_envs.report.statistics import estimate, mean
 
-EPISODES = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 ENV_ID = "VirtualHome-FoodPreparation-v0"
 
 
@@ -31,13 +30,15 @@ def careful(observation: str, info: dict) -> str:
     return next(wish for wish in wishes if wish in info["admissible_actions"])
 
 
-files = []
-for agent in ("random", "__main__:careful", "oracle"):
-    path = Path("runs/measured") / f"{agent.replace('__main__:', '')}.jsonl"
-    # A killed measurement resumes. After a change of the agent remove its file: it holds episodes of the old one.
-    files.append(measure(Plan(agent, (ENV_ID,), episodes=EPISODES, seeds=3), path).path)
+if __name__ == "__main__":
+    n_episodes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    files = []
+    for agent in ("random", "__main__:careful", "oracle"):
+        path = Path("runs/measured") / f"{agent.replace('__main__:', '')}.jsonl"
+        # A killed measurement resumes. After a change of the agent remove its file: it holds episodes of the old one.
+        files.append(measure(Plan(agent, (ENV_ID,), episodes=n_episodes, seeds=3), path).path)
 
-for cell in load(files):
-    value, low, high = estimate([cell.scores("discounted_return")], mean)
-    success = cell.scores("success").mean()
-    print(f"{cell.agent:>18}: discounted return {value:.3f} [{low:.3f}, {high:.3f}], success {success:.0%}")
+    for cell in load(files):
+        value, low, high = estimate([cell.scores("discounted_return")], mean)
+        success = cell.scores("success").mean()
+        print(f"{cell.agent:>18}: discounted return {value:.3f} [{low:.3f}, {high:.3f}], success {success:.0%}")

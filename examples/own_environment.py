@@ -12,7 +12,6 @@ from lang_envs.core import Outcome
 from lang_envs.env_checker import Status, iter_checks
 from poad_sb3 import POAD
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_024
 COLOURS = ("red", "green", "blue")
 
 
@@ -50,10 +49,11 @@ class Doors(LangEnv[tuple[str, int, int]]):
 
 
 gym.register("Doors-v0", entry_point=Doors)
-for result in iter_checks("Doors-v0"):  # in a shell: lang-envs check my_module:Doors-v0
-    if result.status is Status.FAILED:
-        print("contract:", result.name, result.message)
-    if result.name == "step_after_the_end":
-        break  # the checks of rendering and of vectors follow
+if __name__ == "__main__":
+    for result in iter_checks("Doors-v0"):  # in a shell: lang-envs check my_module:Doors-v0
+        if result.status is Status.FAILED:
+            print("contract:", result.name, result.message)
+        if result.name == "step_after_the_end":
+            break  # the checks of rendering and of vectors follow
 
-model = POAD("LLMPolicy", gym.make("Doors-v0"), seed=0, verbose=1).learn(STEPS)
+    POAD("LLMPolicy", gym.make("Doors-v0"), seed=0, verbose=1).learn(int(sys.argv[1]) if len(sys.argv) > 1 else 1_024)

@@ -4,6 +4,7 @@ python examples/own_table.py [ATTEMPTS]
 """
 
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -19,9 +20,10 @@ ATTEMPTS = int(sys.argv[1]) if len(sys.argv) > 1 else 32
 rng = np.random.default_rng(0)
 patients = pd.DataFrame({"age": rng.integers(20, 80, 300), "weight": rng.normal(70, 12, 300).round(1)})
 patients["ill"] = patients["age"] + patients["weight"] + rng.normal(0, 10, 300) > 125
-patients.to_csv("patients.csv", index=False)
+Path("runs").mkdir(exist_ok=True)
+patients.to_csv("runs/patients.csv", index=False)
 
-env = gym.make("DataSciCoding-v0", table="patients.csv", target="ill", description="Every row is a patient.")
+env = gym.make("DataSciCoding-v0", table="runs/patients.csv", target="ill", description="Every row is a patient.")
 
 # Any text is an action: the body of a function that fits a model. It runs in the sandbox, and the reward is the AUC.
 by_hand = TextAction(env)

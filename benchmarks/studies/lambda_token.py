@@ -28,6 +28,6 @@ LAMBDA_TOKEN = Comparing(
         Planned("POAD 0.95", "POAD 0", Prediction.HIGHER, gated=False),
         Planned("POAD 1", "action level", Prediction.NOT_SETTLED),
     ),
-    ("The paper has no trace inside actions other than 1.",),
+    ("The paper's code has 0.95 for every token.",),
     SEEDS,
 )
