@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -22,7 +22,7 @@ from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.studies.app import run_study, study_names
 from benchmarks.studies.reproduce import reproduce
-from lang_envs.cli.common import console, require_parts, resolve
+from lang_envs.cli.common import console, parse_settings, require_parts, resolve
 from lang_envs.errors import LangEnvsError
 from poad_sb3.errors import PoadError
 
@@ -123,14 +123,14 @@ def run(
     from benchmarks.runner.results import load
     from benchmarks.runner.session import measure
 
-    settings = _settings("--env-set", env_set or ())
+    settings = parse_settings("--env-set", env_set or (), fail)
     plan = Plan(
         agent=agent,
         envs=tuple(env),
         episodes=episodes,
         seeds=seeds,
         first_seed=first_seed,
-        agent_settings=_settings("--agent-set", agent_set or ()),
+        agent_settings=parse_settings("--agent-set", agent_set or (), fail),
         env_settings=settings,
         steps=steps,
         label=label,
@@ -280,9 +280,3 @@ def measure(context: typer.Context, name: Annotated[str, typer.Argument(metavar=
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     command.command()(getattr(module, name.replace("-", "_")))
     command(context.args, prog_name=f"python -m benchmarks measure {name}")
-
-
-def _settings(option: str, pairs: Sequence[str]) -> dict[str, Any]:
-    from poad_sb3.cli.common import parse_settings
-
-    return parse_settings(option, pairs, fail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from typing import TypeGuard
 
@@ -10,8 +11,8 @@ __all__ = ["check_choice", "check_flags", "check_integer", "is_number"]
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a finite int or float, and no bool."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    """Whether a value is a finite real number, numpy's too, and no bool."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)

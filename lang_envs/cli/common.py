@@ -6,7 +6,7 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, SupportsFloat
 
@@ -20,6 +20,7 @@ from lang_envs.spaces import TextSpace, TokenSequence
 from lang_envs.text import nearest
 
 _WIDTH = 120  # where there is no terminal to ask
+_LITERALS = {"True": True, "False": False, "None": None}
 
 
 def console() -> Console:
@@ -63,19 +64,39 @@ def _is_gymnasiums(entry_point: object) -> bool:
     return module.startswith("gymnasium.")
 
 
-def arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """Arguments of `gym.make` from NAME=VALUE; a value is JSON, or else text."""
+def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], NoReturn]) -> dict[str, Any]:
+    """Parse settings NAME=VALUE; a dotted name goes into a mapping.
+
+    A value is JSON, one of Python's True, False and None, or else text.
+
+    Args:
+        option: Name of the command's option, for errors.
+        pairs: Values of the option.
+        refuse: Prints the error and ends the command.
+    """
     parsed: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier():
-            fail(f"Expected --set NAME=VALUE, such as --set data=synthetic; got {pair!r}.")
-        if name == "render_mode":
-            fail("Expected --set of another argument than render_mode, which the commands choose themselves.")
+        *outer, last = name.split(".")
+        if not equals or not all(part.isidentifier() for part in (*outer, last)):
+            refuse(f"Expected {option} NAME=VALUE, with identifiers and dots for a NAME; got {pair!r}.")
+        place = parsed
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                refuse(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
         try:
-            parsed[name] = json.loads(value)
+            place[last] = json.loads(value)
         except ValueError:
-            parsed[name] = value
+            place[last] = _LITERALS.get(value, value)
+    return parsed
+
+
+def arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return arguments of `gym.make` from NAME=VALUE."""
+    parsed = parse_settings("--set", pairs, fail)
+    if "render_mode" in parsed:
+        fail("Expected --set of another argument than render_mode, which the commands choose themselves.")
     return parsed
 
 

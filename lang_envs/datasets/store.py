@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +53,6 @@ ARRAYS_FILE = "arrays.npz"
 _LAYOUT = 1
 """Of `arrays.npz`; another number is as good as no file."""
 _DIGEST_DIGITS = 16
-_CHUNK = 1 << 20
 _DRAFT = re.compile(r"\..+\.[0-9]+\.tmp")
 _NO_STORAGE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO),
@@ -128,16 +127,13 @@ def table_folder(name: str) -> Path:
 def array_digest(x: NDArray[np.float64], y: NDArray[np.int64]) -> str:
     """First 16 hex digits of the SHA-256 of the bytes of features (by rows) and classes, little-endian."""
     content = np.ascontiguousarray(x, dtype="<f8").tobytes() + np.ascontiguousarray(y, dtype="<i8").tobytes()
-    return sha256(content).hexdigest()[:_DIGEST_DIGITS]
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
 
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
-    digest = sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from lang_envs.cli.common import parse_settings
 from lang_envs.errors import LangEnvsError, install_command
 from lang_envs.text import nearest
 from poad_sb3.common.hyperparameters import MOVABLE
@@ -33,7 +33,6 @@ BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
 _SECONDS_AFTER_RANK_0 = 3.0
 _FROM_PYTHON = "BADQ"
 """Off-policy: it has other arguments, and writes no run folder."""
-_LITERALS = {"True": True, "False": False, "None": None}
 """Values of Python that JSON spells otherwise; as text, each would pass for true."""
 
 
@@ -93,37 +92,9 @@ def require_llm() -> None:
         )
 
 
-def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], NoReturn] = fail) -> dict[str, Any]:
-    """Parse settings NAME=VALUE; a dotted name goes into a mapping.
-
-    A value is JSON, one of Python's True, False and None, or else text.
-
-    Args:
-        option: Name of the command's option, for errors.
-        pairs: Values of the option.
-        refuse: Prints the error and ends the command.
-    """
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        *outer, last = name.split(".")
-        if not equals or not all(part.isidentifier() for part in (*outer, last)):
-            refuse(f"Expected {option} NAME=VALUE, with identifiers and dots for a NAME; got {pair!r}.")
-        place = parsed
-        for part in outer:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                refuse(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
-        try:
-            place[last] = json.loads(value)
-        except ValueError:
-            place[last] = _LITERALS.get(value, value)
-    return parsed
-
-
 def moved_model(settings: Sequence[str]) -> dict[str, Any]:
     """Where the base model is now, by NAME=VALUE. Anything else would make another policy of the same weights."""
-    given = parse_settings("--set", settings)
+    given = parse_settings("--set", settings, fail)
     moved = given.pop(MERGED, {})
     if given or not isinstance(moved, dict) or not moved.keys() <= set(MOVABLE):
         names = " or ".join(f"{MERGED}.{name}" for name in MOVABLE)

@@ -10,8 +10,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from lang_envs.cli.common import parse_settings
 from lang_envs.errors import LangEnvsError
-from poad_sb3.cli.common import environments, fail, found, moved_model, parse_settings
+from poad_sb3.cli.common import environments, fail, found, moved_model
 from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import PoadError
 
@@ -59,7 +60,7 @@ def evaluate_run(
     name = env_id or (config.env_id if config is not None else "")
     kwargs = {
         **(config.env_kwargs if config is not None and of_run else {}),
-        **parse_settings("--env-set", env_settings),
+        **parse_settings("--env-set", env_settings, fail),
     }
     envs = environments(name, kwargs, 1)
     from poad_sb3.runs.loading import load_checkpoint

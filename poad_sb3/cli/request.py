@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lang_envs.cli.common import parse_settings
 from lang_envs.text import nearest
-from poad_sb3.cli.common import algorithm, fail, parse_settings
+from poad_sb3.cli.common import algorithm, fail
 from poad_sb3.common.hyperparameters import MOVABLE, check_arguments, preset_arguments, typed_arguments
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
@@ -65,14 +66,14 @@ class Request:
         **options: Any,
     ) -> Request:
         """Return a request from the options of the command line."""
-        arguments = parse_settings("--set", settings)
+        arguments = parse_settings("--set", settings, fail)
         for name in arguments:
             if name in _APART:
                 fail(f"Expected a constructor argument after --set; got {name}, which is set by {_APART[name]}.")
         return cls(
             algorithm=None if algo is None else algorithm(algo).__name__,
             arguments=arguments,
-            env_kwargs=parse_settings("--env-set", env_settings),
+            env_kwargs=parse_settings("--env-set", env_settings, fail),
             **options,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
+from lang_envs.arguments import is_number
 from lang_envs.text import nearest
 
 Kind = TypeVar("Kind", bound="Settings")
@@ -186,16 +187,6 @@ def linear_start(rate: str) -> float:
     """Return NUMBER of `"lin_NUMBER"`, as RL Baselines3 Zoo writes it; NaN for other text."""
     found = _LINEAR.fullmatch(rate)
     return float(found[1]) if found else math.nan
-
-
-def is_number(value: object) -> bool:
-    """Whether it is a finite real number, and no boolean."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 def setting(default: Any, kind: Setting, help: str) -> Any:

@@ -25,9 +25,9 @@ from safetensors.torch import load_file, save_file
 import poad_sb3
 from lang_envs import MissingExtraError
 from lang_envs.cli import load_app
+from lang_envs.cli.common import fail, parse_settings
 from poad_sb3 import POAD, cli
 from poad_sb3.cli.app import app
-from poad_sb3.cli.common import parse_settings
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.presets import PRESETS
 from poad_sb3.prompts import CompletionPrompt
@@ -523,7 +523,7 @@ def test_eval_of_badq(run: Run) -> None:
 def test_values_of_python_are_no_text() -> None:
     said = ["a=True", "b=False", "c=None", 'd="None"', "e=none", "f.g=[1]"]
     read = {"a": True, "b": False, "c": None, "d": "None", "e": "none", "f": {"g": [1]}}
-    assert parse_settings("--env-set", said) == read
+    assert parse_settings("--env-set", said, fail) == read
 
 
 def test_presets(run: Run) -> None:
