@@ -47,7 +47,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("core", "registration"),
         ("spaces",),
         ("tokenizers",),
-        ("files", "text", "arguments", "machine"),
+        ("files", "text", "arguments", "machine", "private"),
         ("errors",),
     ),
 }
