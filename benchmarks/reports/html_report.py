@@ -11,7 +11,7 @@ from benchmarks.reports.report import MAIN, aggregates, shown
 from benchmarks.reports.statistics import SETTLED, holm, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.private import without_private
-from lang_envs.report import Metric, Report, Score, Table, read_run, size_lines, write_report
+from lang_envs.report import Report, Score, Table, read_run, size_lines, write_report
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
@@ -38,7 +38,7 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
         f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified "
         f"bootstrap over seeds ({RESAMPLES:,} resamples). One seed has no interval."
     )
-    metrics = [Metric(name, *METRICS[name]) for name in ("discounted_return", *_COLUMNS)]
+    metrics = [METRICS[name] for name in ("discounted_return", *_COLUMNS)]
     return Report(
         title or _title(cells),
         runs=runs,

@@ -17,8 +17,9 @@ from benchmarks.reports.rollouts import Rollout, read_rollout
 from benchmarks.reports.statistics import probability_of_improvement
 from benchmarks.reports.tables import markdown_table
 from benchmarks.runner.errors import ResultFileError
-from benchmarks.runner.results import METRICS, Cell, Metric, load, normalised
-from benchmarks.runner.session import steps_file
+from benchmarks.runner.results import METRICS, Cell, load, normalised
+from lang_envs.report import Metric
+from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import LEVEL, RESAMPLES, Estimate, estimate, interquartile_mean, mean
 
 MAIN = ("return", "success", "steps", "invalid_rate")

@@ -16,40 +16,30 @@ from benchmarks.runner.lines import read_lines
 from benchmarks.runner.machine import RESULTS
 from benchmarks.runner.plan import Job
 from benchmarks.runner.records import key_of
+from lang_envs.report import Metric
 from poad_sb3.common.episode_lines import FORMAT, discount_of
 
 Episode = Mapping[str, Any]
 
 
-class Metric(NamedTuple):
-    """A number that every episode has.
-
-    Attributes:
-        title: For tables and pictures.
-        digits: After the point.
-        is_rate: Whether it is shown in percent.
-    """
-
-    title: str
-    digits: int = 3
-    is_rate: bool = False
-
-
-METRICS: dict[str, Metric] = {
-    "discounted_return": Metric("discounted return"),
-    "return": Metric("return"),
-    "success": Metric("success", 1, is_rate=True),
-    "steps": Metric("steps", 1),
-    "moves": Metric("moves", 1),
-    "invalid_rate": Metric("invalid actions", 1, is_rate=True),
-    "ran_share": Metric("code that ran", 1, is_rate=True),
-    "best_score": Metric("best score"),
-    "refused_share": Metric("refused by the world", 1, is_rate=True),
-    "key_share": Metric("right keys", 1, is_rate=True),
-    "requests": Metric("requests", 1),
-    "prompt_tokens": Metric("prompt tokens", 0),
-    "completion_tokens": Metric("completion tokens", 0),
-    "cost": Metric("cost", 4),
+METRICS = {
+    one.name: one
+    for one in (
+        Metric("discounted_return", "discounted return"),
+        Metric("return", "return"),
+        Metric("success", "success", 1, is_rate=True),
+        Metric("steps", "steps", 1),
+        Metric("moves", "moves", 1),
+        Metric("invalid_rate", "invalid actions", 1, is_rate=True),
+        Metric("ran_share", "code that ran", 1, is_rate=True),
+        Metric("best_score", "best score"),
+        Metric("refused_share", "refused by the world", 1, is_rate=True),
+        Metric("key_share", "right keys", 1, is_rate=True),
+        Metric("requests", "requests", 1),
+        Metric("prompt_tokens", "prompt tokens", 0),
+        Metric("completion_tokens", "completion tokens", 0),
+        Metric("cost", "cost", 4),
+    )
 }
 """By the name of the field; those that are None in all episodes of a task are not shown."""
 

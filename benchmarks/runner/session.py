@@ -17,6 +17,7 @@ from benchmarks.runner.machine import describe_machine
 from benchmarks.runner.plan import Job, Plan, header_of, require_same
 from benchmarks.runner.players import Player, Workers, play_all
 from benchmarks.runner.records import key_of
+from lang_envs.report.results import steps_file
 
 Watch = Callable[[int, int], None]
 """Called with the number of episodes in the file, and their final number."""
@@ -36,11 +37,6 @@ class Done(NamedTuple):
     found: int
     played: int
     seconds: float
-
-
-def steps_file(path: Path) -> Path:
-    """Where the steps of a results file are."""
-    return path.with_suffix(".steps.jsonl")
 
 
 def times_file(path: Path) -> Path:

@@ -27,7 +27,8 @@ from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.files import write_picture
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import METRICS, load, normalised, references_of
-from benchmarks.runner.session import measure, steps_file
+from benchmarks.runner.session import measure
+from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import Estimate, learning_curve
 
 KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0", "KeyToken-v0"

@@ -13,7 +13,8 @@ from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import METRICS
-from benchmarks.runner.session import measure, steps_file
+from benchmarks.runner.session import measure
+from lang_envs.report.results import steps_file
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")

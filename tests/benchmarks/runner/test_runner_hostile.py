@@ -26,8 +26,9 @@ from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Plan, header_of
 from benchmarks.runner.players import Player, Workers
 from benchmarks.runner.results import load
-from benchmarks.runner.session import measure, steps_file
+from benchmarks.runner.session import measure
 from lang_envs.private import without_secrets
+from lang_envs.report.results import steps_file
 
 KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.runner.session import steps_file
+from lang_envs.report.results import steps_file
 
 ROOT = Path(__file__).parents[3]
 N_EPISODES = 40

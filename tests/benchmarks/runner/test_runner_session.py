@@ -13,7 +13,8 @@ from benchmarks.runner.errors import AgentFailedError, BenchmarkError, FileBusyE
 from benchmarks.runner.lines import LineFile, encode, read_lines
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
-from benchmarks.runner.session import Done, measure, steps_file, times_file
+from benchmarks.runner.session import Done, measure, times_file
+from lang_envs.report.results import steps_file
 
 KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 

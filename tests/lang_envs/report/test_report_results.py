@@ -13,9 +13,10 @@ import report_data
 from typer.testing import CliRunner
 
 from benchmarks.runner.plan import Plan
-from benchmarks.runner.session import measure, steps_file
+from benchmarks.runner.session import measure
 from lang_envs.cli.app import app
 from lang_envs.report import ReportError, check, read_results
+from lang_envs.report.results import steps_file
 from lang_envs.report.schemas import KINDS, WrongValueError, checker_of, compile_schema, load_schema
 
 ROOT = Path(__file__).parents[3]
