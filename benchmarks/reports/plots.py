@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito)."""
+_WITH_SEEDS = 3
 _METRICS = ("discounted_return", "success", "steps", "invalid_rate")
 _STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -151,13 +152,16 @@ def draw_curves(
     references: Mapping[str, float] | None = None,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given."""
+    """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given.
+
+    The seeds of up to three curves are drawn too, thin.
+    """
     for name, curve in curves.items():
         color, n_seeds = PALETTE[list(names or curves).index(name) % len(PALETTE)], len(curve.by_seed)
         label = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
         axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=label)
         axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
-        for row in curve.by_seed if n_seeds > 1 else ():
+        for row in curve.by_seed if n_seeds > 1 and len(curves) <= _WITH_SEEDS else ():
             axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
     for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):
         axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{name} ({level:.2f})")

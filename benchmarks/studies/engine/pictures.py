@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WIDTH, _HEIGHT = 4.6, 3.3
-_IN_A_ROW = 4  # names of the legend, below each column
+_LETTER, _HANDLE = 5.2, 36.0  # width in points of the legend's letters, and of a line with its gaps
 
 
 @style()
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
-    """Learning curves: a panel for each task, as far as there are runs."""
+    """Learning curves: a panel for each task, as far as there are runs, of as many methods as there are colours."""
     shown = [one for one in findings if one.methods]
+    every = list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
+    names = every[: len(PALETTE)]
+    if len(names) < len(every):
+        title += f"; {len(names)} of {len(every)} methods, the others only in the picture of areas"
     columns = 2 if len(shown) > 1 else 1
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(1 + _WIDTH * columns, 0.9 + _HEIGHT * rows), layout="constrained")
@@ -36,19 +40,19 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
     for axes, one in zip(grid.flat, shown, strict=False):
-        _curves_panel(axes, one)
+        _curves_panel(axes, one, names)
     _legend(figure, grid)
     return figure
 
 
-def _curves_panel(axes: Axes, one: Findings) -> None:
+def _curves_panel(axes: Axes, one: Findings, names: Sequence[str]) -> None:
     task, discount = one.comparison.task, discount_of(one.comparison.task.env_id)
-    curves = {arm.name: one.methods[arm.name].curve for arm in one.comparison.arms if arm.name in one.methods}
+    curves = {name: one.methods[name].curve for name in names if name in one.methods}
     lines = {} if one.facts is None else {name: one.facts[name] for name in ("oracle", "random")}
     begins = {float(curve.values[0]) for curve in curves.values()}
     if len(begins) == 1:  # methods with policies of their own begin at levels of their own
         lines["untrained"] = begins.pop()
-    draw_curves(axes, curves, references=lines, names=[arm.name for arm in one.comparison.arms])
+    draw_curves(axes, curves, references=lines, names=names)
     seeds = [len(curve.by_seed) for curve in curves.values()]
     most = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
     axes.set(
@@ -66,7 +70,7 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
             known.setdefault(label.rpartition(" (")[0], handle)
     lines = ("oracle", "random", "untrained")
     names = [name for name in known if name not in lines] + [name for name in lines if name in known]
-    ncols = min(len(names), _IN_A_ROW * grid.shape[1])
+    ncols = max(1, int(72 * figure.get_figwidth() / (_LETTER * max(map(len, names)) + _HANDLE)))
     figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=ncols)
 
 
