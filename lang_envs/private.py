@@ -12,12 +12,15 @@ __all__ = ["flat_facts", "without_private", "without_secrets"]
 _HOMES = re.compile(r"(?<![\w.~])/(?:home|Users)/[^/\s'\":,;()]+")
 _ACCOUNT = re.compile(r"(?<=://)[^/\s'\"]*@")
 _QUERY = re.compile(r"(://[^?#\s'\"]*)[?#][^\s'\"]*")
-_NAME = r"(?:(?:api|access|secret)_?key|(?:access|auth|hub|hf|api)_?token|password|passwd|secret)"
-_VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s,;'\"]+)"
-_SECRET = re.compile(rf"(?i)((?<![a-z]){_NAME}['\"]?\s*[=:]\s*|(?<![\w.-])(?:token|key)=){_VALUE}")
-_ARGUMENT = re.compile(rf"(?is)((?:[\w.-]*=)?(?:(?:[\w.-]*[._-])?{_NAME}|token|key))=.*")
+_NAME = (
+    r"(?:(?:x-)?(?:api|access|secret|private)[_-]?key|(?:access|auth|hub|hf|api|bearer)[_-]?token|password|passwd|secret"
+    r"|authorization)"
+)
+_VALUE = r"(?:(?P<quote>['\"]).*?(?P=quote)|[^\s,;'\"{}\[\]]+)"
+_SECRET = re.compile(rf"(?i)((?<![a-z]){_NAME}['\"]?\s*[=:]\s*|['\"]token['\"]\s*:\s*|(?<![\w-])token=){_VALUE}")
+_ARGUMENT = re.compile(rf"(?is)((?:[\w-]+[=.])*(?:(?:[\w-]*[_-])?{_NAME}|token))=.*")
 """Of a command; its value may have spaces."""
-_IS_SECRET = re.compile(rf"(?i)(?:^|[._-]){_NAME}$|^(?:token|key)$")
+_IS_SECRET = re.compile(rf"(?i)(?:^|[._-]){_NAME}$|(?:^|\.)token$")
 
 
 def without_secrets(value: Any) -> Any:
@@ -27,8 +30,7 @@ def without_secrets(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {
-            name: "..." if one and isinstance(one, str) and _IS_SECRET.search(str(name)) else without_secrets(one)
-            for name, one in value.items()
+            name: "..." if one and _IS_SECRET.search(str(name)) else without_secrets(one) for name, one in value.items()
         }
     if isinstance(value, list | tuple):
         return [without_secrets(one) for one in value]
@@ -36,7 +38,8 @@ def without_secrets(value: Any) -> Any:
         return value
     if argument := _ARGUMENT.fullmatch(value):
         return f"{argument[1]}=..."
-    return _SECRET.sub(r"\1...", _QUERY.sub(r"\1", _ACCOUNT.sub("", value)))
+    without_accounts = _QUERY.sub(r"\1", _ACCOUNT.sub("", value))
+    return _SECRET.sub(lambda one: f"{one[1]}{one['quote'] or ''}...{one['quote'] or ''}", without_accounts)
 
 
 def without_private(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision
-from benchmarks.agents.texts import Reply, TextAgent, require_text_alone, shown, understood
+from benchmarks.agents.texts import TextAgent, require_text_alone, shown, understood
 from lang_envs import LangEnv
 
 INSTRUCTIONS = """\
@@ -17,8 +17,8 @@ Thought: what you know, what is missing, and what to do next
 Action: the action"""
 _ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
 _THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
-_INVENTED = re.compile(r"^[ \t*]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
-"""Without #, which begins a comment in code."""
+_INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _ASKED = "The action must be one of these, word for word:"
 _GAP = "(earlier steps are left out)"
 
@@ -79,7 +79,7 @@ class ReactAgent(Agent):
         actions = info["admissible_actions"]
         asked = shown(observation, actions if self._inner.show_actions else None, _ASKED)
         reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {asked}')}")
-        thought, said = _parsed(reply)
+        thought, said = _parsed(reply.text)
         action = understood(said if actions is None else said.strip(), actions)
         self._now = Step(observation, thought, action)
         note = "\n".join(part for part in (thought, reply.note) if part)
@@ -123,12 +123,12 @@ class ReactAgent(Agent):
         return "\n".join([*gap, *reversed(kept), now])
 
 
-def _parsed(reply: Reply) -> tuple[str, str]:
-    """Thought and action of an answer."""
-    found = _ACTION.search(reply.text)
+def _parsed(text: str) -> tuple[str, str]:
+    """Return thought and action of an answer. Lines between fences are code, whatever they look like."""
+    prose = _FENCED.sub(lambda one: " " * len(one[0]), text)
+    found = _ACTION.search(prose)
     if found is None:
-        return "", reply.text
-    thought = _THOUGHT.sub("", reply.text[: found.start()], count=1).strip()
-    action = reply.text[found.end() :]
-    invented = _INVENTED.search(action)
-    return thought, (action[: invented.start()] if invented else action).rstrip()
+        return "", text
+    thought = _THOUGHT.sub("", text[: found.start()], count=1).strip()
+    invented = _INVENTED.search(prose, found.end())
+    return thought, text[found.end() : invented.start() if invented else None].rstrip()

@@ -154,13 +154,16 @@ def draw_curves(
 ) -> None:
     """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given.
 
-    The seeds of up to three curves are drawn too, thin.
+    The seeds of up to three curves are drawn too, thin. Where there are more curves than colours, the others are dashed
+    and without intervals.
     """
     for name, curve in curves.items():
-        color, n_seeds = PALETTE[list(names or curves).index(name) % len(PALETTE)], len(curve.by_seed)
+        again, number = divmod(list(names or curves).index(name), len(PALETTE))
+        color, n_seeds = PALETTE[number], len(curve.by_seed)
         label = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
-        axes.plot(curve.steps, curve.values, color=color, linewidth=2, label=label)
-        axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
+        axes.plot(curve.steps, curve.values, "--" if again else "-", color=color, linewidth=2, label=label)
+        if not again:
+            axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
         for row in curve.by_seed if n_seeds > 1 and len(curves) <= _WITH_SEEDS else ():
             axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
     for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):

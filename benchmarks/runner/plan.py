@@ -149,7 +149,7 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
             {"id": env_id, "discount": discount_of(env_id), "arguments": gym.spec(env_id).kwargs}
             for env_id in plan.envs
         ],
-        "env_settings": dict(plan.env_settings),
+        "env_settings": without_secrets(plan.env_settings),
         "episodes": plan.episodes,
         "seeds": list(plan.all_seeds()),
         "steps": plan.steps,

@@ -21,6 +21,7 @@ from lang_envs.text import nearest
 
 _WIDTH = 120  # where there is no terminal to ask
 _LITERALS = {"True": True, "False": False, "None": None}
+"""Values of Python that JSON spells otherwise; as text, each would pass for true."""
 
 
 def console() -> Console:

@@ -33,7 +33,6 @@ BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
 _SECONDS_AFTER_RANK_0 = 3.0
 _FROM_PYTHON = "BADQ"
 """Off-policy: it has other arguments, and writes no run folder."""
-"""Values of Python that JSON spells otherwise; as text, each would pass for true."""
 
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:

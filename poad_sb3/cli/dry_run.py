@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Column, Table
@@ -67,13 +68,18 @@ def dry_run(
         out: Folder of the run.
         resume: As in a training.
         as_json: The figures as JSON instead of a table.
-        n_procs: Ranks of the training; the figures are those of one of them. On a CPU they share its memory.
+        n_procs: Ranks of the training; the figures are those of one of them. Ranks of one device share its memory.
 
     Raises:
         typer.Exit: With `DOES_NOT_FIT`, if it would not fit.
     """
     resolved = resolve(request, out, resume=resume)
     model = _outline(resolved)
+    if n_procs & (n_procs - 1) or model.micro_batches % n_procs:
+        parts = model.micro_batches
+        fail(f"Expected --n-procs to be a power of two that divides micro_batches ({parts}); got {n_procs}.")
+    if n_procs == 1 and (model.policy_kwargs or {}).get("fsdp"):
+        fail("Expected several ranks for fsdp=true; got one. Fix: --n-procs, or leave fsdp out.")
     found = _find(model, n_procs)
     if as_json:
         console.print(
@@ -99,8 +105,9 @@ def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
 def _find(model: LLMOnPolicyAlgorithm, n_procs: int) -> DryRun:
     device = str(model.device)
     free = free_memory(device)
-    if free is not None and device == "cpu":
-        free //= n_procs
+    n_devices = torch.cuda.device_count() if device.startswith("cuda") else 1
+    if free is not None:
+        free //= -(-n_procs // n_devices)
     usable = usable_memory(free)
     assert model.env is not None
     try:

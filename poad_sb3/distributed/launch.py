@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -19,7 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from poad_sb3.distributed.leftovers import make_folder, remove_leftovers
+from poad_sb3.distributed.leftovers import make_folder, remove_folder, remove_leftovers
 from poad_sb3.errors import LostRankError
 
 __all__ = ["LOST_RANK", "launch"]
@@ -89,7 +88,7 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def _reason(code: int) -> str:

@@ -1,7 +1,7 @@
 """Temporary folders that are named after their process, and removed by a later one if it was killed.
 
-The process holds a lock on its folder as well: in another container, or on another machine with the same folder, its
-number says nothing.
+The process holds a lock on a file in its folder as well: in another container, or on another machine with the same
+folder, its number says nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from pathlib import Path
 
 from lang_envs.files import lock
 
-__all__ = ["bases", "make_folder", "remove_leftovers"]
+__all__ = ["bases", "make_folder", "remove_folder", "remove_leftovers"]
+
+_LOCK = ".lock"
+_held: dict[Path, int] = {}
+"""Open locks of this process's folders."""
 
 
 def bases() -> list[str]:
@@ -23,11 +27,19 @@ def bases() -> list[str]:
 
 
 def make_folder(kind: str, base: str | None = None) -> Path:
-    """Make a folder of this process, and hold it until the process ends."""
+    """Make a folder of this process, and hold it until it is removed by `remove_folder` or the process ends."""
     folder = Path(tempfile.mkdtemp(prefix=f"{kind}{os.getpid()}-", dir=base))
+    # Open for writing, as locks of network file systems want it.
+    _held[folder] = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     with contextlib.suppress(OSError, ModuleNotFoundError):  # without locks the name has to do
-        lock(os.open(folder, os.O_RDONLY))  # stays open
+        lock(_held[folder])
     return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Let go of a folder of `make_folder`, and remove it."""
+    os.close(_held.pop(folder))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(kind: str) -> None:
@@ -52,9 +64,9 @@ def _is_gone(pid: int) -> bool:
 
 def _is_held(folder: Path) -> bool:
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return True  # none of ours
+        descriptor = os.open(folder / _LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return False
     try:
         lock(descriptor)
     except BlockingIOError:

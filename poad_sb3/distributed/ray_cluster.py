@@ -8,7 +8,6 @@ import importlib.util
 import logging
 import os
 import secrets
-import shutil
 import socket
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.machine import n_cores
-from poad_sb3.distributed.leftovers import bases, make_folder, remove_leftovers
+from poad_sb3.distributed.leftovers import bases, make_folder, remove_folder, remove_leftovers
 from poad_sb3.errors import WorkerError
 
 __all__ = ["RayConnection", "local_settings"]
@@ -165,7 +164,7 @@ def _end() -> None:
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
 
 
 def _make_folder() -> Path:

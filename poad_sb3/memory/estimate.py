@@ -223,13 +223,13 @@ def estimate(
     critic = _LEARNED * layers + 2 * _FLOAT32 * size.hidden * (size.hidden + 1)
     values = _FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1])
     weights, trained, ranks = _frozen_bytes(size, settings), _LEARNED * size.trained, workload.ranks
-    gradients = workload.micro_batches.bit_length() - 1  # one unfinished on each level of the tree
+    gradients = (workload.micro_batches // ranks).bit_length() - 1  # one unfinished on each level of the tree
     if settings.fsdp:
         whole = size.parameters - size.matrices + 2 * size.matrices // size.layers  # embeddings and head, two layers
         weights = -(-weights // ranks) + (size.number * whole if ranks > 1 else 0)
         trained, gradients = -(-trained // ranks), 0
     elif ranks > 1:
-        gradients += 1 + ranks
+        gradients = max(gradients, 1 + ranks)  # the branch of this rank once more, and those of all
     return MemoryEstimate(
         weights=weights,
         trained=trained,

@@ -94,7 +94,7 @@ class Comparing(NamedTuple):
         rows = judged(planned, len(self.seeds))
         content = {
             "seeds": list(options.seeds),
-            "statistics": f"Interquartile mean over seeds; {LEVEL:.0%} intervals by bootstrap, {RESAMPLES:,} times.",
+            "statistics": f"Interquartile mean over seeds; {LEVEL:.0%} intervals ({RESAMPLES:,} bootstrap samples).",
             "remarks": list(self.remarks),
             "missing": [f"{one.comparison.task.name}: {what}" for one in findings for what in one.missing],
             "comparisons": [one.to_json() for one in findings],

@@ -26,12 +26,9 @@ _LETTER, _HANDLE = 5.2, 36.0  # width in points of the legend's letters, and of 
 
 @style()
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
-    """Learning curves: a panel for each task, as far as there are runs, of as many methods as there are colours."""
+    """Learning curves: a panel for each task, as far as there are runs."""
     shown = [one for one in findings if one.methods]
-    every = list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
-    names = every[: len(PALETTE)]
-    if len(names) < len(every):
-        title += f"; {len(names)} of {len(every)} methods, the others only in the picture of areas"
+    names = list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
     columns = 2 if len(shown) > 1 else 1
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(1 + _WIDTH * columns, 0.9 + _HEIGHT * rows), layout="constrained")

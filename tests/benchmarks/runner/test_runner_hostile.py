@@ -273,7 +273,13 @@ def test_a_changed_script_is_another_agent(tmp_path: Path) -> None:
         ("api_key=sk-1", "api_key=..."),
         ("--agent-set=password=a b", "--agent-set=password=..."),
         ("mine:Agent,token=abc,n=1", "mine:Agent,token=...,n=1"),
-        ("password: 'a b' and more", "password: ... and more"),
+        ("password: 'a b' and more", "password: '...' and more"),
+        ("options.token=SECRET", "options.token=..."),
+        ('options={"token": "SECRET", "n": 1}', 'options={"token": "...", "n": 1}'),
+        ("X-Api-Key=SECRET", "X-Api-Key=..."),
+        ('{"Authorization": "Bearer SECRET"}', '{"Authorization": "..."}'),
+        ("TypeError: sorted(scores, key=scores.get) failed", "TypeError: sorted(scores, key=scores.get) failed"),
+        ("key=north", "key=north"),
         ("gamma_token=0.95", "gamma_token=0.95"),
         ("api_key_env=OPENAI_API_KEY", "api_key_env=OPENAI_API_KEY"),
     ],
@@ -293,7 +299,8 @@ def test_no_secret_of_an_address_gets_into_a_file(monkeypatch: pytest.MonkeyPatc
 
 def test_no_secret_setting_gets_into_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--agent-set", "api_key=SECRET words"])
-    plan = Plan("random", (KEYS,), 1, 1, agent_settings={"api_key": "SECRET", "options": {"hf_token": "SECRET"}})
+    secrets = {"api_key": ["SECRET"], "options": {"hf_token": "SECRET"}, "Authorization": "Bearer SECRET"}
+    plan = Plan("random", (KEYS,), 1, 1, agent_settings=secrets, env_settings={"private_key": "SECRET"})
     identity = Player(Plan("random", (KEYS,), 1, 1)).identity(0)
     header = header_of(plan, {0: identity._replace(settings={"api_key": "SECRET", "key_env": "NAME"})})
     assert "SECRET" not in json.dumps(header)

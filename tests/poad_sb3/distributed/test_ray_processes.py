@@ -19,7 +19,7 @@ from ray_users import alive, relatives, until
 from lang_envs.errors import MissingExtraError
 from lang_envs.files import lock
 from poad_sb3.distributed import ray_cluster
-from poad_sb3.distributed.leftovers import remove_leftovers
+from poad_sb3.distributed.leftovers import remove_folder, remove_leftovers
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.errors import WorkerError
 
@@ -242,7 +242,7 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pyte
     elsewhere = tmp_path / f"le-ray-{child.pid}-held"  # the process of another container
     for folder in (dead := tmp_path / f"le-ray-{child.pid}-abc", elsewhere, *kept):
         folder.mkdir()
-    holder = os.open(elsewhere, os.O_RDONLY)
+    holder = os.open(elsewhere / ".lock", os.O_RDWR | os.O_CREAT)
     lock(holder)
     remove_leftovers("le-ray-")
     assert not dead.exists()
@@ -259,7 +259,7 @@ def test_a_long_folder_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert len(str(folder)) <= 45
         assert folder.stat().st_mode & 0o777 == 0o700
     finally:
-        folder.rmdir()
+        remove_folder(folder)
     monkeypatch.setattr("tempfile.mkdtemp", lambda **_: (_ for _ in ()).throw(PermissionError("no")))
     with pytest.raises(WorkerError, match=r"path of at most 45 characters .* Fix: set TMPDIR"):
         ray_cluster._make_folder()

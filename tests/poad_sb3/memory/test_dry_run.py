@@ -343,9 +343,12 @@ def test_each_of_several_ranks_gathers_gradients(here: Path, monkeypatch: pytest
     with_free(monkeypatch, 8 * GB)
     alone, of_four = (json.loads(invoke(*DRY, "--json", *more)) for more in ((), ("--n-procs", "4")))
     of_adapter = 4 * alone["model"]["trained"]
-    assert (alone["needed"]["sums"], of_four["needed"]["sums"]) == (2 * of_adapter, 7 * of_adapter)
+    assert (alone["needed"]["sums"], of_four["needed"]["sums"]) == (2 * of_adapter, 5 * of_adapter)
     assert of_four["free"] == alone["free"] // 4
     assert "It fits: 2.0 GB free on cpu for each of 4 ranks" in invoke(*DRY, "--n-procs", "4")
+    for n_procs in ("3", "8"):
+        assert "power of two that divides micro_batches (4)" in invoke(*DRY, "--n-procs", n_procs, code=1)
+    assert "Expected several ranks for fsdp" in invoke(*DRY, "--set", "policy_kwargs.fsdp=true", code=1)
 
 
 def total_of(needed: dict[str, int]) -> int:
