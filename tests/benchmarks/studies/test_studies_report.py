@@ -39,7 +39,7 @@ from lang_envs import UNSEEN_IDS
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = Options(tasks=("food-preparation",))
-HEIGHTS = {"POAD": 0.5, "NTPO": 0.3, "TWOSOME": 0.7, "GRPO": 0.2}
+HEIGHTS = {"POAD": 0.5, "NTPO": 0.3, "TWOSOME": 0.7, "RLOO": 0.2}
 FACTS = {"choices_per_action": 1.07, "tokens_per_action": 5.2, "random": 0.0, "oracle": 0.52}
 SEEDS = FINAL_SEEDS[:3]
 
@@ -92,7 +92,7 @@ def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> 
     assert poad["curve"]["values"] == [0.0, 0.59, 0.59]
     assert poad["learned"] == 1.0
     assert poad["steps_to_optimum"] == [100] * 10
-    assert panel["methods"]["GRPO"]["steps_to_optimum"] == [None] * 10
+    assert panel["methods"]["RLOO"]["steps_to_optimum"] == [None] * 10
     assert set(panel["tuning"]) == set(panel["methods"])
     assert {len(rates) for rates in panel["tuning"].values()} == {5}
     assert panel["facts"] == FACTS
@@ -126,13 +126,13 @@ def test_a_report_after_a_part_is_of_everything(pieces: Pieces, tmp_path: Path) 
 
 
 def test_a_report_of_a_part_says_what_is_missing(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces, keep=lambda job: job.seed < 200 or (job.seed in SEEDS and job.algorithm != "GRPO"))
+    _fill(CURVES, pieces, keep=lambda job: job.seed < 200 or (job.seed in SEEDS and job.algorithm != "RLOO"))
     content, lines = _written(CURVES, pieces, tmp_path, OPTIONS._replace(tasks=()))
     panels = {one["task"]: one for one in content["comparisons"]}
     left = ", ".join(map(str, FINAL_SEEDS[3:]))
     assert f"NTPO, seeds {left}" in panels["food-preparation"]["missing"]
-    assert f"GRPO, seeds {', '.join(map(str, FINAL_SEEDS))}" in panels["food-preparation"]["missing"]
-    assert "GRPO" not in panels["food-preparation"]["methods"]
+    assert f"RLOO, seeds {', '.join(map(str, FINAL_SEEDS))}" in panels["food-preparation"]["missing"]
+    assert "RLOO" not in panels["food-preparation"]["methods"]
     assert panels["tomato-salad"]["missing"] == ["30 tuning runs, and all final runs"]
     assert any(line.startswith("Missing: tomato-salad") for line in lines)
     assert {row["verdict"] for row in content["primary"]} == {"too few seeds", "not run yet"}

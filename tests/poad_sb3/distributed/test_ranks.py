@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import re
 import signal
@@ -246,9 +245,10 @@ def test_the_only_action_has_its_score_from_another_rank(monkeypatch: pytest.Mon
 def test_other_ranks_stay_silent_after_a_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     POAD("LLMPolicy", ENV, seed=0, verbose=1, tensorboard_log=str(tmp_path / "board")).save(tmp_path / "model")
     store = dist.HashStore()
-    store.set("rank_zero/1", pickle.dumps(("seed", None, 0)))
+    (first := Ranks(0, 2, store)).on_rank_zero("seed", lambda: 0)
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", Ranks(1, 2, store))
     model = POAD.load(tmp_path / "model")
+    first.end()
     assert (model.verbose, model.tensorboard_log) == (0, None)
 
 
