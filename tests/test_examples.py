@@ -146,7 +146,7 @@ def test_own_table(example: Example) -> None:
     pytest.importorskip("pandas", reason="the extra data is not installed")
     out = example("own_table", 16)
     assert re.search(r"by hand: ok, AUC 0\.9\d\d", out)
-    assert Path("patients.csv").exists()
+    assert Path("runs/patients.csv").exists()
 
 
 def test_export_to_transformers(example: Example) -> None:
