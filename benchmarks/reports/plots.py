@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito)."""
 _WITH_SEEDS = 3
+"""Curves of a picture up to which their seeds are drawn."""
 _METRICS = ("discounted_return", "success", "steps", "invalid_rate")
 _STYLE: dict[str, Any] = {
     "font.size": 9,

@@ -51,7 +51,10 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
     store = _loopback_store()  # lives as long as the ranks
     if os.name == "posix":
         remove_leftovers(_FOLDER)
-    with _folder() as folder, _quiet():
+    folder = make_folder(_FOLDER)
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove_folder, folder)
+        stack.enter_context(_quiet())
         logs = DefaultLogsSpecs(log_dir=str(folder), redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
         config = LaunchConfig(
             min_nodes=1,
@@ -80,15 +83,6 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             rank = min(killed or codes)  # others may end with any code when the agent stops them
             raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error
     return 0
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    folder = make_folder(_FOLDER)
-    try:
-        yield folder
-    finally:
-        remove_folder(folder)
 
 
 def _reason(code: int) -> str:
