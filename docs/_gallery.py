@@ -8,6 +8,7 @@ from _tables import ROOT, result, table
 
 from benchmarks.studies.demo import report_of_demo
 from benchmarks.studies.engine.html_report import report_of_study
+from benchmarks.studies.registry import ALL
 from lang_envs.report import Report, build_page
 
 _RESULTS = ROOT / "data" / "results"
@@ -18,8 +19,8 @@ DEMO = _RESULTS / "demo"
 def reports() -> dict[str, Report]:
     """Return the reports by name."""
     found = {"demo": report_of_demo(DEMO)}
-    for path in sorted(_RESULTS.glob("studies/*.json")):
-        found[path.stem] = report_of_study(result(f"studies/{path.stem}"))
+    for study in ALL:
+        found[study.name] = report_of_study(study, result(f"studies/{study.name}"))
     return found
 
 

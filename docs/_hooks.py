@@ -19,7 +19,6 @@ import _pages
 import _results
 import _studies
 import _tables
-import _truth
 from _families import FAMILIES, rows_of
 from _tables import ROOT
 from latex2mathml.converter import convert
@@ -29,12 +28,12 @@ from mkdocs.structure.files import File, Files
 
 from lang_envs import ENV_ROWS
 
-_MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>\S+))? -->")
+_MARKER = re.compile(r"<!-- generated: (?P<name>[a-z-]+)(?: (?P<argument>[^>]+?))? -->")
 _RECORDS = re.compile(r"<!-- records: (?P<file>\S+) (?P<field>\S+)\n(?P<template>.*?)-->", re.DOTALL)
 _ON_GITHUB = re.compile(r"^> \*On GitHub .*\n", re.MULTILINE)
 """Notes for readers of the source, which has markers in place of tables."""
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
-_MODULES = (_architecture, _coding, _data, _gallery, _pages, _results, _studies, _tables, _truth)
+_MODULES = (_architecture, _coding, _data, _gallery, _pages, _results, _studies, _tables)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

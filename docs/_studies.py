@@ -9,10 +9,12 @@ from typing import Any
 
 from _tables import ROOT, bullets, code, machine, result, table
 
+from benchmarks.studies.credit_truth.problems import Additive
 from benchmarks.studies.engine.findings import effect_of
-from benchmarks.studies.engine.html_report import sentences, study_tables
+from benchmarks.studies.engine.html_report import sentences
 from benchmarks.studies.engine.pictures import verdicts_figure
 from benchmarks.studies.registry import ALL
+from lang_envs.report import Table
 
 Content = Mapping[str, Any]
 
@@ -22,14 +24,29 @@ def study(name: str) -> str:
     content = result(f"studies/{name}")
     pictures = sorted(path.name for path in (ROOT / "data/results/studies").glob("*.png"))
     parts = [f"![{name}](assets/studies/{one})" for one in pictures if one.split(".")[0].split("_")[0] == name]
-    for one in study_tables(content):
-        parts.append(f"**{one.title}.** {one.remark}\n\n{table(one.head, one.rows)}")
+    parts += [f"**{one.title}.** {one.remark}\n\n{table(one.head, one.rows)}" for one in _tables(name)]
     parts.append(bullets(sentences(content)))
     if content.get("missing"):
         parts.append(f"Not run yet: {'; '.join(one.rstrip('.') for one in content['missing'])}.")
+    return "\n\n".join([*parts, study_made(name)])
+
+
+def _tables(name: str) -> list[Table]:
+    return list(next(one for one in ALL if one.name == name).tables(result(f"studies/{name}")))
+
+
+def study_table(name_and_title: str) -> str:
+    """Show one table of a study."""
+    name, _, title = name_and_title.partition(" ")
+    one = next(one for one in _tables(name) if one.title == title)
+    return f"{one.remark}\n\n{table(one.head, one.rows)}"
+
+
+def study_made(name: str) -> str:
+    """Show how a study was made."""
+    content = result(f"studies/{name}")
     made = " and on ".join(map(machine, content["measured_with"]))
-    parts.append(f"Made by {code(content['command'])}{f'; runs on {made}' if made else ''}.")
-    return "\n\n".join(parts)
+    return f"Made by {code(content['command'])}{f'; runs on {made}' if made else ''}."
 
 
 # ---------------------------------------------------------------------- claims of the paper
@@ -111,3 +128,17 @@ def claims_summary() -> str:
         told = f"{known} of {total}" if known else f"not run yet ({total} planned)" if left else ""
         rows.append((claim, told or reason or "not run yet"))
     return table(("claim of the paper", "verdict here, in planned comparisons"), rows)
+
+
+def protocol_predictions() -> str:
+    """Show the noise of each estimator divided by that of action-level GAE on tasks of the protocol."""
+    rows = []
+    for k, d in ((1, 0), (2, 4), (4, 4)):
+        form = Additive(k, d, 4, 2, 0.5, 0.95 * 0.95)
+        action = form.nsr("action", 1.0)
+        kinds = [("bad", one) for one in (1.0, 0.95, 0.8, 0.0)] + [("bilevel", 0.95)]
+        ratios = [form.nsr(kind, one) for kind, one in kinds]
+        shown = ["-" if not action else f"{one / action:.3g}" for one in ratios if one is not None]
+        rows.append((f"k = {k}, d = {d}", f"{action:.3g}", *shown))
+    head = ("MultiKey", "action-level GAE", "BAD 1", "BAD 0.95", "BAD 0.8", "BAD 0", "bi-level 0.95")
+    return table(head, rows)

@@ -181,5 +181,5 @@ def write_report(
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     written = [write_json(folder / f"{study.name}.json", content)]
     written += [write_picture(folder / f"{study.name}{end}.png", one) for end, one in report.pictures.items()]
-    html = write_html(report_of_study(content), (QUICK if folder == STUDIES else folder) / f"{study.name}.html")
+    html = write_html(report_of_study(study, content), (QUICK if folder == STUDIES else folder) / f"{study.name}.html")
     return [*report.lines, *(f"  {path}" for path in written), *size_lines(html)]

@@ -16,6 +16,7 @@ from benchmarks.studies.engine.jobs import Evaluation, Job, TrainingJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import Options, Report, Study
 from benchmarks.studies.engine.tuning import Task
+from lang_envs.report import Table
 
 _METHODS = tuple(CREDITS)
 _PLAYER = "POAD"
@@ -134,6 +135,21 @@ def _share_within(rollout: Rollout, column: str) -> float:
     return round(within / total, 4) if total else 0.0
 
 
+def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    rows = [
+        (one["env"], name, f"{one['returns_after_training'][name]:.3f}", f"{share:.3f}")
+        for one in content["tasks"].values()
+        for name, share in one["differs_within_actions"].items()
+    ]
+    head = ("task", "critic and rule of", "its return", "share of the variance of advantages inside actions")
+    yield Table("Credit inside actions", head, rows)
+
+
 CREDIT = Study(
-    "credit", "token credit of POAD, NTPO and TWOSOME side by side on one episode", _jobs, _report, seeds=(_SEED,)
+    "credit",
+    "token credit of POAD, NTPO and TWOSOME side by side on one episode",
+    _jobs,
+    _report,
+    _tables,
+    seeds=(_SEED,),
 )

@@ -26,6 +26,7 @@ from benchmarks.studies.engine.study import Options, Report, Study
 from benchmarks.studies.engine.training import train_job
 from benchmarks.studies.engine.tuning import Arm
 from benchmarks.studies.tasks import ACTION_LEVEL, GAMMA, MULTIKEY, trie
+from lang_envs.report import Table
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.credit.estimators import GAE
 from poad_sb3.distributions.base import TokenPath
@@ -280,8 +281,8 @@ def _report(options: Options, pieces: Pieces) -> Report:
     return Report(content, pictures, lines + [f"Missing: {one}" for one in content["missing"]])
 
 
-def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of a training, a column for each comparison; medians over seeds.
+def noise_table(name: str, one: Mapping[str, Any]) -> Table:
+    """Return the table of a training, a column for each comparison; medians over seeds.
 
     Rows are the success rate, relative noise, and cosines below 1.
     """
@@ -296,7 +297,8 @@ def noise_table(one: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str
     }
     rows = {"success rate": one["success"]["median"], **shown}
     head = ("after steps", *(f"{step:,}" for step in one["steps"]))
-    return head, [(name, *(f"{number:.2g}" for number in numbers)) for name, numbers in rows.items()]
+    cells = [(key, *(f"{number:.2g}" for number in numbers)) for key, numbers in rows.items()]
+    return Table(f"Training of {name}", head, cells)
 
 
 @style()
@@ -331,5 +333,6 @@ CRITIC_NOISE = Study(
     "noise of action level, BAD and NTPO with the critics of real trainings on MultiKey",
     _jobs,
     _report,
+    lambda content: [noise_table(name, one) for name, one in content["trainings"].items()],
     seeds=SEEDS,
 )

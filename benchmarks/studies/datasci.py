@@ -9,11 +9,12 @@ from typing import Any
 from benchmarks.references.datasci_baselines import preprocessing_of
 from benchmarks.references.published import published
 from benchmarks.runner.errors import NotTunedError
-from benchmarks.studies.engine.coding_findings import TableFindings, rewards_of
+from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, rewards_of
 from benchmarks.studies.engine.findings import Prediction, Row, judged, lines
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FEWEST_SEEDS, TUNING_SEEDS, Options, Report, Study
+from benchmarks.studies.engine.tables import planned_comparisons
 from benchmarks.studies.engine.tuning import Tuning
 from lang_envs.datasets.generated import NAME as GENERATED
 from poad_sb3.common.hyperparameters import preset
@@ -191,5 +192,6 @@ DATASCI = Study(
     "POAD, NTPO, action level and GRPO write code for two tables, against best-of-N",
     _jobs,
     _report,
+    lambda content: (planned_comparisons(content), *coding_tables(content)),
     seeds=FEWEST_SEEDS,
 )

@@ -13,9 +13,11 @@ from benchmarks.studies.engine.findings import Planned, Prediction, Row, find, r
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, TrainingJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import FEWEST_SEEDS
+from benchmarks.studies.engine.tables import interval_cell
 from benchmarks.studies.engine.tuning import Arm
 from benchmarks.studies.tasks import ACTION_LEVEL, ENTERTAINMENT, FOOD, NTPO, POAD, TWOSOME
 from lang_envs import UNSEEN_IDS
+from lang_envs.report import Table
 from lang_envs.report.statistics import estimate, mean
 
 CLONING = Cloning((FOOD.env_id, ENTERTAINMENT.env_id), (0.75, 0.35))
@@ -91,6 +93,22 @@ def _content(pieces: Pieces, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield success on unseen tasks of the base and of the methods, and as published."""
+    if scores := content["unseen"]:
+        tasks = next(iter(scores.values()))
+        rows = [(env_id, *(interval_cell(one[env_id]) for one in scores.values())) for env_id in tasks]
+        trained = " and ".join(f"{name} {value:.2f}" for name, value in content["trained_on"].items())
+        remark = f"In the last row on Entertainment. Success on Food Preparation itself: {trained}."
+        yield Table("Success on unseen tasks", ("", *scores), rows, remark)
+    published = content["published"]
+    rows = [
+        (env_id, *(f"{one[env_id][0]:.3f}, {100 * one[env_id][1]:.0f} %" for one in published.values()))
+        for env_id in next(iter(published.values()))
+    ]
+    yield Table("Published", ("", *published), rows, f"{content['published_label']}.")
+
+
 WARM_START = Comparing(
     "warm-start",
     "from a base that succeeds in 30 to 50 %: trained on Food Preparation, tested on eight unseen tasks",
@@ -104,5 +122,5 @@ WARM_START = Comparing(
         "No setting was chosen on the eight unseen tasks.",
     ),
     FEWEST_SEEDS,
-    Beside(_jobs, _rows, _content),
+    Beside(_jobs, _rows, _content, _tables),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.studies.credit_truth.measuring import TruthJob
 from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Case
 from benchmarks.studies.credit_truth.sampling import CHUNK
+from benchmarks.studies.credit_truth.tables import tables
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options, Report, Study
 
@@ -166,5 +167,6 @@ CREDIT_TRUTH = Study(
     "mean and variance of every estimator of credit against the exact policy gradient",
     _jobs,
     _report,
-    True,
+    tables,
+    has_quick=True,
 )

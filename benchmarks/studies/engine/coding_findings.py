@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.studies.engine.findings import largest, rounded
 from benchmarks.studies.engine.jobs import CONTROLS
-from benchmarks.studies.engine.pieces import Piece
+from benchmarks.studies.engine.pieces import Piece, identifier
+from benchmarks.studies.engine.tables import interval_cell
+from lang_envs.report import Table
 from lang_envs.report.statistics import Estimate, Floats, percentile_interval
 
 FAILED = -1.0
@@ -182,3 +184,19 @@ class TableFindings(NamedTuple):
         }
         found["largest_first_ratio_error"] = largest([one["largest_first_ratio_error"] for one in runs.values()])
         return found
+
+
+def coding_tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield a table for each table of data on which code was written, from the JSON file of a study."""
+    measures = {"reward": "reward", "share": "share that runs", "area": "AUC of what runs"}
+    head = ("", "seeds", *measures.values(), "characters", "best, as paid", "best, fresh halves")
+    for name, one in content["tables"].items():
+        rows = []
+        for method, found in one["methods"].items():
+            best = (", ".join(f"{value:.4f}" for value in found["best"][of]) or "none" for of in ("paid", "fresh"))
+            ends = (interval_cell(found["end"][measure]) for measure in measures)
+            rows.append((method, str(len(found["seeds"])), *ends, f"{found['length']:.0f}", *best))
+        remark = f"{one['preprocessing']} preprocessing. Id: {identifier(content['study'], name)}."
+        if cited := ", ".join(f"{method} {value:.4f}" for method, value in one["published"].items()):
+            remark += f" Published on the same arrays, each by its own protocol: {cited}."
+        yield Table(name, head, rows, remark)

@@ -9,7 +9,9 @@ from benchmarks.studies.engine.findings import Findings, Planned, Row, Trend, fi
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report
+from benchmarks.studies.engine.tables import curve_tables, planned_comparisons
 from benchmarks.studies.engine.tuning import BEYOND, Arm, Comparison, Task
+from lang_envs.report import Table
 from lang_envs.report.statistics import LEVEL, RESAMPLES
 
 
@@ -20,11 +22,13 @@ class Beside(NamedTuple):
         jobs: Of some seeds.
         rows: Planned comparisons of their results; they are corrected together with those of the curves.
         content: Further fields of the report.
+        tables: Tables of these fields.
     """
 
     jobs: Callable[[Sequence[int]], Iterable[Job]]
     rows: Callable[[Pieces, Sequence[int]], Sequence[Row]]
     content: Callable[[Pieces, Sequence[int]], Mapping[str, Any]] = lambda pieces, seeds: {}
+    tables: Callable[[Mapping[str, Any]], Iterable[Table]] = lambda content: ()
 
 
 class Comparing(NamedTuple):
@@ -109,3 +113,10 @@ class Comparing(NamedTuple):
 
         areas = dots_figure(findings, "area", "mean height of the learning curve")
         return Report(content, {"": curves_figure(findings, self.title), "_areas": areas}, shown)
+
+    def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
+        """Yield the tables of the content of its JSON file, for the HTML report and the site."""
+        yield planned_comparisons(content)
+        yield from curve_tables(content)
+        if self.beside is not None:
+            yield from self.beside.tables(content)

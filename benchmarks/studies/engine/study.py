@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
+from lang_envs.report import Table
 
 TUNING_SEEDS = (101, 102)
 """Seeds for choosing rates; they are not reported."""
@@ -89,6 +90,7 @@ class Study(NamedTuple):
         about: The question, in one line.
         jobs: Jobs that the pieces ask for, the most urgent first.
         report: Findings of the pieces; of a part of them too, with a list of the missing ones.
+        tables: Tables of the content of its JSON file, for the HTML report and the site.
         has_quick: Whether it has a small version, `Options.quick`.
         seeds: Seeds of the reported runs where none are named.
     """
@@ -97,5 +99,6 @@ class Study(NamedTuple):
     about: str
     jobs: Callable[[Options, Pieces], Iterable[Job]]
     report: Callable[[Options, Pieces], Report]
+    tables: Callable[[Mapping[str, Any]], Iterable[Table]]
     has_quick: bool = False
     seeds: Sequence[int] = FINAL_SEEDS

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from benchmarks.runner.machine import RESULTS
+from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.html_report import report_of_study
+from benchmarks.studies.engine.study import Study
+from benchmarks.studies.registry import ALL
 from lang_envs.report import build_page
 
-STUDIES = sorted((RESULTS / "studies").glob("*.json"))
 
-
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_each_study_has_a_report(path: Path) -> None:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    report = report_of_study(content)
+@pytest.mark.parametrize("study", ALL, ids=lambda study: study.name)
+def test_each_study_has_a_report(study: Study | Comparing) -> None:
+    content = json.loads((RESULTS / "studies" / f"{study.name}.json").read_text(encoding="utf-8"))
+    report = report_of_study(study, content)
+    assert report.tables
     assert content["command"] in report.runs[0].facts["command"]
     methods = [one for comparison in content.get("comparisons", ()) for one in comparison["methods"].values()]
     assert len(report.curves) == len(methods)
