@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from benchmarks.reports.plots import PALETTE, style
 from benchmarks.studies.credit_truth.predictions import Case
 from benchmarks.studies.credit_truth.rows import GROUP_SIZES
+from benchmarks.studies.credit_truth.tables import TASKS
 
-MAIN = ("food-preparation", "entertainment", "tomato-salad", "key-token 4", "multikey 2 2 2 4")
 SHOWN: Sequence[tuple[str, str | None, int | None]] = (
     ("action GAE (TWOSOME, turn-PPO)", "exact", None),
     ("BAD, lambda_token 1", "exact", None),
@@ -48,7 +48,7 @@ def pictures(cases: Sequence[Case]) -> dict[str, Any]:
     found = {"": _summary(cases)}
     if any(case.task.startswith("multikey 1") for case in cases):
         found["_lengths"] = _lengths(cases)
-    if any(find(cases, task, "ascended", 0.95) for task in MAIN):
+    if any(find(cases, task, "ascended", 0.95) for task in TASKS):
         found["_groups"] = _groups(cases)
     return found
 
@@ -57,7 +57,7 @@ def _summary(cases: Sequence[Case]) -> Figure:
     """Draw noise against error of direction: a colour for each task, a row for each estimator."""
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     wrong, noisy = figure.subplots(1, 2, sharey=True)
-    for number, task in enumerate(MAIN):
+    for number, (task, title) in enumerate(TASKS.items()):
         case = find(cases, task, "ascended", 0.95) or find(cases, task, "start", 0.95)
         if case is None:
             continue
@@ -71,8 +71,7 @@ def _summary(cases: Sequence[Case]) -> Figure:
             errors.append(float("nan") if cosine is None else max(1 - cosine, _SMALLEST))
             noises.append(nsr if nsr else float("nan"))
         rows = [place + 0.13 * (number - 2) for place in range(len(SHOWN))]
-        label = task.replace(" 2 2 2 4", "").replace(" 4", "")
-        wrong.plot(errors, rows, "o", color=PALETTE[number], label=label, markersize=4)
+        wrong.plot(errors, rows, "o", color=PALETTE[number], label=title, markersize=4)
         noisy.plot(noises, rows, "o", color=PALETTE[number], markersize=4)
     wrong.set_xscale("log")
     noisy.set_xscale("log")
@@ -80,7 +79,7 @@ def _summary(cases: Sequence[Case]) -> Figure:
     noisy.set_xlabel("noise to signal, in episodes")
     wrong.set_yticks(range(len(SHOWN)), [f"{name}{f', N = {size}' if size else ''}" for name, _, size in SHOWN])
     wrong.set_ylim(len(SHOWN) - 0.5, -0.5)
-    figure.legend(*wrong.get_legend_handles_labels(), loc="outside upper center", ncols=len(MAIN))
+    figure.legend(*wrong.get_legend_handles_labels(), loc="outside upper center", ncols=len(TASKS))
     return figure
 
 
@@ -114,7 +113,7 @@ def _lengths(cases: Sequence[Case]) -> Figure:
 
 def _groups(cases: Sequence[Case]) -> Figure:
     """Draw group estimators by group size, at equal environment steps."""
-    tasks = [task for task in MAIN if find(cases, task, "ascended", 0.95)]
+    tasks = [task for task in TASKS if find(cases, task, "ascended", 0.95)]
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     names = ("RLOO", "step leave-one-out", "anchor leave-one-out", "GRPO", "GiGPO, mean", "GiGPO, mean and deviation")
@@ -127,7 +126,7 @@ def _groups(cases: Sequence[Case]) -> Figure:
         panel.set_xscale("log", base=2)
         panel.set_xticks(GROUP_SIZES, [str(size) for size in GROUP_SIZES])
         panel.set_yscale("log")
-        panel.set_title(task.replace(" 2 2 2 4", "").replace(" 4", ""))
+        panel.set_title(TASKS[task])
         panel.set_xlabel("episodes in a group")
     panels[0].set_ylabel("signal to noise per environment step")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
