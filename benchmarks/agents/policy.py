@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision, TokenCredit, Usage
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv, TextSpace, TokenSequence
-from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation, admissible_space
+from lang_envs.wrappers.admissible import admissible_space
 
 if TYPE_CHECKING:
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
@@ -51,14 +51,14 @@ class PolicyAgent(Agent):
     ) -> None:
         from poad_sb3.distributions.base import ScoreCache
         from poad_sb3.distributions.lru_cache import LRUCache
+        from poad_sb3.vec_env.text_observations import episode_context
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
         self._scores = ScoreCache([one for one in policy.parameters() if one.requires_grad])
         self.read = LRUCache(self._read_path, _REMEMBERED)  # the weights stay the same here
-        spec = policy.lm.prompter.template.context_spec
-        self._context, self._has_begun = EpisodeContext(spec.history, spec.fields), False
+        self._context, self._has_begun = episode_context(policy.lm.prompter.template.context_spec), False
         self._rng = np.random.default_rng()
         self._chosen: tuple[ActionDistribution, Question, Sequence[str] | None, SampledAction] | None = None
 
@@ -117,10 +117,9 @@ class PolicyAgent(Agent):
         self._context = self._context.after(decision.text, observation)
 
     def _question(self, text: str, actions: Sequence[str] | None, info: Mapping[str, Any]) -> Question:
-        from poad_sb3.vec_env.text_observations import parse_observation
+        from poad_sb3.vec_env.text_observations import question_of
 
-        packed = self._context.pack(dict(info)) if self._context.is_wanted else None
-        return parse_observation(admissible_observation(text, actions, packed))[0][0]
+        return question_of(text, actions, info, self._context)
 
     def _choose(self, distribution: ActionDistribution, question: Question) -> SampledAction:
         if self._deterministic:

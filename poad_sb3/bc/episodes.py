@@ -15,14 +15,13 @@ from numpy.random import Generator
 from lang_envs.agents import oracle_agent, random_agent
 from lang_envs.report.results import read_results
 from lang_envs.wrappers import TextAction
-from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, reset_seed_of, step_line
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.distributions.base import ScoreCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.prompts import Question
 from poad_sb3.prompts.templates import ContextSpec
-from poad_sb3.vec_env.text_observations import parse_observation
+from poad_sb3.vec_env.text_observations import episode_context, question_of
 
 Episode = list[dict[str, Any]]
 """Lines of the steps of one episode, in the format of results files."""
@@ -43,18 +42,13 @@ def questions_of(episode: Episode, spec: ContextSpec) -> list[Question]:
             f"Expected recorded steps with info[{missing[0]!r}], which the prompt shows; results files have none. "
             "Fix: let oracle_episodes play them, or policy_kwargs={'prompt': 'completion'}."
         )
-    context = EpisodeContext(spec.history, spec.fields).begun(episode[0]["observation"])
+    context = episode_context(spec).begun(episode[0]["observation"])
     found = []
     for number, line in enumerate(episode):
         if number:
             context = context.after(episode[number - 1]["action"], line["observation"])
-        found.append(_question(context, line["admissible_actions"], line.get("info", {})))
+        found.append(question_of(context.text, line["admissible_actions"], line.get("info", {}), context))
     return found
-
-
-def _question(context: EpisodeContext, listed: Sequence[str] | None, info: Mapping[str, Any]) -> Question:
-    packed = context.pack(dict(info)) if context.is_wanted else None
-    return parse_observation(admissible_observation(context.text, listed, packed))[0][0]
 
 
 def recorded_episodes(path: str | Path) -> list[Episode]:
@@ -161,7 +155,7 @@ def _play(
         ]
         everyone = playing
         while playing:
-            questions = [_question(one.context, one.info["admissible_actions"], one.info) for one in playing]
+            questions = [one.question for one in playing]
             actions = act([one.env for one in playing], questions, [one.rng for one in playing])
             playing = [one for one, action in zip(playing, actions, strict=True) if not one.step(action)]
     return [one.lines for one in everyone]
@@ -175,8 +169,12 @@ class _Playing:
         self.key = {"env": env_id, "seed": seed, "episode": number}
         self.env, self.rng = env, np.random.default_rng([reset_seed, 1])
         text, self.info = env.reset(seed=reset_seed)
-        self.context = EpisodeContext(spec.history, spec.fields).begun(text)
+        self.context = episode_context(spec).begun(text)
         self.lines: Episode = []
+
+    @property
+    def question(self) -> Question:
+        return question_of(self.context.text, self.info["admissible_actions"], self.info, self.context)
 
     def step(self, action: str) -> bool:
         """Take a step; return whether it ended the episode."""

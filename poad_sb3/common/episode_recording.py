@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.files import write_bytes
 from lang_envs.wrappers import TextAction
-from lang_envs.wrappers.admissible import EpisodeContext, admissible_observation
+from lang_envs.wrappers.admissible import EpisodeContext
 from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode, moves_of, reset_seed_of, step_line
 from poad_sb3.common.generations import token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
@@ -29,7 +29,7 @@ from poad_sb3.credit.estimators import Rollout
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.prompts import Question
-from poad_sb3.vec_env.text_observations import parse_observation
+from poad_sb3.vec_env.text_observations import episode_context, question_of
 
 __all__ = ["EpisodeRecordingCallback"]
 
@@ -162,7 +162,7 @@ class EpisodeRecordingCallback(BaseCallback):
                 env = stack.enter_context(TextAction(made))
                 group, member = divmod(number, self._group_size)
                 reset_seed = reset_seed_of(self.env_id, self.seed, group)
-                context = EpisodeContext(spec.history, spec.fields)
+                context = episode_context(spec)
                 # As an agent of the benchmarks: the environment draws from [reset_seed].
                 rng = np.random.default_rng([reset_seed, 1, member])
                 episodes.append(_Episode(number, reset_seed, group, env, rng, context))
@@ -384,8 +384,7 @@ class _Episode:
 
     @property
     def question(self) -> Question:
-        packed = self._context.pack(dict(self.info)) if self._context.is_wanted else None
-        return parse_observation(admissible_observation(self.text, self.info["admissible_actions"], packed))[0][0]
+        return question_of(self.text, self.info["admissible_actions"], self.info, self._context)
 
     @property
     def is_over(self) -> bool:

@@ -71,6 +71,26 @@ def action_kind(env: VecEnv) -> ActionKind:
     return ActionKind(declared)
 
 
+def episode_context(spec: ContextSpec) -> EpisodeContext:
+    """Return the context, before an episode, that a prompt needs."""
+    return EpisodeContext(spec.history, spec.fields)
+
+
+def question_of(
+    text: str, admissible_actions: Sequence[str] | None, info: Mapping[str, Any], context: EpisodeContext
+) -> Question:
+    """Return the question at a step of an episode that is played without SB3's vector environments.
+
+    Args:
+        text: The observation.
+        admissible_actions: Listed actions; None where any text is one.
+        info: Of the step; fields that the prompt shows come from here.
+        context: Of the episode.
+    """
+    packed = context.pack(dict(info)) if context.is_wanted else None
+    return parse_observation(admissible_observation(text, admissible_actions, packed))[0][0]
+
+
 def parse_observation(observation: Any) -> tuple[list[Question], bool]:
     """Questions in an observation, and whether it is a batch.
 
@@ -221,7 +241,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
         if not isinstance(venv.observation_space, TextSpace):
             raise UnsupportedEnvError(f"Expected TextSpace observations; got {venv.observation_space}.")
         self._said: list[str] = []
-        self.contexts = [EpisodeContext(context_spec.history, context_spec.fields)] * venv.num_envs
+        self.contexts = [episode_context(context_spec)] * venv.num_envs
         longest = getattr(venv.action_space, "max_length", 0)
         lists = venv.get_attr("max_list_length") if venv.has_attr("max_list_length") else [MAX_LIST_LENGTH]
         space = admissible_space(venv.observation_space, max(lists), self.contexts[0], longest)
