@@ -11,7 +11,7 @@ from _data import manifest_of
 from _families import Family, rows_of, started
 from _tables import bullets, code, percent, records, result, table
 
-from benchmarks.references.datasci_baselines import BANNED_MODELS
+from benchmarks.references.datasci_baselines import score_rows
 from benchmarks.references.published import read
 from lang_envs import EnvRow
 from lang_envs.datasets import DATASETS
@@ -152,26 +152,13 @@ def coding_scores() -> str:
 def baselines() -> str:
     """Table of the scores of plain scikit-learn on every table."""
 
-    def cell(summary: Mapping[str, Any]) -> str:
-        return f"{summary['mean']:.4f}&#8239;±&#8239;{summary['std']:.4f}" if "mean" in summary else "fails"
-
-    def model(name: str) -> str:  # may be broken behind a plus sign and before its arguments
-        shown = f"<code>{'<wbr>'.join(re.split(r'(?<=[+])|(?=[(])', name))}</code>"
-        return f"{shown} (banned)" if name in BANNED_MODELS else shown
+    def breakable(name: str) -> str:  # behind a plus sign and before arguments
+        return f"<code>{'<wbr>'.join(re.split(r'(?<=[+])|(?=[(])', name))}</code>"
 
     measured = result("datasci_baselines")
     found: dict[str, Any] = measured["datasets"]
-    columns = list(found.values())
-    rows = [("`preprocessing`", *(code(one["preprocessing"]) for one in columns))]
-    rows += [(model(name), *(cell(one["models"][name]) for one in columns)) for name in columns[0]["models"]]
-    rows += [
-        ("**best above**, by these halves", *(model(one["winner"]["name"]) for one in columns)),
-        ("the same on fresh halves 5 .. 24", *(cell(one["winner"]["fresh"]) for one in columns)),
-        ("**oracle**", *(cell(one["oracle"]) for one in columns)),
-        ("the oracle on halves 5 .. 24, which it was chosen on", *(cell(one["oracle"]["fresh"]) for one in columns)),
-    ]
     versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
-    return f"{table(('ROC AUC', *map(code, found)), rows)}\n\nMeasured with {versions}."
+    return f"{table(('ROC AUC', *map(code, found)), score_rows(found, breakable))}\n\nMeasured with {versions}."
 
 
 def published() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ from _families import FAMILIES, rows_of
 from _tables import code, machine, records, result, table
 from transformers import AutoTokenizer
 
+from benchmarks.performance.multikey_learning import HEAD, learning_rows
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.leaderboard import entries
 from benchmarks.reports.report import markdown_text, shown
@@ -195,15 +195,4 @@ def architectures_refused() -> str:
 
 def learning_multikey() -> str:
     """Table of the steps, time and memory that every method needs to learn MultiKey with one key."""
-    recorded = result("multikey_learning")
-    runs: dict[str, list[Any]] = {}
-    for run in recorded["runs"]:
-        runs.setdefault(run["method"], []).append(run)
-    columns: dict[str, Callable[[Any], str]] = {
-        "method": lambda own: code(own[0]["method"]),
-        "steps, seeds 0, 1, 2": lambda own: ", ".join(str(one["steps"] or f"> {recorded['steps']:,}") for one in own),
-        "largest first-ratio error": lambda own: f"{max(one['first_ratio_error'] for one in own):.0e}",
-        "update, ms a step": lambda own: f"{median(one['update_ms_per_step'] for one in own):.2g}",
-        "memory of training, MB": lambda own: f"{median(one['training_mb'] for one in own):.2g}",
-    }
-    return records(runs.values(), columns)
+    return table(HEAD, learning_rows(result("multikey_learning")["runs"]))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from string import Formatter
@@ -21,24 +20,15 @@ from poad_sb3.presets import ALGORITHMS
 ROOT = Path(__file__).parent.parent
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))  # `benchmarks` is a folder of the repository and no installed package
+from benchmarks.reports.tables import markdown_table as table  # noqa: E402 - found by the line above
 
 _LONGEST_SHOWN = 40  # characters of a text of several lines
-_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( ?%)?")
 
 
 @cache
 def result(name: str) -> Any:
     """Return the content of a file of `data/results`."""
     return json.loads((ROOT / "data" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; columns of numbers are set flush right."""
-    rows = [tuple(row) for row in rows]
-    filled = [[cell for cell in column if cell] for column in zip(*rows, strict=True)]
-    numeric = [bool(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in filled]
-    lines = [head, ["---:" if right else "---" for right in numeric], *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def records(items: Mapping[str, Any] | Iterable[Any], columns: Mapping[str, str | Callable[[Any], str]]) -> str:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from statistics import median
 from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 from stable_baselines3.common.callbacks import BaseCallback
 
 import poad_sb3
+from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from poad_sb3.presets import ALGORITHMS
 
@@ -76,6 +77,18 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
+HEAD = ("method", "steps of each seed", "largest first-ratio error", "update, ms a step", "memory of training, MB")
+
+
+def learning_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a table with the head `HEAD`, one for each method."""
+    for name in dict.fromkeys(one["method"] for one in runs):
+        own = [one for one in runs if one["method"] == name]
+        steps = ", ".join(str(one["steps"] or f"> {STEPS:,}") for one in own)
+        update, memory = (median(one[key] for one in own) for key in ("update_ms_per_step", "training_mb"))
+        yield name, steps, f"{max(one['first_ratio_error'] for one in own):.0e}", f"{update:.2g}", f"{memory:.2g}"
+
+
 def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,2") -> None:
     """Train every method on MultiKey with one key."""
     cells = [(name, int(seed)) for seed in seeds.split(",") for name in METHODS]  # methods take turns
@@ -84,12 +97,6 @@ def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,
         for row in pool.map(run, *zip(*cells, strict=True)):
             rows.append(row)
             print(row, flush=True)
-    table = Table("method", "steps to 0.9", "first ratio error", "update, ms a step", "peak, MB")
-    for name in METHODS:
-        own = [row for row in rows if row["method"] == name]
-        steps = ", ".join(str(row["steps"] or f"> {STEPS}") for row in own)
-        cost = [f"{np.median([row[key] for row in own]):.3g}" for key in ("update_ms_per_step", "training_mb")]
-        table.add_row(name, steps, f"{max(row['first_ratio_error'] for row in own):.1e}", *cost)
-    Console().print(table)
+    show_table(HEAD, learning_rows(rows))
     settings = {"env": ENV_ID, "env_kwargs": KWARGS, "steps": STEPS, "learned": LEARNED, "episodes": EPISODES}
     write_result("multikey_learning", {**settings, "runs": rows})

@@ -292,22 +292,38 @@ def _head() -> dict[str, Any]:
 
 
 def _cell(summary: Mapping[str, Any]) -> str:
-    return f"{summary['mean']:.4f} ± {summary['std']:.4f}" if "mean" in summary else "error"
+    return f"{summary['mean']:.4f}\xa0±\xa0{summary['std']:.4f}" if "mean" in summary else "fails"
 
 
-def _label(name: str) -> str:
-    return f"{name} (banned)" if name in BANNED_MODELS else name
+def score_rows(
+    measured: Mapping[str, Mapping[str, Any]], format_name: Callable[[str], str] = str
+) -> Iterator[Sequence[str]]:
+    """Yield the rows of a table with a column for each table of data.
+
+    Args:
+        measured: Scores by table, as they are recorded.
+        format_name: Of the name of a model.
+    """
+    columns = list(measured.values())
+
+    def label(name: str) -> str:
+        return f"{format_name(name)} (banned)" if name in BANNED_MODELS else format_name(name)
+
+    yield ("preprocessing", *(one["preprocessing"] for one in columns))
+    for name in columns[0]["models"]:
+        yield (label(name), *(_cell(one["models"][name]) for one in columns))
+    yield ("best above, by these halves", *(label(one["winner"]["name"]) for one in columns))
+    yield ("the same on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in columns))
+    yield ("oracle", *(_cell(one["oracle"]) for one in columns))
+    yield (
+        "the oracle on halves 5 .. 24, which it was chosen on",
+        *(_cell(one["oracle"]["fresh"]) for one in columns),
+    )
 
 
 def _rows(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
     columns = list(measured.values())
-    yield ("preprocessing", *(one["preprocessing"] for one in columns))
-    for name in columns[0]["models"]:
-        yield (_label(name), *(_cell(one["models"][name]) for one in columns))
-    yield ("best above", *(_label(one["winner"]["name"]) for one in columns))
-    yield ("  on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in columns))
-    yield ("oracle", *(_cell(one["oracle"]) for one in columns))
-    yield ("  on halves 5 .. 24, which it was chosen on", *(_cell(one["oracle"]["fresh"]) for one in columns))
+    yield from score_rows(measured)
     yield ('published, for preprocessing="published"', *("" for _ in columns))
     for row in read("datasci")["methods"]:
         scores = (one["published"].get(row["method"]) for one in columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lang_envs.cli.common import console
+
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( ?%)?( \[.*\])?")
+"""A number, with its interval."""
 
 
 def show_table(
@@ -40,6 +44,9 @@ def _cell(value: object) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; all columns but the first are set flush right."""
-    lines = [head, [":---", *["---:"] * (len(head) - 1)], *rows]
+    """Return a table; columns of numbers are set flush right."""
+    rows = [tuple(row) for row in rows]
+    filled = [[cell for cell in column if cell] for column in zip(*rows, strict=True)]
+    numeric = [bool(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in filled]
+    lines = [head, ["---:" if right else "---" for right in numeric], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
