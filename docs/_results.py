@@ -48,9 +48,12 @@ def leaderboard_families() -> str:
         for entry in entries():
             tasks = [entry["tasks"][row.id] for row in rows_of(name) if row.id in entry["tasks"]]
             if scored := _strata(tasks, "score"):
-                score, success = estimate(scored), estimate(_strata(tasks, "success"))
+                score, rates = estimate(scored), _strata(tasks, "success")
                 cells = (markdown_text(entry["agent"]["name"]), str(len(scored)))
-                cells += (shown(score, METRICS["discounted_return"]), shown(success, METRICS["success"]))
+                cells += (
+                    shown(score, METRICS["discounted_return"]),
+                    shown(estimate(rates) if rates else None, METRICS["success"]),
+                )
                 ranked.append(((family.title, -len(scored), -score.value), cells))
     rows = [(place[0], *cells) for place, cells in sorted(ranked)]
     return table(("family", "agent", "tasks", "IQM of scores, random 0, oracle 1", "IQM of success"), rows)

@@ -82,10 +82,7 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
     returns, found = METRICS["discounted_return"], []
     over_all = aggregates(cells)
     if over_all:
-        rows = [
-            (one.agent, shown(one.score, returns) if one.score else "", shown(one.success, METRICS["success"]))
-            for one in over_all
-        ]
+        rows = [(one.agent, shown(one.score, returns), shown(one.success, METRICS["success"])) for one in over_all]
         remark = (
             f"Interquartile means; the score is 0 for random and 1 for optimal play ({over_all[0].n_scored} tasks)."
         )

@@ -57,6 +57,11 @@ def entries(folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 def _check(cell: Cell) -> None:
+    if missing := [name for name in _MEASURED if name not in cell.header]:
+        raise ResultFileError(
+            f"Expected {', '.join(_MEASURED)} in the first line of the file of {cell.agent}; got none of "
+            f"{', '.join(missing)}. Fix: measure with `python -m benchmarks run`."
+        )
     if not cell.is_complete:
         raise ResultFileError(
             f"Expected {cell.expected} episodes of {cell.agent} on {cell.env}; got {len(cell.episodes)}. "

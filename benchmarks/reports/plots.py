@@ -69,7 +69,7 @@ def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[s
     metric = METRICS[name]
     factor = 100.0 if metric.is_rate else 1.0
     for number, agent in enumerate(agents):
-        own = [cell for cell in cells if cell.agent == agent]
+        own = [cell for cell in cells if cell.agent == agent and len(cell.scores(name))]
         found = [estimate([cell.scores(name)], mean) for cell in own]
         offset = (number - (len(agents) - 1) / 2) * min(0.2, 0.7 / len(agents))
         rows = [tasks.index(cell.task) + offset for cell in own]

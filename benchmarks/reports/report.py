@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +19,7 @@ from benchmarks.reports.tables import markdown_table
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.results import METRICS, Cell, load, normalised
 from lang_envs.report import Metric
+from lang_envs.report.page import printed
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import LEVEL, RESAMPLES, Estimate, estimate, interquartile_mean, mean
 
@@ -36,7 +37,7 @@ class Aggregate(NamedTuple):
     Attributes:
         agent: Name.
         n_envs: How many those are.
-        success: Interquartile mean of the success rates.
+        success: Interquartile mean of the success rates; None where a task has no success.
         score: Likewise of the returns between random (0) and optimal play (1), on the tasks that have such a scale;
             None if none has.
         n_scored: How many have.
@@ -44,7 +45,7 @@ class Aggregate(NamedTuple):
 
     agent: str
     n_envs: int
-    success: Estimate
+    success: Estimate | None
     score: Estimate | None
     n_scored: int
 
@@ -61,13 +62,9 @@ class Improvement(NamedTuple):
 # ---------------------------------------------------------------------- numbers
 
 
-def shown(one: Estimate, metric: Metric) -> str:
-    """Return an estimate in words: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
-    known = (end for end in one if end is not None)
-    texts = [f"{100 * end:z.{metric.digits}f}" if metric.is_rate else f"{end:z.{metric.digits}f}" for end in known]
-    texts = texts[: len(texts) if len(set(texts)) > 1 else 1]
-    sign = " %" if metric.is_rate else ""
-    return f"{texts[0]}{sign}" if len(texts) == 1 else f"{texts[0]}{sign} [{texts[1]}, {texts[2]}]"
+def shown(one: Estimate | None, metric: Metric) -> str:
+    """Return an estimate as text, see `lang_envs.report.page.printed`; empty where there is none."""
+    return "" if one is None else printed(*one, metric)
 
 
 def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
@@ -81,7 +78,8 @@ def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
         chosen = [cell for task in tasks for cell in own if cell.task == task]
         scores = [one for one in map(normalised, chosen) if one is not None]
         score = estimate(scores) if scores else None
-        success = estimate([cell.scores("success") for cell in chosen])
+        rates = [cell.scores("success") for cell in chosen]
+        success = estimate(rates) if all(map(len, rates)) else None
         found.append(Aggregate(agent, len(tasks), success, score, len(scores)))
     return found
 
@@ -113,10 +111,10 @@ def _grouped(cells: Sequence[Cell], name: str) -> dict[str, list[Cell]]:
     return found
 
 
-def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate]:
-    """Means by metric, of those that the episodes have."""
+def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate | None]:
+    """Means by metric; None where the episodes do not have it."""
     scores = {name: cell.scores(name) for name in names}
-    return {name: estimate([one], mean) for name, one in scores.items() if len(one)}
+    return {name: estimate([one], mean) if len(one) else None for name, one in scores.items()}
 
 
 # ---------------------------------------------------------------------- the terminal
@@ -138,7 +136,7 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
     for task, own in _grouped(cells, "task").items():
         for number, cell in enumerate(own):
             numbers = [
-                shown(one if name in names[:2] else Estimate(one.value, None, None), METRICS[name])
+                shown(one if one is None or name in names[:2] else Estimate(one.value, None, None), METRICS[name])
                 for name, one in _estimates(cell, names).items()
             ]
             table.add_row(Text("" if number else task), Text(cell.agent), _counted(cell), *numbers)
@@ -173,7 +171,7 @@ def markdown_tables(cells: Sequence[Cell]) -> str:
         rows = [
             (
                 markdown_text(one.agent),
-                shown(one.score, returns) if one.score else "",
+                shown(one.score, returns),
                 shown(one.success, METRICS["success"]),
             )
             for one in over_all
@@ -210,11 +208,10 @@ def _task_section(task: str, own: Sequence[Cell]) -> str:
     parts = [f"## {markdown_text(task)}", *([f"**{remark}**"] if remark else []), markdown_table(head, rows)]
     # Details that only some tasks or agents have; costs of zero are left out.
     found = {cell.agent: _estimates(cell, _DETAILS) for cell in own}
-    names = [name for name in _DETAILS if any(name in one and one[name].value for one in found.values())]
+    names = [name for name in _DETAILS if any((known := one[name]) and known.value for one in found.values())]
     if names:
         rows = [
-            [markdown_text(agent), *(shown(one[name], METRICS[name]) if name in one else "" for name in names)]
-            for agent, one in found.items()
+            [markdown_text(agent), *(shown(one[name], METRICS[name]) for name in names)] for agent, one in found.items()
         ]
         parts.append(markdown_table(("agent", *(METRICS[name].title for name in names)), rows))
     return "\n\n".join(parts)
@@ -235,7 +232,8 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
         The written files.
 
     Raises:
-        ResultFileError: If a file is no results file, or the episode is not there or has no credit.
+        ReportError: If a file is no results file.
+        ResultFileError: If the episode is not there or has no credit.
     """
     from benchmarks.reports.credit_picture import credit_picture
     from benchmarks.reports.plots import plot_improvements, plot_scores
@@ -263,8 +261,8 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
 
 
 def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
-    for path in map(steps_file, files):
-        found = read_rollout(path, wanted) if path.exists() else None
+    for path in files:
+        found = read_rollout(path, wanted) if steps_file(path).exists() else None
         if found is not None:
             return found
     if wanted is not None:
@@ -273,6 +271,11 @@ def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
             "Fix: record one by `run --steps` with an agent that values tokens."
         )
     return None
+
+
+def _machine(header: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    return f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}."
 
 
 def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence[str]) -> str:
@@ -286,12 +289,12 @@ def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence
     ]
     if rollout is not None:
         parts.append(f"Token credit of {markdown_text(rollout.title)}; all episodes: [report.html](report.html).")
-    commands = dict.fromkeys(_code(cell.header["command"]) for cell in cells)
-    parts += ["## How it was measured", "\n".join(f"* {command}" for command in commands)]
-    for header in (cell.header for cell in cells):
-        versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-        made = f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}."
-        parts += [made] if made not in parts else []
+    headers = [cell.header for cell in cells]
+    made = dict.fromkeys(_code(header["command"]) for header in headers if "command" in header)
+    parts += ["## How it was measured", "\n".join(f"* {command}" for command in made) or "Not recorded."]
+    machine = ("cpu", "cores", "python", "versions")
+    recorded = [header for header in headers if all(name in header for name in machine)]  # other programs need not
+    parts += dict.fromkeys(map(_machine, recorded))
     missing = [cell for cell in cells if not cell.is_complete]
     if missing:
         names = "; ".join(f"{markdown_text(cell.agent)} on {cell.task} ({_counted(cell)})" for cell in missing)

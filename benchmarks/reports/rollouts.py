@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.runner.errors import ResultFileError
-from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Job
 from benchmarks.runner.records import key_of
+from lang_envs.report import read_results
 
 CUT_OFF = " The episode was cut off by its time limit, and is credited as if it had ended there."
 
@@ -57,8 +55,12 @@ class Rollout(NamedTuple):
         return max((abs(value) for row in rows for value in row), default=0.0) or 1.0
 
 
+_NUMBERS = ("tokens", "log_probs", "values", "advantages")
+"""Fields that every step of a drawn episode has."""
+
+
 def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
-    """Return an episode of a file of steps.
+    """Return an episode of a results file.
 
     Args:
         path: The file.
@@ -68,36 +70,30 @@ def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
         None if it has none with credit.
 
     Raises:
-        ResultFileError: If the file is no file of steps.
+        ReportError: If the file is no results file.
     """
-    lines = read_lines(path)
-    head = next(lines, None)
-    if head is None or head.record.get("content") != "steps":
-        raise ResultFileError(f"Expected a file that `python -m benchmarks run --steps` has written; got {path}.")
+    results = read_results(path)
+    credit = (results.steps_header or {}).get("credit")
     chosen: tuple[Job, list[dict[str, Any]]] | None = None
-    for job, group in itertools.groupby((line.record for line in lines), key_of):
-        steps = list(group)
-        over = steps[-1]["terminated"] or steps[-1]["truncated"]  # a cut-off episode has its rewards elsewhere
-        if (
-            not over
-            or not all(step.get("advantages") for step in steps)
-            or wanted not in (None, "/".join(map(str, job)))
-        ):
+    for episode in results.episodes if credit else ():
+        job, steps = key_of(episode), episode["steps_list"] or []
+        if wanted not in (None, "/".join(map(str, job))) or not steps:
+            continue
+        if not all(step.get(name) for step in steps for name in _NUMBERS):
             continue
         chosen = chosen or (job, steps)
         if wanted is not None or steps[-1]["success"]:
             chosen = job, steps
             break
-    return None if chosen is None else _rollout(head.record, *chosen)
+    return None if chosen is None else _rollout(results.header["agent"]["name"], credit or {}, *chosen)
 
 
-def _rollout(header: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, Any]]) -> Rollout:
+def _rollout(agent: str, credit: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, Any]]) -> Rollout:
     columns, same = tuple(steps[0]["advantages"]), ("observation", "tokens", "reward", "log_probs", "advantages")
     rows = [
         RolloutStep(values=dict.fromkeys(columns, step["values"]), **{name: step[name] for name in same})
         for step in steps
     ]
-    credit = header["credit"]
     remark = (
         "All columns read the values of one critic, the agent's; trained by another method it would have others. "
         f"gamma {credit['gamma']:g}, lambda {credit['gae_lambda']:g} between actions; inside: 1 (POAD), gamma (NTPO)."
@@ -105,4 +101,4 @@ def _rollout(header: Mapping[str, Any], job: Job, steps: Sequence[Mapping[str, A
     last = steps[-1]
     if last["truncated"] and not last["terminated"] and last.get("final_value") is None:
         remark += CUT_OFF
-    return Rollout(f"{header['agent']['name']}, {job}", columns, rows, remark)
+    return Rollout(f"{agent}, {job}", columns, rows, remark)

@@ -12,12 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.runner.errors import ResultFileError
-from benchmarks.runner.lines import read_lines
 from benchmarks.runner.machine import RESULTS
-from benchmarks.runner.plan import Job
-from benchmarks.runner.records import key_of
-from lang_envs.report import Metric
-from poad_sb3.common.episode_lines import FORMAT, discount_of
+from lang_envs.report import Metric, read_results
+from poad_sb3.common.episode_lines import discount_of
 
 Episode = Mapping[str, Any]
 
@@ -89,7 +86,8 @@ def load(paths: Iterable[Path]) -> list[Cell]:
     """Return the cells of some results files, in their order.
 
     Raises:
-        ResultFileError: If a file is none, or two files hold the same agent on the same task.
+        ReportError: If a file is no results file.
+        ResultFileError: If one is of a training, or two files hold the same agent on the same task.
     """
     cells: dict[tuple[str, str], Cell] = {}
     for path in paths:
@@ -104,31 +102,17 @@ def load(paths: Iterable[Path]) -> list[Cell]:
 
 
 def _cells_of(path: Path) -> list[Cell]:
-    records = [line.record for line in read_lines(path)]
-    if not records:
-        raise ResultFileError(
-            f"Expected a file that `python -m benchmarks run` has written; got {path}, which is empty. "
-            "Fix: give the command of the run again, and see what it says."
-        )
-    if records[0].get("format") != FORMAT or "content" in records[0]:
-        raise ResultFileError(
-            f"Expected a file that `python -m benchmarks run` has written; got {path}. "
-            "Fix: name the file of the episodes, not that of steps or times."
-        )
-    if records[0].get("training"):
+    header, episodes, *_ = read_results(path, with_steps=False)
+    if header.get("training"):
         raise ResultFileError(
             f"Expected a file that `python -m benchmarks run` has written; got {path}, of a training. "
             f"Fix: poad report {path.parent}."
         )
-    header, *episodes = records
     name, expected = header["agent"]["name"], header["episodes"] * len(header["seeds"])
-    by_env: dict[str, dict[Job, Episode]] = {env["id"]: {} for env in header["envs"]}
+    by_env: dict[str, list[Episode]] = {env["id"]: [] for env in header["envs"]}
     for episode in episodes:
-        job = key_of(episode)
-        if job in by_env.setdefault(job.env, {}):
-            raise ResultFileError(f"Expected every episode once; got {job} again in {path}. Fix: restore the file.")
-        by_env[job.env][job] = episode
-    return [Cell(name, env_id, header, list(own.values()), expected) for env_id, own in by_env.items() if own]
+        by_env[episode["env"]].append(episode)
+    return [Cell(name, env_id, header, own, expected) for env_id, own in by_env.items() if own]
 
 
 # ---------------------------------------------------------------------- one scale for all tasks

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from lang_envs.files import write_bytes
-from lang_envs.report.data import Metric, Report, Score
+from lang_envs.report.data import Metric, Report
 from lang_envs.report.modules import join_modules
 from lang_envs.report.packing import pack
 
@@ -95,10 +95,10 @@ def _hash(text: str) -> str:
 # ---------------------------------------------------------------------- the part that needs no script
 
 
-def printed(score: Score, metric: Metric) -> str:
-    """Return a score as text: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
+def printed(value: float, low: float | None, high: float | None, metric: Metric) -> str:
+    """Return a mean with its interval as text: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
     factor, unit = (100, " %") if metric.is_rate else (1, "")
-    known = (end for end in (score.value, score.low, score.high) if end is not None)
+    known = (end for end in (value, low, high) if end is not None)
     texts = [f"{factor * end:z.{metric.digits}f}" for end in known]
     return f"{texts[0]}{unit}" if len(set(texts)) == 1 else f"{texts[0]}{unit} [{texts[1]}, {texts[2]}]"
 
@@ -117,9 +117,11 @@ def _overview(report: Report) -> str:
             found = [own.get((agent, name)) for name in names]
             one = next(score for score in found if score is not None)
             count = f"{one.n_episodes}" if one.n_episodes == one.expected else f"{one.n_episodes} of {one.expected}"
-            cells = "".join(
-                f"<td>{'' if score is None else printed(score, metrics[score.metric])}</td>" for score in found
+            texts = (
+                "" if score is None else printed(score.value, score.low, score.high, metrics[score.metric])
+                for score in found
             )
+            cells = "".join(f"<td>{text}</td>" for text in texts)
             rows.append(f'<tr><th scope="row">{_text(agent)}</th><td>{count}</td>{cells}</tr>')
         parts.append(
             f'<section class="task"><h3>{_text(task)}</h3><div class="wide" tabindex="0" role="group" '

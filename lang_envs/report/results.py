@@ -49,7 +49,7 @@ def steps_file(path: Path) -> Path:
     return path.with_suffix(".steps.jsonl")
 
 
-def read_results(path: Path) -> Results:
+def read_results(path: Path, *, with_steps: bool = True) -> Results:
     """Read a results file, and its file of steps where there is one.
 
     An incomplete last line, left by a killed process, is skipped, and so are the steps of an episode that has no line
@@ -57,6 +57,7 @@ def read_results(path: Path) -> Results:
 
     Args:
         path: The file of the episodes, `NAME.jsonl`.
+        with_steps: Whether to read the steps too.
 
     Raises:
         ReportError: If a line does not agree with the schemas, or lines are missing, doubled, reordered or of another
@@ -67,7 +68,7 @@ def read_results(path: Path) -> Results:
     if "content" in header.record:
         raise _refused("no content (a file of episodes)", shown(header.record["content"]), "content", header.place)
     episodes = [{**line.record, "steps_list": None} for line in _in_order(header.record, lines.records("episode"))]
-    if not steps_file(path).exists():
+    if not with_steps or not steps_file(path).exists():
         return Results(header.record, episodes, None, lines.cut)
     steps = _File(steps_file(path))
     steps_header = steps.header()
@@ -139,7 +140,7 @@ class _File:
             with self.path.open("rb") as file:
                 for number, text in enumerate(file, start=1):
                     place = f"line {number} of {self.path}"
-                    if not text.endswith(b"\n"):
+                    if not text.endswith(b"\n") and not self._is_whole(text):
                         self.cut = (self.path.name,)
                     elif not text.strip():
                         blank = blank or place
@@ -150,11 +151,18 @@ class _File:
         except OSError as error:
             raise ReportError(f"Expected a file that can be read; got {self.path} ({error.strerror}).") from error
 
-    def _parse(self, text: bytes, place: str) -> _Line:
+    def _is_whole(self, text: bytes) -> bool:
+        """Whether a last line only lacks its newline: no part of a JSON object is one."""
+        return isinstance(self._decoded(text), dict)
+
+    def _decoded(self, text: bytes) -> Any:
         try:
-            record = self._decoder.decode(text.decode("utf-8-sig", "surrogatepass"))
+            return self._decoder.decode(text.decode("utf-8-sig", "surrogatepass"))
         except (ValueError, RecursionError):
-            record = None
+            return None
+
+    def _parse(self, text: bytes, place: str) -> _Line:
+        record = self._decoded(text)
         if not isinstance(record, dict):
             raise ReportError(f"Expected a JSON object in {place}; got {text.strip()[:60]!r}.")
         return _Line(record, place)

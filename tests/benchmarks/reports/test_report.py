@@ -12,6 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.reports import leaderboard
+from benchmarks.reports.html_report import write_html
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.plots import plot_curves, plot_improvements, plot_scores
 from benchmarks.reports.report import (
@@ -28,9 +29,11 @@ from benchmarks.runner.files import write_picture
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import METRICS, load, normalised, references_of
 from benchmarks.runner.session import measure
+from lang_envs.report import ReportError
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import Estimate, learning_curve
 
+SCHEMAS = Path(__file__).parents[3] / "lang_envs/report/schema"
 KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0", "KeyToken-v0"
 
 
@@ -206,14 +209,14 @@ def test_other_files_are_no_results(which: str, files: list[Path], tmp_path: Pat
         "times": files[0].with_suffix(".times.jsonl"),
         "text": tmp_path / "text.jsonl",
     }
-    with pytest.raises(ResultFileError, match="`python -m benchmarks run` has written"):
+    with pytest.raises(ReportError, match=str(path[which])):
         load([path[which]])
 
 
 def test_the_same_agent_twice_on_a_task_is_refused(files: list[Path]) -> None:
     with pytest.raises(ResultFileError, match=f"random on {KITCHEN} again"):
         load([files[0], files[0]])
-    with pytest.raises(ResultFileError, match="can be read"):
+    with pytest.raises(ReportError, match="can be read"):
         load([files[0].with_name("nowhere.jsonl")])
 
 
@@ -319,3 +322,27 @@ def test_the_committed_leaderboard_agrees_with_the_exact_scores() -> None:
     for env_id, task in by_name["random"].items():
         if references_of(env_id) is not None:
             assert abs(np.mean(task["scores"]["score"])) < 0.05, env_id
+
+
+# ---------------------------------------------------------------------- files of other programs
+
+
+def test_a_file_with_required_fields_alone_is_reported(files: list[Path], tmp_path: Path) -> None:
+    names = json.loads((SCHEMAS / "header.schema.json").read_text())["required"]
+    of_episodes = json.loads((SCHEMAS / "episode.schema.json").read_text())["required"]
+    header, *episodes = (json.loads(line) for line in files[0].read_text().splitlines())
+    least = [{name: header[name] for name in names}]
+    least += [{**{name: one[name] for name in of_episodes}, "success": None} for one in episodes]
+    path = tmp_path / "other.jsonl"
+    path.write_text("\n".join(map(json.dumps, least)))  # and no newline at the end
+    cells = load([path, files[1]])
+    assert [len(cell.episodes) for cell in cells] == [12] * 4
+    text = write_report([path, files[1]], tmp_path / "report")[0].read_text()
+    assert {line.count("|") for line in text.split(f"## {KITCHEN}")[1].split("\n\n")[1].splitlines()} == {9}
+    assert text.count("\n* ") == 1  # the command of the oracle alone
+    assert aggregates(cells)[0].success is None
+    assert write_html([path, files[1]], tmp_path / "report.html")
+    row = [next(iter(column.cells)) for column in overview_table(cells).columns]
+    assert row[4] == ""
+    with pytest.raises(ResultFileError, match="got none of command, cpu"):
+        leaderboard.add(load([path]), folder=tmp_path / "board")

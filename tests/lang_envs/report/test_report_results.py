@@ -112,7 +112,7 @@ def test_an_episode_may_have_no_steps(files: tuple[Path, Path]) -> None:
     assert [one["steps_list"] is None for one in read_results(path).episodes] == [False, True] + [False] * 10
 
 
-@pytest.mark.parametrize("ending", [b'{"env":"KeyTok', b"{", b'{"env": 1}', "\u00e9".encode()[:1]])
+@pytest.mark.parametrize("ending", [b'{"env":"KeyTok', b"{", b'{"env": {}', "\u00e9".encode()[:1]])
 def test_an_incomplete_last_line_is_left_out(files: tuple[Path, Path], ending: bytes) -> None:
     path, steps = files
     before = read_results(path)
@@ -122,6 +122,14 @@ def test_an_incomplete_last_line_is_left_out(files: tuple[Path, Path], ending: b
     assert after.episodes == before.episodes
     assert after.cut == (path.name, steps.name)
     assert "; the incomplete last line of valued.jsonl is left out" in check(path)
+
+
+def test_a_last_line_that_only_lacks_its_newline_is_read(files: tuple[Path, Path]) -> None:
+    before = read_results(files[0])
+    for one in files:
+        one.write_bytes(one.read_bytes().rstrip(b"\n"))
+    assert read_results(files[0]) == before
+    assert "left out" not in check(files[0])
 
 
 def test_steps_of_an_unfinished_episode_are_left_out(files: tuple[Path, Path]) -> None:
@@ -213,7 +221,7 @@ DAMAGED: dict[str, tuple[int, Callable[[list[bytes]], object], str]] = {
     ),
     "last step cut": (
         1,
-        lambda lines: lines.append(lines.pop()[:-1]),
+        lambda lines: lines.append(lines.pop()[:-2]),
         "steps of Overcooked-TomatoSalad-v0, seed 1, episode 2; they end with step",
     ),
     "step twice": (
