@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 __all__ = ["flat_facts", "without_private", "without_secrets"]
 
@@ -28,26 +28,40 @@ def without_secrets(value: Any) -> Any:
 
     The value of a setting with a name such as `api_key`, `password` or `token` becomes "...", also in "NAME=VALUE".
     """
+    return _hidden(value, _without_secrets)
+
+
+@overload
+def without_private(value: str) -> str: ...
+@overload
+def without_private(value: Any) -> Any: ...
+def without_private(value: Any) -> Any:
+    """Return texts, also of nested mappings and lists, without secrets, and with home folders written as `~`."""
+    return _hidden(value, lambda text: _without_secrets(_without_homes(text)))
+
+
+def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {
-            name: "..." if one and _IS_SECRET.search(str(name)) else without_secrets(one) for name, one in value.items()
+            name: "..." if one and _IS_SECRET.search(str(name)) else _hidden(one, hide) for name, one in value.items()
         }
     if isinstance(value, list | tuple):
-        return [without_secrets(one) for one in value]
-    if not isinstance(value, str):
-        return value
-    if argument := _ARGUMENT.fullmatch(value):
+        return [_hidden(one, hide) for one in value]
+    return hide(value) if isinstance(value, str) else value
+
+
+def _without_secrets(text: str) -> str:
+    if argument := _ARGUMENT.fullmatch(text):
         return f"{argument[1]}=..."
-    without_accounts = _QUERY.sub(r"\1", _ACCOUNT.sub("", value))
+    without_accounts = _QUERY.sub(r"\1", _ACCOUNT.sub("", text))
     return _SECRET.sub(lambda one: f"{one[1]}{one['quote'] or ''}...{one['quote'] or ''}", without_accounts)
 
 
-def without_private(text: str) -> str:
-    """Return a text without secrets, and with home folders written as `~`."""
+def _without_homes(text: str) -> str:
     home = str(Path.home())
     if len(home) > 1:
         text = re.sub(rf"(?<![\w.~]){re.escape(home)}(?![\w.-])", "~", text)
-    return str(without_secrets(_HOMES.sub("~", text)))
+    return _HOMES.sub("~", text)
 
 
 def flat_facts(name: str, value: object) -> Iterator[tuple[str, str]]:

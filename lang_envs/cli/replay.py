@@ -63,12 +63,16 @@ def _read_alone(path: Path) -> dict[str, Any] | None:
         return None
     kinds = (("env", str), ("env_settings", dict), ("reset_seed", int), ("steps", list))
     steps = content.get("steps")
-    fits = all(isinstance(content.get(name), kind) for name, kind in kinds) and all(
-        isinstance(step, dict)
-        and isinstance(step.get("observation"), str)
-        and isinstance(step.get("action"), str)
-        and isinstance(step.get("reward"), int | float)
-        for step in steps or ()
+    fits = (
+        all(isinstance(content.get(name), kind) for name, kind in kinds)
+        and content["reset_seed"] >= 0
+        and all(
+            isinstance(step, dict)
+            and isinstance(step.get("observation"), str)
+            and isinstance(step.get("action"), str)
+            and isinstance(step.get("reward"), int | float)
+            for step in steps or ()
+        )
     )
     if not fits:
         raise ReportError(

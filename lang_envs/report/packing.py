@@ -133,9 +133,10 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
 
 
 def _origin(episode: Mapping[str, Any]) -> str:
-    """Return the environment of an episode and its arguments as JSON."""
+    """Return the environment of an episode, its discount and its arguments as JSON."""
     settings = (episode.get("header") or {}).get("env_settings") or {}
-    return without_private(json.dumps({"env": episode["env"], "env_settings": settings}, default=str))
+    origin = {"env": episode["env"], "env_settings": settings, "discount": episode.get("discount", 1.0)}
+    return json.dumps(without_private(json.loads(json.dumps(origin, default=str))))
 
 
 def deflated(content: object) -> bytes:

@@ -154,19 +154,18 @@ function numbersTable(xTitle, curves) {
   const details = el("details", { class: "no-print" }, el("summary", null, "the numbers as a table"));
   details.addEventListener("toggle", () => {
     if (details.childElementCount > 1) return;
+    const seeds = [...new Set(curves.flatMap((one) => Object.keys(one.by_seed)))];
     const rows = curves.flatMap((one) =>
       one.steps.map((step, i) => [
         one.label,
         step.toLocaleString("en"),
         short(one.values[i]),
         one.low ? `${short(one.low[i])} to ${short(one.high[i])}` : "",
-        ...Object.values(one.by_seed).map((values) => short(values[i])),
+        ...seeds.map((seed) => (one.by_seed[seed] ? short(one.by_seed[seed][i]) : "")),
       ]),
     );
-    const seeds = Object.keys(curves.find((one) => Object.keys(one.by_seed).length)?.by_seed || {}).map(
-      (seed) => `seed ${seed}`,
-    );
-    details.append(tableOf(["curve", xTitle, "value", "interval", ...seeds], rows));
+    const heads = ["curve", xTitle, "value", "interval", ...seeds.map((seed) => `seed ${seed}`)];
+    details.append(tableOf(heads, rows));
   });
   return details;
 }

@@ -16,10 +16,11 @@ export function theme() {
   return chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
-/** Colour of a line, and its dash pattern. */
+/** Colour of a line, and its dash pattern; where colours come again, each has another pattern. */
 export function lineStyle(place) {
   const colours = LINES[theme()];
-  return { colour: colours[place % colours.length], dash: DASHES[place % DASHES.length] };
+  const round = Math.floor(place / colours.length);
+  return { colour: colours[place % colours.length], dash: DASHES[(place + round) % DASHES.length] };
 }
 
 function channels(colour) {

@@ -94,7 +94,7 @@ export async function drawCompare(view, state) {
           { href: hashOf(linkOf(one)) },
           one.at === null ? one.agent : `${one.agent}, step ${one.at.toLocaleString("en")}`,
         ),
-        el("div", { class: "dim" }, `return ${short(one.return)}, ${one.success ? "success" : "no success"}`),
+        el("div", { class: "dim" }, `return ${short(one.return)}${one.success === null ? "" : one.success ? ", success" : ", no success"}`),
       ),
     ),
   ];

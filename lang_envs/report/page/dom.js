@@ -57,6 +57,14 @@ export function put(node, ...children) {
   return fill(node, children);
 }
 
+/** Draw a part again; the focus stays on the element with the same `data-name`. */
+export function refresh(part, ...children) {
+  const { activeElement } = document;
+  const name = part.contains(activeElement) ? activeElement.dataset.name : undefined;
+  put(part, ...children);
+  if (name !== undefined) part.querySelector(`[data-name="${CSS.escape(name)}"]`)?.focus();
+}
+
 /** A text as it is compared when words are looked for: in small letters, of the same length. */
 export const folded = (text) => text.replace(/[^\u0130]+/g, (part) => part.toLowerCase());
 

@@ -1,7 +1,7 @@
 /** One episode: the player, the credit of each token, and the same situation elsewhere. */
 
 import { findRow, readEpisode, linkOf, nameOf } from "./data.js";
-import { el, put, announce, button, copyButton, longText, short, signed, visible, refuse } from "./dom.js";
+import { el, put, refresh, announce, button, copyButton, longText, short, signed, visible, refuse } from "./dom.js";
 import { diverging } from "./colours.js";
 import { go, hashOf, present } from "./route.js";
 import { COLOURS, creditNames, creditsOf, creditTable, detailsOf, numbersOf, scaleOf, stripOf } from "./tokens.js";
@@ -13,7 +13,7 @@ import { has, marked } from "./find.js";
 import { comparison, siblings } from "./compare.js";
 import { neighbourOf } from "./episodes.js";
 import { situationTable } from "./situation.js";
-import { linesOf, replayable, textOf } from "./records.js";
+import { headerOf, linesOf, replayable, textOf } from "./records.js";
 
 const SPEEDS = [0.5, 1, 2, 5, 10];
 const MOST_ACTIONS = 60;
@@ -207,9 +207,7 @@ function exports() {
     button("download as JSONL", null, () =>
       download(
         `${name}.steps.jsonl`,
-        linesOf(row, episode)
-          .map((one) => `${JSON.stringify(one)}\n`)
-          .join(""),
+        [headerOf(row, episode), ...linesOf(row, episode)].map((one) => `${JSON.stringify(one)}\n`).join(""),
       ),
     ),
     row.resetSeed === null
@@ -395,7 +393,7 @@ function drawActions(now) {
   if (now.t === null) return void put(open.actions, el("p", { class: "dim" }, "The episode is over."));
   const listed = episode.admissible[now.t];
   const chosen = episode.actions[now.t];
-  if (open.isCode || listed === null) return void put(open.actions, attempt(now));
+  if (open.isCode || listed === null) return void refresh(open.actions, attempt(now));
   const shares = episode.shares && episode.shares[now.t].length === listed.length ? episode.shares[now.t] : null;
   const order = listed.map((text, i) => i);
   if (shares) order.sort((a, b) => shares[b] - shares[a] || a - b);
@@ -476,6 +474,7 @@ function attempt(now) {
             "button",
             {
               type: "button",
+              "data-name": "changes",
               "aria-pressed": showsDiff,
               on: {
                 click: () => {
@@ -540,21 +539,15 @@ function drawNotes(now) {
 // ---------------------------------------------------------------------- credit
 
 function drawCredit(now) {
-  const { episode, row } = open;
+  const { episode } = open;
   if (!episode.tokens)
     return void put(
       open.credit,
       el("p", { class: "dim" }, "No tokens were recorded: this agent answers with whole texts."),
     );
-  const critic = episode.values
-    ? "One critic's values: this shows how the estimators share out the same rewards, not the result of training with each."
-    : Object.keys(episode.credits).length
-      ? "Recorded credit; without values of a critic no other estimator can be computed."
-      : "No values were recorded, so that no advantages can be computed.";
-  const cut =
-    episode.values && row.truncated && !row.terminated && episode.finalValue === null
-      ? " The episode was truncated and the value after its end was not recorded: it is credited as if it had ended there."
-      : "";
+  if (!open.table) buildCredit();
+  refresh(open.rules, now.known.length > 1 ? rules(now) : null);
+  if (open.sliders) updateSliders(now);
   const table =
     now.t === null
       ? el("p", { class: "dim" }, "The episode is over: no action here.")
@@ -572,16 +565,29 @@ function drawCredit(now) {
           },
           peek: (j) => drawDetails(now, j),
         });
-  const hadFocus = document.activeElement?.closest?.(".sliders, .rules")?.querySelector(":focus")?.dataset?.name;
+  refresh(open.table, table, now.t === null ? null : (open.details = el("div")));
+  if (now.t !== null) drawDetails(now, now.token - 1);
+}
+
+/** The parts of the credit. Sliders stay the same elements: one that is replaced while it is dragged lets go. */
+function buildCredit() {
+  const { episode, row } = open;
+  const critic = episode.values
+    ? "One critic's values: this shows how the estimators share out the same rewards, not the result of training with each."
+    : Object.keys(episode.credits).length
+      ? "Recorded credit; without values of a critic no other estimator can be computed."
+      : "No values were recorded, so that no advantages can be computed.";
+  const cut =
+    episode.values && row.truncated && !row.terminated && episode.finalValue === null
+      ? " The episode was truncated and the value after its end was not recorded: it is credited as if it had ended there."
+      : "";
   put(
     open.credit,
     el("p", { class: "dim" }, critic, cut),
-    now.known.length > 1 ? rules(now) : null,
-    episode.values ? sliders(now) : null,
-    el("div", { class: "spread" }, table, now.t === null ? null : (open.details = el("div"))),
+    (open.rules = el("div")),
+    episode.values ? sliders() : null,
+    (open.table = el("div", { class: "spread" })),
   );
-  if (now.t !== null) drawDetails(now, now.token - 1);
-  if (hadFocus) open.credit.querySelector(`[data-name="${CSS.escape(hadFocus)}"]`)?.focus();
 }
 
 /** The numbers of a token: of the chosen one, or of that under the pointer. */
@@ -627,45 +633,47 @@ const recorded = (name) => (open.episode.settings || DEFAULTS)[name];
 /** The estimators with the one that has a slider of its own. */
 const withOwn = (now) => ({ by: now.known.filter((name) => now.names.includes(name) || name === OWN).join(",") });
 
-function sliders(now) {
+function sliders() {
+  open.sliders = new Map();
+  const labels = SETTINGS.map((name) => {
+    const input = el("input", {
+      type: "range",
+      min: 0,
+      max: 1,
+      step: 0.01,
+      on: {
+        input: () => show({ [LETTERS[name]]: input.value, ...(name === "gammaToken" ? withOwn(current()) : {}) }),
+      },
+    });
+    const parts = { input, output: el("output"), recorded: el("span", { class: "dim" }) };
+    open.sliders.set(name, parts);
+    return el("label", null, LABELS[name], Object.values(parts));
+  });
+  const reset = () => {
+    show(Object.fromEntries(Object.values(LETTERS).map((one) => [one, ""])));
+    open.sliders.get(SETTINGS[0]).input.focus();
+  };
+  open.changed = el(
+    "span",
+    { class: "row", hidden: true },
+    el("button", { type: "button", on: { click: reset } }, "reset"),
+    el("span", { class: "dim" }, "recomputed in this page"),
+  );
   return el(
     "div",
     { class: "sliders no-print", role: "group", "aria-label": "settings of the estimators" },
-    SETTINGS.map((name) =>
-      el(
-        "label",
-        null,
-        LABELS[name],
-        el("input", {
-          type: "range",
-          min: 0,
-          max: 1,
-          step: 0.01,
-          value: now.settings[name],
-          "data-name": name,
-          on: {
-            input: (event) =>
-              show({ [LETTERS[name]]: event.target.value, ...(name === "gammaToken" ? withOwn(now) : {}) }),
-          },
-        }),
-        el("output", null, now.settings[name].toFixed(2)),
-        now.state[LETTERS[name]] ? el("span", { class: "dim" }, `(recorded: ${recorded(name).toFixed(2)})`) : null,
-      ),
-    ),
-    SETTINGS.some((name) => now.state[LETTERS[name]])
-      ? [
-          el(
-            "button",
-            {
-              type: "button",
-              on: { click: () => show(Object.fromEntries(Object.values(LETTERS).map((one) => [one, ""]))) },
-            },
-            "reset",
-          ),
-          el("span", { class: "dim" }, "recomputed in this page"),
-        ]
-      : null,
+    labels,
+    open.changed,
   );
+}
+
+function updateSliders(now) {
+  for (const [name, parts] of open.sliders) {
+    parts.input.value = now.settings[name];
+    put(parts.output, now.settings[name].toFixed(2));
+    put(parts.recorded, now.state[LETTERS[name]] ? `(recorded: ${recorded(name).toFixed(2)})` : null);
+  }
+  open.changed.hidden = !SETTINGS.some((name) => now.state[LETTERS[name]]);
 }
 
 /** The strips of all actions, coloured by one kind of number. */

@@ -2,6 +2,20 @@
 
 import { short, signed } from "./dom.js";
 
+/** The first line of a file with the steps of this episode alone. */
+export function headerOf(row, episode) {
+  return {
+    format: 1,
+    content: "steps",
+    agent: { name: row.agent },
+    envs: [{ id: episode.env, discount: row.origin.discount }],
+    env_settings: row.origin.env_settings,
+    episodes: row.episode + 1,
+    seeds: [row.seed],
+    ...(row.at === null ? {} : { training: true }),
+  };
+}
+
 /** The lines of the steps, with the names of a results file; numbers are rounded as in this page, advantages left out. */
 export function linesOf(row, episode) {
   const at = row.at === null ? {} : { training_steps: row.at };
@@ -40,9 +54,9 @@ export function linesOf(row, episode) {
       prompt_tokens: episode.prompts,
       action_probs: episode.shares,
     };
-    for (const [name, rows] of Object.entries(more)) if (rows) line[name] = rows[t];
-    if (Object.keys(episode.credits).length)
-      line.credits = Object.fromEntries(Object.entries(episode.credits).map(([name, rows]) => [name, rows[t]]));
+    for (const [name, rows] of Object.entries(more)) if (rows?.[t]) line[name] = rows[t];
+    const credits = Object.entries(episode.credits).filter(([, rows]) => rows[t]);
+    if (credits.length) line.credits = Object.fromEntries(credits.map(([name, rows]) => [name, rows[t]]));
     if (episode.code)
       Object.assign(
         line,
@@ -62,7 +76,8 @@ export function replayable(row, episode) {
   return {
     format: 1,
     content: "episode",
-    ...row.origin,
+    env: row.origin.env,
+    env_settings: row.origin.env_settings,
     agent: row.agent,
     seed: row.seed,
     episode: row.episode,

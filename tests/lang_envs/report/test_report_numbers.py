@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from report_pages import READY, Open, episode_link, go, link, report_of
 
 from benchmarks.reports.html_report import report_of as measured_report
 from benchmarks.runner.plan import Job
-from lang_envs.report import LearningCurve, Report, write_report
+from lang_envs.report import LearningCurve, Report, build_page, check, write_report
 from lang_envs.report.statistics import estimate, learning_curve, mean
 from poad_sb3.credit.advantages import bilevel_gae, next_state_values, token_gae
 
@@ -294,7 +298,9 @@ def test_the_downloaded_file_has_the_recorded_lines(visit: Open, tmp_path: Path,
     with seen.page.expect_download() as download:
         seen.page.get_by_role("button", name="download as JSONL").click()
     text = Path(download.value.path()).read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
+    (tmp_path / "own.steps.jsonl").write_text(text)
+    assert check(tmp_path / "own.steps.jsonl") == f"1 episode, {episode['steps']} steps"
+    _, *lines = (json.loads(line) for line in text.splitlines())
     own = recorded[len(report.episodes[0]["steps_list"]) :][: len(lines)]
     assert len(lines) == episode["steps"]
     exact = ("reward", "observation", "action", "admissible_actions", "step", "env", "tokens", "credits", "scores")
@@ -421,3 +427,81 @@ def test_the_list_sorts_and_filters_as_python_does(visit: Open, tmp_path: Path) 
     assert page.locator('.filters [name="from"]').input_value() == "0"
     assert page.get_attribute('[aria-sort="descending"] button', "data-sort") == "return"
     assert seen.is_quiet, seen.said()
+
+
+# ---------------------------------------------------------------------- pointer and keyboard
+
+
+def test_a_slider_follows_the_pointer(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    seen = visit(page)
+    seen.until(READY)
+    go(seen, episode_link(report.episodes[0]))
+    slider = seen.page.locator(".sliders input").first
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    x, y, values = box["x"] + box["width"] * 0.9, box["y"] + box["height"] / 2, []
+    seen.page.mouse.move(x, y)
+    seen.page.mouse.down()
+    for n in range(1, 6):
+        seen.page.mouse.move(x - 10 * n, y)
+        values.append(float(slider.input_value()))
+    seen.page.mouse.up()
+    assert sorted(set(values), reverse=True) == values
+    assert seen.page.locator(".sliders output").first.text_content() == f"{values[-1]:.2f}"
+    seen.page.get_by_role("button", name="reset").click()
+    assert float(slider.input_value()) == 0.95
+    assert seen.page.evaluate("document.activeElement === document.querySelector('.sliders input')")
+    assert seen.is_quiet, seen.said()
+
+
+def test_a_focused_token_keeps_the_focus(visit: Open, small: tuple[Report, Path]) -> None:
+    report, page = small
+    seen = visit(page)
+    seen.until(READY)
+    go(seen, episode_link(report.episodes[0]))
+    seen.page.locator('button.token[tabindex="0"]').focus()
+    seen.page.keyboard.press("ArrowRight")
+    seen.until("location.hash.includes('step=2')")
+    assert seen.page.evaluate("document.activeElement.matches('button.token[tabindex=\"0\"]')")
+
+
+def test_values_stand_under_their_seeds(visit: Open, tmp_path: Path, small: tuple[Report, Path]) -> None:
+    curves = [
+        LearningCurve("task", "a", "return", [0], [0.5], [0.4], [0.6], {"0": [0.4], "1": [0.6]}),
+        LearningCurve("task", "b", "return", [0], [0.5], [0.3], [0.7], {"1": [0.3], "5": [0.7]}),
+    ]
+    seen = visit(write_report(Report("Curves", curves=curves), tmp_path / "page.html"))
+    seen.until(READY)
+    go(seen, link("curves"))
+    seen.page.get_by_text("the numbers as a table").click()
+    seen.until("document.querySelectorAll('details table tr').length === 3")
+    cells = seen.page.evaluate(
+        "[...document.querySelector('details table').rows]"
+        ".map((row) => [...row.children].map((one) => one.textContent))"
+    )
+    assert cells[0][4:] == ["seed 0", "seed 1", "seed 5"]
+    assert [row[4:] for row in cells[1:]] == [["0.4", "0.6", ""], ["", "0.3", "0.7"]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({"api_key": None}, {"api_key": None}),
+        ({"token": 5}, {"token": "..."}),
+        ({"password": True}, {"password": "..."}),
+        ({"a": {"api_key": 'x"y'}}, {"a": {"api_key": "..."}}),
+        ({"url": "http://h/x?q=1"}, {"url": "http://h/x"}),
+    ],
+)
+def test_settings_are_packed_without_secrets(
+    small: tuple[Report, Path], settings: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    report, _ = small
+    episode = {**report.episodes[0], "header": {**report.episodes[0]["header"], "env_settings": settings}}
+    page = build_page(replace(report, episodes=[episode]), pictures=0).decode()
+    block = re.search(r'id="data-index">([^<]*)<', page)
+    assert block is not None
+    (origin,) = json.loads(gzip.decompress(base64.b64decode(block[1])))["origins"]
+    assert origin["env_settings"] == shown
