@@ -182,6 +182,8 @@ def report(
     from benchmarks.reports.report import overview_table, write_report
     from benchmarks.runner.results import load
 
+    if html is not None and (out is not None or rollout is not None):
+        fail("Expected --html alone, which writes one file; got --out or --rollout too. Fix: leave one of them out.")
     folder = out or files[0].with_suffix("")
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
     written = [] if html is not None else write_report(files, folder, rollout)

@@ -7,6 +7,8 @@ import numbers
 from collections.abc import Iterable
 from typing import TypeGuard
 
+import numpy as np
+
 __all__ = ["check_choice", "check_flags", "check_integer", "is_number"]
 
 
@@ -21,14 +23,15 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def check_integer(name: str, value: object, least: int, most: float = math.inf) -> None:
-    """Raise unless the value is an integer in a range, and no bool.
+    """Raise unless the value is a Python integer in a range, and no bool.
 
     Raises:
         ValueError: With the range in its message.
     """
     if type(value) is not int or not least <= value <= most:
         limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"Expected {name} to be an integer {limits}; got {value!r:.80}.")
+        fix = f" Fix: int({name})." if isinstance(value, np.integer) else ""
+        raise ValueError(f"Expected {name} to be an integer {limits}; got {value!r:.80}.{fix}")
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:

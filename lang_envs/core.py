@@ -225,7 +225,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
         Args:
             seed: Seeds `self.np_random`; same seed and actions, same trajectory.
-            options: Options of the family; most have none.
+            options: For environments that read some in `_restart`; those registered here have none.
 
         Returns:
             Observation and info.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -90,6 +91,11 @@ class ReportServer(ThreadingHTTPServer):
         """Address to open."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore a browser that has gone, as in every reload of a page that is still being sent."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     @property
     def hosts(self) -> tuple[str, ...]:
         """Values of the Host header that are answered."""
@@ -115,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer_version(self) -> None:
         try:
             self._answer(HTTPStatus.OK, self.server.report.version().encode("ascii"))
-        except FileNotFoundError:  # a file that vanished between listing and reading: the page asks again
+        except OSError:  # such as a file that vanished between listing and reading: the page asks again
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"A file has vanished.\n")
 
     def _answer_page(self) -> None:

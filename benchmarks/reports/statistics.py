@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,16 @@ def rank_test(first: Floats, second: Floats) -> float:
     both = np.concatenate([first, second])
     wins = _wins(both, both)
     n, n_first = len(both), len(first)
+    member, is_drawn = _divisions(n, n_first)
+    apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
+    here = abs(float(_wins(first, second).mean()) - 0.5)
+    n_apart = int((apart >= here - 1e-9).sum())
+    return (n_apart + is_drawn) / (len(member) + is_drawn)  # of drawn divisions the observed one is another
+
+
+@lru_cache(maxsize=4)
+def _divisions(n: int, n_first: int) -> tuple[Floats, bool]:
+    """Return ways to divide n scores, 1 for each in the first group, `[ways, n]`; and whether these are drawn."""
     is_drawn = math.comb(n, n_first) > _MOST_DIVISIONS
     if is_drawn:
         chosen = np.random.default_rng(SEED).permuted(np.tile(np.arange(n), (_MOST_DIVISIONS, 1)), axis=1)[:, :n_first]
@@ -75,10 +86,7 @@ def rank_test(first: Floats, second: Floats) -> float:
         chosen = np.array(list(itertools.combinations(range(n), n_first)))
     member = np.zeros((len(chosen), n))
     np.put_along_axis(member, chosen, 1.0, axis=1)
-    apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
-    here = abs(float(_wins(first, second).mean()) - 0.5)
-    n_apart = int((apart >= here - 1e-9).sum())
-    return (n_apart + is_drawn) / (len(chosen) + is_drawn)  # of drawn divisions the observed one is another
+    return member, is_drawn
 
 
 def difference(first: Floats, second: Floats) -> Estimate:

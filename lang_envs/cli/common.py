@@ -86,6 +86,8 @@ def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], No
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 refuse(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
+        if isinstance(place.get(last), dict):
+            refuse(f"Expected either {option} {name}=... or {option} {name}.NAME=...; got both.")
         try:
             place[last] = json.loads(value)
         except ValueError:

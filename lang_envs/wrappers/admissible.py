@@ -116,7 +116,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         fields: Fields of `info` that are packed there too, such as `("prefix", "suffix")`.
 
     Raises:
-        TypeError: If the observations are not text, or `history` comes without a `TokenSequence` of actions.
+        TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, or `fields`
+            is a text.
         KeyError: At reset, if `info` has no `admissible_actions` or not one of the fields.
         ValueError: If a list is longer than `max_list_length`.
     """
@@ -139,6 +140,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
                 f"Expected an environment with a TokenSequence action space for history; got {env.action_space}. "
                 "Fix: put this wrapper inside those that change actions."
             )
+        if isinstance(fields, str):
+            raise TypeError(f"Expected fields as a sequence of names; got {fields!r}. Fix: fields=({fields!r},).")
         self.episode_context = EpisodeContext(history, tuple(fields))
         if not isinstance(env.observation_space, TextSpace):
             raise TypeError(

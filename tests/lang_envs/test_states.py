@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 import re
 from collections.abc import Mapping
@@ -158,3 +159,36 @@ def test_a_truncated_generator_is_refused(field: str) -> None:
     with pytest.raises(StateError, match="damaged one"):
         env.set_state(state)
     assert str(shown(env)) == str(wanted)
+
+
+@pytest.mark.parametrize("env_id", ["MultiKey-v0", "MultiKey-length-trap-v0", "KeyToken-v0", FOREIGN[0]])
+def test_an_environment_can_be_asked_before_its_first_reset(env_id: str) -> None:
+    env: Any = gym.make(env_id, render_mode="ansi", disable_env_checker=True).unwrapped
+    assert env.render()
+    assert env.oracle_action() in env._listed_actions()
+    state = env.get_state()
+    env.set_state(state)
+    assert env.get_state() == state
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"), [("Overcooked-TomatoSalad-v0", {}), ("VirtualHome-Entertainment-v0", {"distractors": 2})]
+)
+def test_copies_do_not_grow_with_play(env_id: str, kwargs: dict[str, Any]) -> None:
+    fresh, after = (len(pickle.dumps(played(env_id, kwargs, n_steps, seed=3))) for n_steps in (1, 40))
+    assert after < fresh + 1_000
+    env = played(env_id, kwargs, 5, seed=3)
+    again: Any = copy.deepcopy(env)
+    action = env.oracle_action()  # type: ignore[attr-defined]
+    assert again.step_text(action)[:4] == env.step_text(action)[:4]
+
+
+def test_equal_rewards_have_equal_states() -> None:
+    whole, real = (
+        gym.make("Overcooked-TomatoSalad-v0", reward={"deliver": one}, disable_env_checker=True).unwrapped
+        for one in (1, np.float64(1.0))
+    )
+    assert isinstance(whole, LangEnv)
+    assert isinstance(real, LangEnv)
+    whole.reset(seed=0)
+    real.set_state(whole.get_state())

@@ -244,3 +244,9 @@ def test_stock_ppo_learns(tmp_path: Path) -> None:
     assert not before.equal(model.policy.state_dict()["value_net.weight"])
     action, _ = model.predict(env.reset(seed=0)[0])
     assert action in env.action_space
+
+
+def test_fields_are_names() -> None:
+    env = gym.make("KeyToken-v0", disable_env_checker=True)
+    with pytest.raises(TypeError, match=r"got 'prefix'\. Fix: fields=\('prefix',\)"):
+        AdmissibleObservation(env, fields="prefix")

@@ -31,7 +31,8 @@ class IndependentDecisions(LangEnv[_World]):
 
     renderer = "lang_envs.envs.independent.render"
 
-    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int) -> None:
+    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int, target: tuple[int, ...]) -> None:
+        """Prepare the episodes; `target` is that of the state before the first reset."""
         self.sentences = actions
         """All actions."""
         self.max_list_length = room_for_list(actions)
@@ -39,7 +40,7 @@ class IndependentDecisions(LangEnv[_World]):
         check_integer("horizon", horizon, 1)
         check_integer("max_steps", max_steps, horizon)
         self.horizon, self.max_steps = horizon, max_steps
-        self._world = _World((), (), 0, 0)
+        self._world = _World(target, (), 0, 0)
 
     # ------------------------------------------------------------------ methods of a task
 

@@ -70,7 +70,7 @@ class KeyTokenEnv(IndependentDecisions):
         self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
         self.variable_lengths = variable_lengths
         check_integer("horizon", horizon, 1)
-        self._set_up(actions, horizon, max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps)
+        self._set_up(actions, horizon, max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps, (0,))
 
     @property
     def key(self) -> str:
@@ -112,7 +112,7 @@ class KeyTokenEnv(IndependentDecisions):
 
     @property
     def _number(self) -> int:
-        return self._world.target[0] if self._world.target else 0
+        return self._world.target[0]
 
     def _draw(self) -> tuple[int, ...]:
         return (int(self.np_random.integers(self.n_actions)),)

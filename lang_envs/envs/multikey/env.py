@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from lang_envs.arguments import check_choice, check_flags, check_integer
+from lang_envs.arguments import check_choice, check_flags, check_integer, is_number
 from lang_envs.core import SharedOptions, room_for_actions
 from lang_envs.envs.independent.env import IndependentDecisions
 from lang_envs.envs.multikey.admissible import (
@@ -91,7 +91,7 @@ class MultiKeyEnv(IndependentDecisions):
         options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
         check_integer("horizon", horizon, 1, _MAX_HORIZON)
-        self._set_up(actions, horizon, max_steps)
+        self._set_up(actions, horizon, max_steps, (0,) * k)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -214,17 +214,22 @@ class LengthTrapEnv(IndependentDecisions):
         check_integer("long_length", long_length, short_length + 1)
         self._fixed_sign, self.short_length, self.long_length = sign, short_length, long_length
         least = TRAP_GAMMA ** (long_length - short_length)
-        if not isinstance(short_reward, float) or not least < short_reward < 1:
+        if not is_number(short_reward) or not least < short_reward < 1:
             raise ValueError(
                 f"Expected short_reward strictly between {TRAP_GAMMA} ** {long_length - short_length} = {least:.4f} "
                 f"and 1; got {short_reward!r}. Fix: lengths further apart, or a share in this range."
             )
-        self.short_reward = short_reward
+        self.short_reward = float(short_reward)
         actions = trap_sentences(short_length, long_length)
         options.setdefault("max_action_length", room_for_actions(actions))
         super().__init__(**options)
         check_integer("horizon", horizon, 1, _MAX_HORIZON)
-        self._set_up(actions, horizon, max_steps)
+        self._set_up(actions, horizon, max_steps, self._fixed_target or (0,))
+
+    @property
+    def _fixed_target(self) -> tuple[int, ...]:
+        """The target of every decision; empty where it is drawn."""
+        return () if self._fixed_sign == "both" else (_SIGNS.index(self._fixed_sign) - 1,)
 
     @property
     def sign(self) -> str:
@@ -267,9 +272,7 @@ class LengthTrapEnv(IndependentDecisions):
         return long if self.sign == "positive" else short
 
     def _draw(self) -> tuple[int, ...]:
-        if self._fixed_sign == "both":
-            return (int(self.np_random.integers(2)),)
-        return (_SIGNS.index(self._fixed_sign) - 1,)
+        return self._fixed_target or (int(self.np_random.integers(2)),)
 
     def _score(self, number: int) -> tuple[float, int, bool]:
         size = (self.short_reward, 1.0)[number]

@@ -10,6 +10,7 @@ import numpy as np
 
 from lang_envs.arguments import check_choice, check_flags, check_integer, is_number
 from lang_envs.core import LangEnv, Outcome, SharedOptions
+from lang_envs.envs.memo import Memo
 from lang_envs.envs.overcooked import describe
 from lang_envs.envs.overcooked.admissible import admissible_phrases
 from lang_envs.envs.overcooked.kitchen import Event, Item, KitchenState, Move, Rules
@@ -37,13 +38,15 @@ class KitchenReward:
     discount: float = 0.99
 
     def __post_init__(self) -> None:
-        """Raise for a value that is not a number.
+        """Raise for a value that is not a number; others become floats, so that equal rewards have equal states.
 
         Raises:
             ValueError: With the numbers in its message.
         """
         if not all(is_number(value) for value in vars(self).values()):
             raise ValueError(f"Expected finite numbers for a KitchenReward; got {vars(self)}.")
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, float(value))
 
     def of_run(self, events: tuple[Event, ...], *, pay_chop: bool = True) -> float:
         """Discounted sum over the primitives of a macro-action; without `pay_chop`, a last stroke brings 0."""
@@ -132,8 +135,8 @@ class OvercookedEnv(LangEnv[_World]):
         self.once_only_chop_reward = once_only_chop_reward
         self.rules = Rules(self.task)
         self._macros = macros_of(self.task)
-        self._views: dict[KitchenState, _View] = {}
-        self._effects: dict[tuple[KitchenState, int], _Effect] = {}
+        self._views = Memo[KitchenState, _View]()
+        self._effects = Memo[tuple[KitchenState, int], _Effect]()
         self._world = _World(self.rules.start(), 0, 0)
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 
 from lang_envs.arguments import check_choice, check_integer
 from lang_envs.core import LangEnv, Outcome, SharedOptions
+from lang_envs.envs.memo import Memo
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.oracle import best_command
@@ -48,8 +49,8 @@ class _Home:
         self.phrases = describe.phrases(self.task, self.wording)
         self.position = {phrase: position for position, phrase in enumerate(self.phrases)}
         self._of_command = dict(zip(self.task.commands, self.phrases, strict=True))
-        self._views: dict[HomeState, _View] = {}
-        self._after: dict[tuple[HomeState, int], HomeState | None] = {}
+        self._views = Memo[HomeState, _View]()
+        self._after = Memo[tuple[HomeState, int], HomeState | None]()
 
     def view(self, state: HomeState) -> _View:
         view = self._views.get(state)
@@ -126,7 +127,7 @@ class VirtualHomeEnv(LangEnv[_World]):
         self.max_steps = max_steps
         self.description: Literal["published", "full"] = describe
         self.variation = Variation(self.task, nouns or {}, phrasing, distractors)
-        self._homes: dict[Draw, _Home] = {}
+        self._homes = Memo[Draw, _Home]()
         self._world: _World
         self._home: _Home
         self._start(self.variation.first())
@@ -214,6 +215,6 @@ class VirtualHomeEnv(LangEnv[_World]):
         home = self._homes.get(world.draw)
         if home is None:
             if len(self._homes) >= _MAX_HOMES_KEPT:
-                del self._homes[next(iter(self._homes))]  # the oldest
+                self._homes.pop(next(iter(self._homes)), None)  # the oldest
             home = self._homes[world.draw] = _Home(self.task, world.draw, self.description)
         self._home, self._world = home, world

@@ -219,3 +219,17 @@ def test_the_command_serves_until_it_is_interrupted(folder: Path, monkeypatch: p
     refused = CliRunner().invoke(app, ["serve", str(folder / "none")])
     assert refused.exit_code == 1
     assert "Expected a folder with results files" in refused.stderr
+
+
+def test_a_browser_that_goes_away_is_no_error(server: ReportServer, capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (ConnectionResetError(), BrokenPipeError(), TimeoutError()):
+        try:
+            raise error
+        except OSError:
+            server.handle_error(None, None)
+    assert capsys.readouterr().err == ""
+    try:
+        raise KeyError("a defect")
+    except KeyError:
+        server.handle_error(None, None)
+    assert "a defect" in capsys.readouterr().err
