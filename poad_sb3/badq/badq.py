@@ -77,8 +77,8 @@ class BADQ(ResumableOffPolicy):
         double_q: BAD: let the present head choose the child, and the target head value it. sBAD has no argmax.
         stats_window_size: Episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
-        policy_kwargs: Arguments of the policy: `model`, `revision`, `lora`, `critic_arch`, `max_tokens_per_forward`,
-            `cache_size`.
+        policy_kwargs: Arguments of the policy: `model`, `revision`, `dtype`, `quantization`, `attn_implementation`,
+            `prompt`, `check`, `critic_arch`, `max_tokens_per_forward`, `cache_size`. There is no adapter.
         verbose: 0 silent, 1 information.
         seed: Seed of everything random.
         device: Torch device, or `"auto"`.

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from poad_sb3.cli.common import BAD, DOES_NOT_FIT, algorithm, environments, fail
+from poad_sb3.cli.common import DOES_NOT_FIT, environments, fail
 from poad_sb3.cli.memory import fix, plain, size
 from poad_sb3.cli.request import Request
-from poad_sb3.cli.train import Resolved, resolve
+from poad_sb3.cli.train import Resolved, make_algorithm, resolve
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.memory.doctor import MARGIN, free_memory, usable_memory
 from poad_sb3.memory.dry_run import Expected, expect, largest_pass, remedy
@@ -74,7 +74,7 @@ def dry_run(
         typer.Exit: With `DOES_NOT_FIT`, if it would not fit.
     """
     resolved = resolve(request, out, resume=resume)
-    model = _outline(resolved)
+    model = _outline(resolved, request.arguments)
     if n_procs & (n_procs - 1) or model.micro_batches % n_procs:
         parts = model.micro_batches
         fail(f"Expected --n-procs to be a power of two that divides micro_batches ({parts}); got {n_procs}.")
@@ -91,15 +91,11 @@ def dry_run(
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _outline(resolved: Resolved) -> LLMOnPolicyAlgorithm:
-    """Return the algorithm as the training would make it, without weights."""
+def _outline(resolved: Resolved, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
+    """Return the algorithm as the training would make it, without weights; `given` arguments must have an effect."""
     config = resolved.config
     envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
-    arguments = {**config.given, "device": resolved.device}
-    try:
-        return algorithm(config.algorithm)(OutlinePolicy, envs, seed=config.seed, **arguments)
-    except BAD as error:
-        fail(str(error))
+    return make_algorithm(config, envs, resolved.device, given, OutlinePolicy)
 
 
 def _find(model: LLMOnPolicyAlgorithm, n_procs: int) -> DryRun:

@@ -42,6 +42,8 @@ def export_run(
     """
     if public and repo_id is None:
         fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")
+    if check is not None and not merge:
+        fail(f"Expected --merge with --check, which is about merged models; got --check {check} alone. Fix: --merge.")
     moved = moved_model(settings)
     checkpoint, _ = found(source)
     try:
@@ -67,8 +69,8 @@ def _load(checkpoint: Path, moved: Mapping[str, Any]) -> LLMOnPolicyAlgorithm:
     if not issubclass(kind, LLMOnPolicyAlgorithm):
         fail(
             f"Expected a checkpoint whose language model was trained; {checkpoint} is of {kind.__name__}, which trains "
-            "Q-values beside it and leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or "
-            "ARCHER."
+            "Q-values beside it and leaves its weights as they were. Fix: export an agent of an on-policy method, such "
+            "as POAD."
         )
     return kind.load(checkpoint, policy_kwargs=moved)
 

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -32,7 +33,7 @@ from poad_sb3.common.callbacks import (
     LatestCheckpointCallback,
     WandbCallback,
 )
-from poad_sb3.common.hyperparameters import known_arguments, require_effects
+from poad_sb3.common.hyperparameters import NoEffectWarning, known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import current_ranks
 from poad_sb3.distributed.launch import LOST_RANK
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+    from poad_sb3.common.policies import LLMPolicy
     from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
 _INTERRUPTED = 130
@@ -96,6 +98,8 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
         layout = request.layout(existing)
         config = replace(config, given={**config.given, **layout}, arguments={**config.arguments, **layout})
+    if config.warm_start is not None and existing is None:
+        found(Path(config.warm_start))
     if request.n_actors is not None and config.ray in (None, _NO_RAY):
         fail(f"Expected --ray beside --n-actors {request.n_actors}; got none. Fix: --ray local.")
     if request.n_actors is not None and request.n_actors > config.n_envs:
@@ -182,7 +186,13 @@ def _train(
         typer.echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
-def make_algorithm(config: RunConfig, envs: VecEnv | str, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
+def make_algorithm(
+    config: RunConfig,
+    envs: VecEnv | str,
+    device: str,
+    given: Iterable[str],
+    policy: str | type[LLMPolicy] = "LLMPolicy",
+) -> LLMOnPolicyAlgorithm:
     """Make the algorithm of a new run, or fail with one line.
 
     Args:
@@ -190,9 +200,13 @@ def make_algorithm(config: RunConfig, envs: VecEnv | str, device: str, given: It
         envs: Its environments.
         device: Where to.
         given: Names of arguments that must have an effect.
+        policy: Its policy.
     """
+    arguments = {**config.given, "device": device}
     try:
-        model = algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **{**config.given, "device": device})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoEffectWarning)  # an error here
+            model = algorithm(config.algorithm)(policy, envs, seed=config.seed, **arguments)
         require_effects(model, given)
     except BAD as error:
         fail(str(error))

@@ -98,10 +98,10 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if not isinstance(given, type) or not issubclass(given, next(iter(self.policy_aliases.values()))):
             raise self._unknown_policy(given)
         kind: Any = given
-        known = {*inspect.signature(kind.__init__).parameters, *kind.settings_taken} - {"self", "settings", *arguments}
-        unknown = sorted(set(self.policy_kwargs) - known)
+        own = {*inspect.signature(kind.__init__).parameters, *kind.settings_taken} - {"self", "settings", *arguments}
+        own -= {"observation_space", "action_space", "lr_schedule", "use_sde", "device"}
+        unknown = sorted(set(self.policy_kwargs) - own)
         if unknown:
-            own = known - {"observation_space", "action_space", "lr_schedule", "use_sde", "device"}
             raise ValueError(
                 f"Expected policy_kwargs among {sorted(own)}; got {unknown[0]!r}. {nearest(unknown[0], own)}"
             )
@@ -124,6 +124,11 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if seed is not None and hasattr(self, "policy"):
             self.policy.seed(seed)
             self._shuffle_rng = np.random.default_rng([seed, 2])
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        """Let schedules end at 0 where the last steps go beyond `total_timesteps`."""
+        super()._update_current_progress_remaining(num_timesteps, total_timesteps)
+        self._current_progress_remaining = max(0.0, self._current_progress_remaining)
 
     def _step_envs(self, step: Callable[[], VecEnvStepReturn]) -> VecEnvStepReturn:
         """One step of every environment.
@@ -400,10 +405,13 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         known = inspect.signature(cls).parameters
         unknown = sorted(set(kwargs) - set(known))
         if unknown:
-            raise ValueError(f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}.")
+            raise ValueError(
+                f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}. "
+                f"{nearest(unknown[0], known)}"
+            )
         prompt = header.get("prompt", "completion")
-        if "policy_kwargs" in kwargs:
-            merged = {**checkpoints.read_policy_kwargs(path), **kwargs.pop("policy_kwargs")}
+        if replaced := kwargs.pop("policy_kwargs", None):
+            merged = {**checkpoints.read_policy_kwargs(path), **replaced}
             prompt = merged.get("prompt", prompt)
             # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}

@@ -17,7 +17,7 @@ from poad_sb3.common.type_aliases import RolloutAction, TokenRolloutSamples, Tok
 from poad_sb3.credit.estimators import Estimator, Rollout
 from poad_sb3.credit.returns import episode_numbers
 from poad_sb3.distributions.action_trie import TokenIds
-from poad_sb3.distributions.base import SampledAction, TokenPath
+from poad_sb3.distributions.base import NOT_ENCODED, SampledAction, TokenPath
 
 
 class TokenRolloutBuffer(RolloutBuffer):
@@ -91,7 +91,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             states: State that each action was chosen in; the same for all unless given.
         """
         counted = np.broadcast_to(counted, self.n_envs).copy()
-        self.steps.append(steps)
+        self.steps.append([one._replace(env_action=NOT_ENCODED) for one in steps])  # only the environment needs it
         kept = (
             np.where(counted, rewards, 0.0),
             np.where(counted, durations, 1.0),

@@ -145,15 +145,27 @@ def check_combination(sampling: SamplingSettings, kl_coef: float, ratio: Ratio, 
         )
 
 
-def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
-    """Refuse arguments without effect in this algorithm.
+class NoEffectWarning(UserWarning):
+    """An argument has no effect beside the others."""
+
+
+def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
+    """Warn of given arguments that differ from their defaults and have no effect, such as `group_size` of POAD."""
+    defaults, useless = inspect.signature(type(made)).parameters, useless_arguments(made)
+    for name in given:
+        if name in useless and getattr(made, name) != defaults[name].default:
+            warnings.warn(
+                f"{name}={getattr(made, name)!r} has no effect: {useless[name]}. Fix: leave it out.",
+                NoEffectWarning,
+                stacklevel=4,
+            )
+
+
+def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
+    """Return the constructor arguments without effect in this algorithm, and why.
 
     Args:
         made: The algorithm. Without an environment, `action_sampling="auto"` counts as any way that it may become.
-        given: Names of constructor arguments.
-
-    Raises:
-        PresetError: If one has no effect.
     """
     sampling = made.action_sampling
     estimator = made.credit
@@ -175,6 +187,20 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
         useless |= dict.fromkeys(("clip_range", "clip_range_high"), "cispo_cap replaces the clip")
     if not made.normalize_advantage:
         useless["min_advantage_std"] = "advantages are not normalised"
+    return useless
+
+
+def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
+    """Refuse arguments without effect in this algorithm.
+
+    Args:
+        made: See `useless_arguments`.
+        given: Names of constructor arguments.
+
+    Raises:
+        PresetError: If one has no effect.
+    """
+    useless = useless_arguments(made)
     for name in given:
         if name in useless:
             raise PresetError(
@@ -259,7 +285,11 @@ def from_preset(
             stacklevel=3,
         )
     vector = make_envs(env, {}, wanted) if isinstance(env, str) else env
-    return kind(policy, vector, **arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoEffectWarning)  # an error here
+        made = kind(policy, vector, **arguments)
+    require_effects(made, overrides)
+    return made
 
 
 def _find(name: str, algorithm: str) -> Preset:

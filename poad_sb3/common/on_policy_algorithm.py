@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
-from poad_sb3.common.hyperparameters import check_combination, from_preset
+from poad_sb3.common.hyperparameters import check_combination, from_preset, warn_without_effect
 from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
@@ -133,6 +133,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        known = [*_settings(), *_PLUMBING]
+        for name in vars(cls).get("defaults", {}):
+            if name not in known:
+                raise unknown_setting(name, known, f" in the defaults of {cls.__name__}")
         cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]  # read by inspect, help() and the checks
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -141,6 +145,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             if name not in signature.parameters:
                 raise unknown_setting(name, signature.parameters, f" of {type(self).__name__}")
         bound = signature.bind(*args, **kwargs)
+        said = tuple(bound.arguments)
         bound.apply_defaults()
         given = bound.arguments
         if given["env"] is None and given["_init_setup_model"]:
@@ -164,6 +169,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._check_settings()
         if given["_init_setup_model"]:
             self._setup_model()
+            warn_without_effect(self, said)
 
     @classmethod
     def from_preset(
@@ -418,10 +424,12 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             new_obs, rewards, dones, infos = self._step_envs(step)
             actions = np.stack([one.env_action for one in pipeline.taken])  # read by callbacks
             self.num_timesteps += env.num_envs
+            dones = dones & playing
+            infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
             callback.update_locals(locals())
             go_on = callback.on_step()
-            self._update_info_buffer([info if plays else {} for info, plays in zip(infos, playing, strict=True)], dones)
-            final_prompts = self._final_prompts(dones & playing, infos)
+            self._update_info_buffer(infos, dones)
+            final_prompts = self._final_prompts(dones, infos)
             durations = self._durations(infos)
             rollout_buffer.add(pipeline.taken, rewards, dones, final_prompts, durations, playing, groups, states)
             if not go_on:
@@ -543,11 +551,6 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             )
         return durations
 
-    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
-        """Let schedules end at 0 where the last rollout goes beyond `total_timesteps`."""
-        super()._update_current_progress_remaining(num_timesteps, total_timesteps)
-        self._current_progress_remaining = max(0.0, self._current_progress_remaining)
-
     def train(self) -> None:
         """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""
         self._update_is_due = False
@@ -595,6 +598,11 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
 
 LLMOnPolicyAlgorithm.__signature__ = _signature(LLMOnPolicyAlgorithm)  # type: ignore[attr-defined]
+
+
+def _without_end(info: dict[str, Any]) -> dict[str, Any]:
+    """Return the info of an environment that waits for others: the end of an episode there counts for nobody."""
+    return {name: value for name, value in info.items() if name not in ("episode", "is_success")}
 
 
 def _warn_if_off_policy(error: float, is_full_precision: bool) -> None:

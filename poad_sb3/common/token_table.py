@@ -47,7 +47,7 @@ class GenerationTableCallback(BaseCallback):
         n_samples: Actions in a table.
         pick: Choice of the actions, see `Pick`.
         prompt_characters: How much of the end of a prompt is kept, behind an ellipsis if that is not all.
-        verbose: 1 to print the table too, tokens coloured by advantage: green above 0, red below.
+        verbose: 1 to print the table too, tokens coloured by advantage: blue above 0, orange below.
 
     Raises:
         ValueError: If a number is not positive, or `pick` is unknown.
@@ -79,7 +79,7 @@ class GenerationTableCallback(BaseCallback):
         if not isinstance(self.model, LLMOnPolicyAlgorithm):
             raise TypeError(
                 f"Expected an algorithm with token rollouts for GenerationTableCallback; got "
-                f"{type(self.model).__name__}. Fix: use it with POAD, NTPO, ARCHER, TWOSOME or GLAM, or leave it out."
+                f"{type(self.model).__name__}. Fix: use it with POAD or another on-policy method, or leave it out."
             )
         kept = _lines_up_to(self.path, self.model.num_timesteps)
         write_text(self.path, "".join(kept))

@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 
+_LARGEST_LOG_RATIO = 80.0
+"""Beyond 88 the ratio is no float32: infinity times an advantage, or a gradient, of 0 is NaN."""
+
+
 def clipped_policy_loss(
     log_prob: Tensor,
     old_log_prob: Tensor,
@@ -41,7 +45,7 @@ def clipped_policy_loss(
         clip_range_high: high (DAPO's "clip higher", arXiv 2503.14476).
         dual_clip: Upper bound c > 1 of the loss of a negative advantage, -c A (arXiv 1912.09729).
     """
-    ratio = torch.exp(log_prob - old_log_prob)
+    ratio = torch.exp((log_prob - old_log_prob).clamp(max=_LARGEST_LOG_RATIO))
     clipped = ratio.clamp(1.0 - clip_range, 1.0 + (clip_range if clip_range_high is None else clip_range_high))
     loss = -torch.min(ratio * advantages, clipped * advantages)
     if dual_clip is None:

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _MAX_REMEMBERED = 4096
-_NOT_ENCODED = np.empty(0, dtype=np.int64)
+NOT_ENCODED = np.empty(0, dtype=np.int64)
 
 
 class DecisionRow(NamedTuple):
@@ -102,7 +102,7 @@ class SampledAction(NamedTuple):
     text: str
     path: TokenPath
     log_probs: NDArray[np.float32]
-    env_action: NDArray[np.int64] = _NOT_ENCODED
+    env_action: NDArray[np.int64] = NOT_ENCODED
 
 
 class TokenChoice(NamedTuple):

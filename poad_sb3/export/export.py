@@ -163,7 +163,7 @@ def _policy_of(model: BaseAlgorithm | LLMPolicy) -> LLMPolicy:
     if isinstance(policy, BADQPolicy):
         raise ExportError(
             "Expected a policy whose language model was trained; got one of BADQ, which trains Q-values beside it and "
-            "leaves its weights as they were. Fix: export one of POAD, NTPO, TWOSOME, GLAM or ARCHER."
+            "leaves its weights as they were. Fix: export an agent of an on-policy method, such as POAD."
         )
     if not isinstance(policy, LLMPolicy):
         raise ExportError(

@@ -57,6 +57,8 @@ LEAST_TOKENS, LEAST_TEXTS = 512, 8
 CACHED_PER_FORWARD = 8
 """Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
 little more for many texts than for one, and without gradients a token takes little memory."""
+_MOST_GATHERED = 2**24
+"""Numbers of gathered rows of the head, 64 MiB, up to which they are gathered although all logits would take less."""
 
 
 class LanguageModel(nn.Module):
@@ -313,7 +315,9 @@ class LanguageModel(nn.Module):
         picks = Picks.of(children, hidden.device)
         with self._model(reference) as model:
             config, head = model.config.get_text_config(), model.get_output_embeddings()
-            if can_gather(head):
+            # A row of the head for each child: beyond all logits where many tokens are kept, as by top_p alone.
+            gathered, whole = len(picks.tokens) * hidden.shape[-1], len(hidden) * config.vocab_size
+            if can_gather(head) and not gathered > max(whole, _MOST_GATHERED):
                 return adjust_logits(self(gathered_logits, head, hidden, picks), config)
         asked = partial(self.vocabulary_logits, reference=reference)
         return vocabulary_statistics(asked, config.vocab_size, hidden, picks)[0]

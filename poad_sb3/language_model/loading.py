@@ -89,12 +89,17 @@ def load(source: ModelSource) -> tuple[Any, Any]:
     """
     check_source(source)
     base, tokenizer = _from_files(source) if isinstance(source.model, str) else from_factory(source)
+    require_end_token(tokenizer, source)
+    return base, tokenizer
+
+
+def require_end_token(tokenizer: Any, source: ModelSource) -> None:
+    """Raise ModelError if a tokenizer has no end-of-sequence token: actions end with it."""
     if tokenizer.eos_token_id is None:
         raise ModelError(
             f"Expected a tokenizer with an end-of-sequence token; that of {source.name!r} has none. "
             "Fix: set eos_token in its tokenizer_config.json."
         )
-    return base, tokenizer
 
 
 def context_length(config: Any, name: str) -> int:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import CandidateDistribution, TrieDistribution
 from poad_sb3.distributions.base import TokenPath, decision_row
+from poad_sb3.distributions.token_sampling import MAX_SUPPORT
 from poad_sb3.language_model.language_model import CACHED_PER_FORWARD
 from poad_sb3.memory.estimate import MemoryEstimate, ModelSize, Workload, bits_of, estimate
 from poad_sb3.prompts import Question
-from poad_sb3.settings import ModelSettings
+from poad_sb3.settings import ModelSettings, SamplingSettings
 from poad_sb3.vec_env.text_observations import parse_observation
 
 __all__ = ["Expected", "Rows", "expect", "expected_rows", "largest_pass", "remedy"]
@@ -189,9 +190,10 @@ def _workload(algorithm: LLMOnPolicyAlgorithm, rows: Rows) -> Workload:
     together = min(algorithm.batch_size, actions)
     share = max(rows.share, together * rows.share * rows.row / max(max_tokens, rows.row))
     texts = max(1, CACHED_PER_FORWARD * max_tokens // (rows.prompt + rows.action))
-    # Token ids, decisions, and the encoded action; the children of a trie are shared.
-    stored = _ACTION + 8 * getattr(algorithm.action_space, "max_length", 0) + _ID * rows.prompt
-    stored += (_ID + _DECISION + (_ID * algorithm.top_k if is_free else 0)) * rows.action
+    # Token ids and decisions; the children of a trie are shared, the tokens that a drawn one was drawn from are not.
+    sampling = SamplingSettings.of(algorithm)
+    support = algorithm.top_k or MAX_SUPPORT if is_free and sampling.restricts_tokens else 0
+    stored = _ACTION + _ID * rows.prompt + (_ID + _DECISION + _ID * support) * rows.action
     return Workload(
         row_tokens=rows.row,
         merged_tokens=together * rows.row,

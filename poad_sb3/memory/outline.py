@@ -111,11 +111,7 @@ def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
             f"{source.model!r}{loading.at_revision(source.revision)}, whose config or tokenizer could not be loaded "
             f"({loading.said_by(error)}). Fix: {loading.FIX_FILES}."
         ) from error
-    if tokenizer.eos_token_id is None:
-        raise ModelError(
-            f"Expected a tokenizer with an end-of-sequence token; that of {source.name!r} has none. "
-            "Fix: set eos_token in its tokenizer_config.json."
-        )
+    loading.require_end_token(tokenizer, source)
     if quantization is not None:
         base.config.quantization_config = quantization  # as a loaded model says it
     if Path(where).is_dir() and not any(Path(where).glob("*.safetensors")) and not any(Path(where).glob("*.bin")):

@@ -151,8 +151,8 @@ class FillInMiddlePrompt(PromptTemplate):
     """`info["prefix"]` and `info["suffix"]` around a hole, for models that are trained to fill one.
 
     Attributes:
-        tokens: The model's tokens: before the prefix, before the suffix, and before the text of the hole (or, with
-            `hole_last=False`, where the hole is and behind the suffix). Found by the vocabulary if None.
+        tokens: The model's tokens: before the prefix, before the suffix, and before the text of the hole. Found by the
+            vocabulary if None.
     """
 
     kind: ClassVar[str] = "fim"

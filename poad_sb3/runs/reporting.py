@@ -116,7 +116,7 @@ def _summary(labels: Sequence[str], trainings: Sequence[_Training]) -> Table:
             shown.append(f"{recorded[-1][1]:.3f} at step {recorded[-1][0]:,.0f}")
         rows.append((label, one.config.env_id, str(one.config.seed), steps, *shown, *[""] * (3 - len(shown))))
     head = ("run", "task", "seed", "steps", "return", "success", "return of recorded episodes")
-    remark = "Return and success: means of the last 100 episodes of training, undiscounted."
+    remark = "Return and success: means of the last stats_window_size episodes of training, undiscounted."
     return Table("Trainings", head, rows, remark)
 
 

@@ -177,7 +177,8 @@ class RunFolder:
     def clean(self) -> None:
         """Remove half-written files of a killed process."""
         for scratch in self.path.glob(".*.tmp"):
-            scratch.unlink(missing_ok=True)
+            if not scratch.is_dir():  # a folder is that of an export beside this run
+                scratch.unlink(missing_ok=True)
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Count(Setting):
 
     def _check(self, name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < self.least:
-            wanted = "a positive integer" if self.least else "an integer, 0 (all tokens) or more"
+            wanted = "a positive integer" if self.least else "an integer, 0 or more"
             wanted += " or None" if self.optional else ""
             raise ValueError(f"Expected {name} to be {wanted}; got {value!r}.")
 

@@ -317,6 +317,11 @@ def wrap_language_env(
             "Fix: stable_baselines3.common.env_util.make_vec_env(id, n_envs)."
         )
     made = gym.make(env) if isinstance(env, str) else env
+    if not isinstance(made, gym.Env | VecEnv):
+        raise UnsupportedEnvError(
+            f"Expected an environment, the id of one, or a Stable-Baselines3 VecEnv; got {made!r:.80}. "
+            "Fix: pass gym.make(id), or make_vec_env(id, n_envs)."
+        )
     guard_workers(made)
     space = made.observation_space
     if not isinstance(made.action_space, TokenSequence):

@@ -476,6 +476,19 @@ def test_training_does_not_depend_on_the_size_of_the_cache():
 # ---------------------------------------------------------------------- learning
 
 
+def test_a_schedule_ends_at_zero_where_the_last_steps_go_beyond_the_end():
+    rates = []
+    envs = DummyVecEnv([LampEnv] * 3)
+
+    def falling(left):
+        rates.append(1e-3 * left)
+        return rates[-1]
+
+    model = make(envs, learning_starts=3, learning_rate=falling).learn(40)
+    assert model.num_timesteps == 42
+    assert min(rates) == 0.0
+
+
 def mean_return(model, env, episodes=20):
     checked = Monitor(AdmissibleObservation(env))
     checked.reset(seed=9)

@@ -15,8 +15,15 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from toy import LampEnv
 
 import poad_sb3
-from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME
-from poad_sb3.common.hyperparameters import check_arguments, known_arguments, preset, preset_arguments, typed_arguments
+from poad_sb3 import ARCHER, GLAM, GRPO, NTPO, POAD, TWOSOME
+from poad_sb3.common.hyperparameters import (
+    NoEffectWarning,
+    check_arguments,
+    known_arguments,
+    preset,
+    preset_arguments,
+    typed_arguments,
+)
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import PresetError
 from poad_sb3.presets import ALGORITHMS, PRESETS
@@ -243,3 +250,28 @@ def test_other_values_keep_their_type() -> None:
 def test_text_where_a_boolean_or_a_number_belongs_is_refused(given: dict[str, object], match: str) -> None:
     with pytest.raises(PresetError, match=match):
         typed_arguments(POAD, given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "match"),
+    [
+        (POAD, {"group_size": 4}, "group_size=4 has no effect: a rollout is n_steps steps"),
+        (POAD, {"temperature": 0.5}, "temperature=0.5 has no effect: action_sampling is 'trie'"),
+        (GRPO, {"gae_lambda": 0.5}, "gae_lambda=0.5 has no effect: the estimator is"),
+    ],
+)
+def test_an_argument_without_effect_is_warned_of(
+    kind: type[LLMOnPolicyAlgorithm], given: dict[str, object], match: str
+) -> None:
+    with pytest.warns(NoEffectWarning, match=match):
+        kind("LLMPolicy", LampEnv(), **SMALL, **given)
+
+
+def test_an_argument_without_effect_in_this_environment_is_refused_by_a_preset() -> None:
+    with pytest.raises(PresetError, match="temperature has none: action_sampling is 'trie'"):
+        POAD.from_preset("pocket/overcooked", LampEnv(), temperature=0.5)
+
+
+def test_defaults_of_a_subclass_are_settings() -> None:
+    with pytest.raises(TypeError, match="in the defaults of Mine; 'gama' is none"):
+        type("Mine", (POAD,), {"defaults": {"gama": 0.5}})

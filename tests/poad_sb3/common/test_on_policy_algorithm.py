@@ -207,8 +207,25 @@ def test_other_rates_are_refused_before_a_model_is_loaded(rate):
         (lambda: POAD("LLMPolicy", None), UnsupportedEnvError, r"Expected an environment.*got None\. Fix"),
         (lambda: POAD("LLMPolicy", ENV_ID, n_steps=0), ValueError, "Expected n_steps to be a positive integer; got 0"),
         (lambda: POAD("LLMPolicy", ENV_ID, policy_kwargs={"modle": "x"}), ValueError, "policy_kwargs among .*'modle'"),
+        (lambda: POAD("LLMPolicy", ENV_ID, policy_kwargs={"device": "cpu"}), ValueError, "among .*got 'device'"),
+        (lambda: POAD("LLMPolicy", [gym.make(ENV_ID)]), UnsupportedEnvError, "the id of one, or a .* VecEnv; got"),
+        (lambda: POAD("LLMPolicy", 3), UnsupportedEnvError, "VecEnv; got 3"),
     ],
-    ids=["policy", "env", "id", "gamma", "target_kl", "ent_coef", "vector", "none", "n_steps", "policy_kwargs"],
+    ids=[
+        "policy",
+        "env",
+        "id",
+        "gamma",
+        "target_kl",
+        "ent_coef",
+        "vector",
+        "none",
+        "n_steps",
+        "policy_kwargs",
+        "device",
+        "list",
+        "number",
+    ],
 )
 def test_wrong_arguments_say_what_to_do(build, error, match):
     with pytest.raises(error, match=match):

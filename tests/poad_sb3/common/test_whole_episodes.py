@@ -11,6 +11,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from toy import LampEnv
 
@@ -215,3 +217,22 @@ def test_the_longest_rollout_follows_from_the_limits_of_episodes() -> None:
     lamps = DummyVecEnv([partial(gym.make, "KeyToken-v0")] * 2)
     # Two environments make whole groups of three in three rounds.
     assert GRPO("LLMPolicy", lamps, n_steps=16, group_size=3).max_rollout_steps() == 16 + 3 * 50
+
+
+@pytest.mark.filterwarnings("ignore:.*learning_rate")
+def test_callbacks_see_the_ends_of_counted_episodes_alone() -> None:
+    ends = CountEnds()
+    agent = agent_of(DummyVecEnv([lambda: Monitor(UnevenLamp())] * 3), n_episodes=2).learn(1, callback=ends)
+    assert not agent.rollout_buffer.counted.all(), "no environment waited"
+    assert (ends.n_dones, ends.n_episodes) == (6, 6)
+
+
+class CountEnds(BaseCallback):
+    """Counts ends of episodes, as `StopTrainingOnMaxEpisodes` does, and episodes of `Monitor`."""
+
+    n_dones, n_episodes = 0, 0
+
+    def _on_step(self) -> bool:
+        self.n_dones += int(np.sum(self.locals["dones"]))
+        self.n_episodes += sum("episode" in info for info in self.locals["infos"])
+        return True

@@ -188,6 +188,7 @@ def test_credit_of_whole_actions_is_that_of_sb3(truncates: bool) -> None:
     assert np.abs(theirs.advantages).max() > 0.1
 
 
+@pytest.mark.filterwarnings("ignore:gamma_token=.* has no effect", "ignore:gae_lambda_token=.* has no effect")
 @pytest.mark.parametrize("inside", [{}, {"gamma_token": 0.3, "gae_lambda_token": 0.2}])
 def test_whole_actions_know_no_inside(inside: dict[str, float]) -> None:
     """Parameters between their tokens have no effect; one value, and one advantage of all tokens of an action."""

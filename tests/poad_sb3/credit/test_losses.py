@@ -226,3 +226,14 @@ def test_gspo_token_has_the_ratio_of_the_trajectory_and_the_gradient_of_the_toke
     (gradient,) = torch.autograd.grad(log_ratio[3], log_prob)
     assert gradient[3] == 1
     assert gradient.abs().sum() == 1
+
+
+@pytest.mark.parametrize("advantages", [[1.0, 1.0], [1.0, 0.0], [1.0, -1.0]])
+def test_a_ratio_beyond_all_floats_is_clipped(advantages: list[float]) -> None:
+    log_prob = torch.tensor([0.0, 100.0], requires_grad=True)
+    loss = clipped_policy_loss(log_prob, torch.zeros(2), torch.tensor(advantages), 0.2)
+    loss[0].backward(retain_graph=True)
+    loss[1].backward()
+    assert torch.isfinite(loss).all()
+    assert log_prob.grad is not None
+    assert log_prob.grad.tolist() == [-1.0, 0.0]

@@ -358,7 +358,9 @@ def test_there_is_one_copy_at_a_time(trained: POAD, tmp_path: Path, monkeypatch:
 def test_badq_has_nothing_to_export(tmp_path: Path) -> None:
     agent = BADQ("LLMPolicy", LampEnv(), seed=0, policy_kwargs=SMALL)
     for one in (agent, agent.policy):
-        with pytest.raises(ExportError, match=r"got one of BADQ, which trains Q-values.*Fix: export one of POAD"):
+        with pytest.raises(
+            ExportError, match=r"got one of BADQ, which trains Q-values.*Fix: export an agent of an on-policy"
+        ):
             export_policy(one, tmp_path / "out", merge=True)
     with pytest.raises(ExportError, match="Expected an LLMPolicy or an algorithm with one; got SimpleNamespace"):
         export_policy(SimpleNamespace(), tmp_path / "out")  # type: ignore[arg-type]

@@ -395,6 +395,7 @@ REFUSED = [
     ((*DRY, "--set", "policy_kwargs.lora.target_modules=[\"x\"]"), "target_modules that this architecture has"),
     ((*DRY, "--set", "policy_kwargs.max_tokens_per_forward=0"), "max_tokens_per_forward to be a positive"),
     ((*DRY, "--set", "policy_kwargs.critic_trunk=x"), "Expected critic_trunk to be one of"),
+    ((*DRY, "--warm-start", "nowhere.zip"), "There is no checkpoint"),
 ]  # fmt: skip
 
 
@@ -403,6 +404,11 @@ def test_what_a_training_refuses_is_refused(here: Path, arguments: tuple[str, ..
     assert re.search(match, invoke(*arguments, code=1))
     assert re.search(match, invoke(*(one for one in arguments if one != "--dry-run"), code=1)), "by a training too"
     assert list(here.iterdir()) == []
+
+
+def test_an_argument_without_effect_in_this_environment_is_refused(here: Path) -> None:
+    said = invoke(*DRY, "--set", "temperature=0.5", code=1)
+    assert "temperature has none: action_sampling is 'trie'" in said
 
 
 def test_an_open_action_space_is_refused_before_anything_is_loaded(here: Path) -> None:
