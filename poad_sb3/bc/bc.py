@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from poad_sb3.bc.episodes import Episode, questions_of
 from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.episodes import Episode, questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.common.type_aliases import TokenValues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -17,16 +17,11 @@ from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import PoadError
 
 if TYPE_CHECKING:
-    from stable_baselines3.common.vec_env import VecEnv
-
-    from poad_sb3.badq import BADQ
-    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+    from poad_sb3.common.episodes import Episode
 
 
-class _Episode(NamedTuple):
-    episode_return: float
-    n_actions: int
-    success: bool
+_SIDE_BY_SIDE = 16
+"""Episodes that are played at a time."""
 
 
 def evaluate_run(
@@ -62,46 +57,37 @@ def evaluate_run(
         **(config.env_kwargs if config is not None and of_run else {}),
         **parse_settings("--env-set", env_settings, fail),
     }
-    envs = environments(name, kwargs, 1)
+    environments(name, kwargs, 1).close()  # or it fails with a sentence
+    from poad_sb3.common.episodes import policy_episodes
     from poad_sb3.runs.loading import load_checkpoint
 
+    played: list[Episode] = []
     try:
         header = read_header(checkpoint)
-        model = load_checkpoint(checkpoint, policy_kwargs=moved)
-        model.policy.seed(seed)
-        played = _play(model, envs, episodes, deterministic=deterministic, seed=seed)
+        policy = load_checkpoint(checkpoint, policy_kwargs=moved).policy
+        for first in range(0, episodes, _SIDE_BY_SIDE):
+            n = min(_SIDE_BY_SIDE, episodes - first)
+            played += policy_episodes(
+                policy, name, n, deterministic=deterministic, seed=seed, first=first, env_kwargs=kwargs
+            )
     except (PoadError, LangEnvsError, OSError, ValueError) as error:
         fail(str(error))
-    finally:
-        envs.close()
     how = "most probable actions" if deterministic else "sampled actions"
     title = f"{header['algorithm']} at step {header['num_timesteps']} on {name}: {episodes} episodes, {how}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)
     console.print(_table(played))
 
 
-def _play(
-    model: LLMOnPolicyAlgorithm | BADQ, envs: VecEnv, n_episodes: int, *, deterministic: bool, seed: int
-) -> list[_Episode]:
-    from poad_sb3.vec_env.text_observations import wrap_language_env
-
-    wrapped: Any = wrap_language_env(envs, model.policy.lm.prompter.template.context_spec)
-    played: list[_Episode] = []
-    for number in range(n_episodes):
-        wrapped.seed(seed + number)
-        observation, over, total, n_actions, info = wrapped.reset(), False, 0.0, 0, {}
-        while not over:
-            actions, _ = model.predict(observation, deterministic=deterministic)
-            observation, rewards, dones, infos = wrapped.step(actions)
-            total, n_actions, over, info = total + float(rewards[0]), n_actions + 1, bool(dones[0]), infos[0]
-        played.append(_Episode(total, n_actions, bool(info.get("is_success", info.get("success", False)))))
-    return played
-
-
-def _table(played: Sequence[_Episode]) -> Table:
-    returns, lengths, successes = (np.array(column, dtype=np.float64) for column in zip(*played, strict=True))
+def _table(played: Sequence[Episode]) -> Table:
+    columns = {
+        "return": [sum(step["reward"] for step in one) for one in played],
+        "actions": [len(one) for one in played],
+        "success": [one[-1]["success"] for one in played if one[-1]["success"] is not None],
+    }
     table = Table("", "mean", "standard error", box=None)
-    for name, values in (("return", returns), ("actions", lengths), ("success", successes)):
-        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-        table.add_row(name, f"{values.mean():.4f}", f"{error:.4f}" if len(values) > 1 else "-")
+    for name, column in columns.items():
+        if column:  # environments of others may have no success
+            values = np.array(column, dtype=np.float64)
+            error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+            table.add_row(name, f"{values.mean():.4f}", f"{error:.4f}" if len(values) > 1 else "-")
     return table

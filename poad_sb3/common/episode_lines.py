@@ -61,7 +61,7 @@ def step_line(
         observation: Before the action.
         admissible_actions: Listed actions; None where any text is one.
         action: Its text.
-        info: After the action.
+        info: After the action; environments of others may have no `success` and `invalid_action`.
         reward: Of the step.
         terminated: The episode ended by success or failure.
         truncated: Its time is up.
@@ -73,9 +73,9 @@ def step_line(
         "observation": observation,
         "admissible_actions": admissible_actions,
         "action": action,
-        "invalid": bool(info["invalid_action"]),
+        "invalid": bool(info.get("invalid_action", False)),
         "reward": reward,
-        "success": bool(info["success"]),
+        "success": bool(info["success"]) if "success" in info else None,
         "moves": moves_of(info),
         "terminated": terminated,
         "truncated": truncated,

@@ -17,8 +17,8 @@ from lang_envs.report.results import read_results
 from lang_envs.wrappers import TextAction
 from poad_sb3 import GRPO, NTPO, POAD, TWOSOME, CheckpointError, LLMPolicy, ObservationError, TurnPPO
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
-from poad_sb3.bc.episodes import questions_of
 from poad_sb3.common.episode_lines import reset_seed_of
+from poad_sb3.common.episodes import questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import TrieDistribution
 from poad_sb3.distributions.base import TokenPath

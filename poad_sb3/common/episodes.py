@@ -16,7 +16,7 @@ from lang_envs.agents import oracle_agent, random_agent
 from lang_envs.report.results import read_results
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, reset_seed_of, step_line
-from poad_sb3.common.policies import LLMPolicy
+from poad_sb3.common.policies import TextPolicy
 from poad_sb3.distributions.base import ScoreCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.prompts import Question
@@ -107,20 +107,22 @@ def oracle_episodes(
 
 @torch.no_grad()
 def policy_episodes(
-    policy: LLMPolicy,
+    policy: TextPolicy,
     env_id: str,
     n_episodes: int,
     *,
+    deterministic: bool = False,
     seed: int = 0,
     first: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> list[Episode]:
-    """Play episodes with sampled actions of a policy, side by side; its own generators stay as they are.
+    """Play episodes with a policy, side by side; its own generators stay as they are.
 
     Args:
         policy: The policy.
         env_id: Id of the environment.
         n_episodes: Their number.
+        deterministic: The most probable action instead of a sample.
         seed: Of the episodes and the samples.
         first: Number of the first episode of the seed; others begin elsewhere and draw other samples.
         env_kwargs: Arguments of `gym.make`.
@@ -129,6 +131,8 @@ def policy_episodes(
     cache, spec = ScoreCache([]), policy.lm.prompter.template.context_spec
 
     def act(_: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:
+        if deterministic:
+            return [one.text for one in policy.distribution.mode(questions, cache)]
         return [one.text for one in policy.distribution.sample(questions, rngs, cache)]
 
     return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs, spec=spec)
