@@ -107,6 +107,13 @@ def test_choices_of_a_written_action_are_those_it_was_drawn_from(top_k: int) -> 
         assert choice.entropy == pytest.approx(-(np.exp(choice.log_probs) * choice.log_probs).sum(), abs=1e-5)
 
 
+def test_the_entropy_is_that_of_whole_actions(listed: LLMPolicy) -> None:
+    question = prompts.Question(*spread_out(listed))
+    p = np.array([*listed.action_probabilities(*question[:2]).values()])
+    assert listed.distribution.entropy(question, ScoreCache([])) == pytest.approx(-(p * np.log(p)).sum(), abs=1e-5)
+    assert listed.distribution.entropy(prompts.Question(*FORCED), ScoreCache([])) == 0.0
+
+
 def test_sampled_frequencies_are_the_probabilities(listed: LLMPolicy) -> None:
     """In a rollout and in `predict`; by chi-square."""
     question, n = spread_out(listed), 200 if listed._settings["paper_mode"] else 1200
