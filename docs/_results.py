@@ -67,6 +67,8 @@ def leaderboard_tasks(family: str) -> str:
         for entry in entries()
         if row.id in entry["tasks"]
     ]
+    if not played:
+        return "No entries yet."
     names = [name for name in _COLUMNS if any(name in task["scores"] for *_, task in played)]
     marks: dict[str, str] = {}
     rows = []

@@ -4,7 +4,7 @@
 trained weights or with those before training, and the logits of given tokens there. No tensor of `[batch, tokens,
 vocabulary]` is ever made, and the language-model head runs only at the rows that need it.
 
-Only this module and the package `poad_sb3.language_model` call transformers and peft.
+In a training, only the package `poad_sb3.language_model` calls transformers and peft.
 """
 
 from __future__ import annotations
