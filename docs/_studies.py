@@ -13,6 +13,7 @@ from benchmarks.studies.credit_truth.problems import Additive
 from benchmarks.studies.engine.findings import effect_of
 from benchmarks.studies.engine.html_report import sentences
 from benchmarks.studies.engine.pictures import verdicts_figure
+from benchmarks.studies.engine.pieces import identifier
 from benchmarks.studies.registry import ALL
 from lang_envs.report import Table
 
@@ -46,7 +47,8 @@ def study_made(name: str) -> str:
     """Show how a study was made."""
     content = result(f"studies/{name}")
     made = " and on ".join(map(machine, content["measured_with"]))
-    return f"Made by {code(content['command'])}{f'; runs on {made}' if made else ''}."
+    shown = f" Id: {code(identifier(name, 'runs'))}." if content.get("runs") else ""
+    return f"Made by {code(content['command'])}{f'; runs on {made}' if made else ''}.{shown}"
 
 
 # ---------------------------------------------------------------------- claims of the paper

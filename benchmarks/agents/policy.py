@@ -319,6 +319,13 @@ def zero_shot(
         raise AgentError("Expected a model; got none. Fix: hf:FOLDER or hf:ID, such as hf:Qwen/Qwen2.5-0.5B-Instruct.")
     if acting not in _ZERO_SHOT:
         raise AgentError(f"Expected acting to be one of {list(_ZERO_SHOT)}; got {acting!r}.")
+    if deterministic and (temperature, top_k, top_p) != (1.0, 0, 1.0):
+        raise AgentError(
+            "Expected deterministic=false with temperature, top_k or top_p, which are about samples; got true. "
+            "Fix: --agent-set deterministic=false, or leave them out."
+        )
+    if normalization != "token" and acting != "candidates":
+        raise AgentError(f"Expected acting='candidates' with normalization; got {acting!r}. Fix: leave one out.")
     stop = (stop,) if isinstance(stop, str) else tuple(stop)
     of_model: dict[str, Any] = {
         "model": model,

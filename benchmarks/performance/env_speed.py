@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.performance.env_scores import LISTED_IDS
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
+from benchmarks.runner.options import Count
 
 
 def steps_per_second(env_id: str, n_steps: int, seed: int) -> float:
@@ -62,7 +63,7 @@ def frame_milliseconds(env_id: str, n_frames: int) -> float:
     return 1e3 * statistics.median(times)
 
 
-def env_speed(steps: int = 20_000, runs: int = 5) -> None:
+def env_speed(steps: Count = 20_000, runs: Count = 5) -> None:
     """Measure the speed of every environment that lists its actions."""
     speeds = {}
     for env_id in LISTED_IDS:

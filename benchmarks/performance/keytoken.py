@@ -25,6 +25,7 @@ from benchmarks.reports.plots import style
 from benchmarks.runner.evaluation import play
 from benchmarks.runner.files import write_picture, write_result
 from benchmarks.runner.machine import RESULTS
+from benchmarks.runner.options import parse_seeds
 from poad_sb3 import POAD
 
 ENV_ID = "KeyToken-v0"
@@ -67,10 +68,10 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 def keytoken(
     seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1",
-    workers: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
 ) -> None:
     """Train POAD on KeyToken with discounts inside actions."""
-    cells = [(n, gamma, int(seed)) for seed in seeds.split(",") for n in LENGTHS for gamma in GAMMA_TOKENS]
+    cells = [(n, gamma, seed) for seed in parse_seeds(seeds) for n in LENGTHS for gamma in GAMMA_TOKENS]
     rows = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for row in pool.map(_train, *zip(*cells, strict=True)):

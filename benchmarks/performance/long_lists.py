@@ -20,6 +20,7 @@ import torch
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_json
 from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.runner.options import Count
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD, TWOSOME, LLMPolicy
 
@@ -82,7 +83,7 @@ def measured(n_seeds: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def long_lists(seeds: int = 12) -> None:
+def long_lists(seeds: Count = 12) -> None:
     """Measure the environment and the methods at each number of actions.
 
     Args:

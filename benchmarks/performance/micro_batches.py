@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
+from benchmarks.runner.options import Count
 from poad_sb3 import POAD, TWOSOME
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.vec_env.make_envs import make_envs
@@ -70,7 +71,7 @@ def measure(workload: Workload, n_envs: int, repeats: int) -> dict[str, float]:
     return {"whole": round(whole, 3), "cut": round(cut, 3), "ratio": round(ratio, 3)}
 
 
-def micro_batches(envs: int = 8, repeats: int = 5) -> None:
+def micro_batches(envs: Count = 8, repeats: Count = 5) -> None:
     """Measure the cost of four micro-batches."""
     torch.set_num_threads(1)
     rows = {}

@@ -31,6 +31,7 @@ from benchmarks.performance.real_size import make_model
 from benchmarks.performance.synthetic import random_model
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
+from benchmarks.runner.options import Count
 from poad_sb3.credit.mismatch import MARGIN, CleanMismatch, Mismatch, gate, measure
 from poad_sb3.distributions.action_trie import Decision
 from poad_sb3.distributions.base import SampledAction, TokenPath
@@ -216,7 +217,7 @@ def clean_mismatches() -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def mismatch(n_batches: int = 1000) -> None:
+def mismatch(n_batches: Count = 1000) -> None:
     """Measure the clean mismatch, and the faults that the gate catches.
 
     Args:

@@ -24,6 +24,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import poad_sb3
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
+from benchmarks.runner.options import parse_seeds
 from poad_sb3.presets import ALGORITHMS
 
 ENV_ID, KWARGS = "MultiKey-v0", {"k": 1, "d": 0, "horizon": 1}
@@ -91,7 +92,7 @@ def learning_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]
 
 def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,2") -> None:
     """Train every method on MultiKey with one key."""
-    cells = [(name, int(seed)) for seed in seeds.split(",") for name in METHODS]  # methods take turns
+    cells = [(name, seed) for seed in parse_seeds(seeds) for name in METHODS]  # methods take turns
     spawn, rows = multiprocessing.get_context("spawn"), []
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
         for row in pool.map(run, *zip(*cells, strict=True)):

@@ -149,11 +149,11 @@ def draw(result: dict[str, Any]) -> Figure:
 
 def overlap(
     envs: int = 8,
-    steps: Annotated[int, typer.Option(help="Of each environment in a rollout.")] = 8,
-    tokens: Annotated[int, typer.Option(help="Largest number of an action.")] = 64,
-    rollouts: Annotated[int, typer.Option(help="Measured ones of a training.")] = 3,
-    runs: Annotated[int, typer.Option(help="Trainings of each kind.")] = 3,
-    threads: Annotated[int, typer.Option(help="Of the model; other cores are left to the sandbox.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Of each environment in a rollout.")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="Largest number of an action.")] = 64,
+    rollouts: Annotated[int, typer.Option(min=1, help="Measured ones of a training.")] = 3,
+    runs: Annotated[int, typer.Option(min=1, help="Trainings of each kind.")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="Of the model; other cores are left to the sandbox.")] = 1,
     seed: int = 0,
 ) -> None:
     """Measure where the time of a training on code goes, in four layouts of the environments."""

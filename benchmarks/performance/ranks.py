@@ -91,7 +91,7 @@ def timed(size: str, n_envs: int, n_steps: int, layout: Layout) -> tuple[float, 
 def ranks(
     size: Annotated[str, typer.Option(help="Of the model.")] = "50m",
     envs: int = 8,
-    steps: Annotated[int, typer.Option(help="Of each environment in a rollout.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Of each environment in a rollout.")] = 2,
     repeats: int = 5,
 ) -> None:
     """Time trainings in one and in two processes."""

@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 import lang_envs  # noqa: F401
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
+from benchmarks.runner.options import Count
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.vec_env.make_envs import make_envs
@@ -63,7 +64,7 @@ def timed(make: Callable[[], VecEnv], n_steps: int) -> tuple[float, float]:
     return start, seconds
 
 
-def vectors(steps: int = 200, repeats: int = 5) -> None:
+def vectors(steps: Count = 200, repeats: Count = 5) -> None:
     """Time steps of environments in this process, in others, and in Ray actors."""
     connection = RayConnection()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}

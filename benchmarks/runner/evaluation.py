@@ -47,11 +47,15 @@ def play(
 
 
 def summarize(episodes: Sequence[Result]) -> Summary:
-    """Means and 95% intervals. Equal returns (a deterministic agent) have an interval of width 0."""
+    """Means and 95% intervals.
+
+    Equal returns (a deterministic agent) have an interval of width 0; that of a single episode is unknown, NaN.
+    """
     returns = np.array([episode.discounted_return for episode in episodes])
     successes = sum(episode.success for episode in episodes)
-    error = stats.sem(returns)
-    low, high = stats.t.interval(0.95, len(returns) - 1, returns.mean(), error) if error > 0 else [returns.mean()] * 2
+    low = high = returns.mean() if len(returns) > 1 else np.nan
+    if np.ptp(returns) > 0:
+        low, high = stats.t.interval(0.95, len(returns) - 1, returns.mean(), stats.sem(returns))
     rate = stats.binomtest(successes, len(episodes)).proportion_ci(method="wilson")
     return Summary(
         mean_return=float(returns.mean()),

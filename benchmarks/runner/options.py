@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+from benchmarks.runner.errors import BenchmarkError
+
+Count = Annotated[int, typer.Option(min=1)]
+"""A size or a number of repeats."""
 
 
 def one_of(known: Collection[str], help: str = "", *names: str) -> Any:
@@ -19,3 +24,16 @@ def one_of(known: Collection[str], help: str = "", *names: str) -> Any:
 
     listed = f"Among {', '.join(known)}. " if len(known) < 10 else ""
     return typer.Option(*names, metavar="NAME", callback=check, help=listed + help)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds of `0,1,2`.
+
+    Raises:
+        BenchmarkError: If they are no whole numbers.
+    """
+    try:
+        return tuple(int(one) for one in text.split(",") if one)
+    except ValueError as error:
+        message = f"Expected seeds as whole numbers with commas; got {text!r}. Fix: --seeds 0,1,2."
+        raise BenchmarkError(message) from error

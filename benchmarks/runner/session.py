@@ -145,11 +145,17 @@ def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence
 def _head(file: LineFile, header: Mapping[str, Any], *, again: bool = False) -> tuple[int, Iterator[Line]]:
     """Return the end of a file's header, and the lines after it; write this header if no episode depends on another."""
     first, more = (*itertools.islice(file.lines(), 2), None, None)[:2]
-    if first is None and not encode(header).startswith(begun := file.path.read_bytes()):
+    if first is None:
+        is_ours = encode(header).startswith(file.path.read_bytes())
+    else:
+        is_ours = "agent" in first.record and first.record.get("content") == header.get("content")
+    if not is_ours:
         raise ResultFileError(
-            f"Expected a results file, or none; {file.path} begins with {begun[:60]!r}. "
+            f"Expected a results file, or none; {file.path} begins with {file.path.read_bytes()[:60]!r}. "
             "Fix: name another file with --out."
         )
+    if first is not None and again and more:  # steps without episodes: of a killed process, or their file was moved
+        require_same(first.record, header, file.path)
     if first is None or again or not more:  # no episodes, so that its first command does not bind it
         file.cut(0)
         file.append([header])

@@ -12,6 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 
 from benchmarks.runner.errors import JobFailedError, StudyError
 from benchmarks.runner.machine import describe_machine
+from benchmarks.runner.options import parse_seeds
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import STUDIES, Pieces
 from benchmarks.studies.engine.study import Options, Study
@@ -69,10 +70,7 @@ def run_study(
     study = next((one for one in ALL if one.name == name), None)
     if study is None:
         raise StudyError(f"Expected a study; got {name!r}. Fix: one of {', '.join(study_names())}.")
-    try:
-        given = None if seeds is None else tuple(int(one) for one in seeds.split(",") if one)
-    except ValueError as error:
-        raise StudyError(f"Expected seeds as whole numbers with commas; got {seeds!r}. Fix: --seeds 0,1,2.") from error
+    given = None if seeds is None else parse_seeds(seeds)
     if quick and not getattr(study, "has_quick", False):
         raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
     out = QUICK if quick and out == STUDIES else out
@@ -80,11 +78,13 @@ def run_study(
     numbers = study.seeds if given is None else given
     options = Options(numbers, chosen, tuning_only=action is Action.TUNE, quick=quick)
     pieces = Pieces(out / "pieces")
-    list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
+    listed = list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
+    if action is Action.TUNE and not listed:
+        raise StudyError(f"Expected a study that tunes rates; got {name}. Fix: python -m benchmarks study {name}.")
     if action is Action.REPORT and not any(pieces.folder.glob("*.json")):
         raise StudyError(f"Expected pieces in {pieces.folder}; got none. Fix: copy {STUDIES / 'pieces'} there.")
     if plan:
-        for line in planned(list(study.jobs(options, pieces)), pieces):
+        for line in planned(listed, pieces):
             console().print(line, markup=False, highlight=False, soft_wrap=True)
         return
     failed: JobFailedError | None = None

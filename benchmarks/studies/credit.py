@@ -63,11 +63,12 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
 
 def _report(options: Options, pieces: Pieces) -> Report:
     content: dict[str, Any] = {"gamma": GAMMA, "gae_lambda": GAE_LAMBDA, "learning_rate": _RATE, "seed": _SEED}
-    content["tasks"], content["missing"] = {}, []
+    content["tasks"], content["missing"], content["runs"] = {}, [], []
     pictures, lines = {}, []
     for task in _tasks(options):
         pieces_of = {method: pieces.find(job) for method, job in _jobs_of(task, pieces).items()}
         found = {method: piece for method, piece in pieces_of.items() if piece is not None}
+        content["runs"] += [job.name for method, job in _jobs_of(task, pieces).items() if method in found]
         content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in found]
         if not found:
             continue

@@ -233,6 +233,7 @@ def _job(name: str, seed: int) -> CriticNoiseJob:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[CriticNoiseJob]:
+    options.chosen_tasks((MULTIKEY.name,))
     for seed in options.checked_seeds() if not options.tuning_only else ():
         yield from (_job(name, seed) for name in ARMS)
 

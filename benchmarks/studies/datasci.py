@@ -34,7 +34,7 @@ TUNING_ATTEMPTS = 1_024
 RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 TUNING_TABLE = "wine"
 _FEW = 3
-"""Seeds of the methods that no verdict is about."""
+"""Planned seeds of the methods that no verdict is about."""
 _COMPARED = ("POAD", "NTPO")
 _MINIBATCHES = 8
 _REMARKS = (
@@ -95,9 +95,9 @@ def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
 
 def _final_jobs(table: str, seeds: Sequence[int], rates: Mapping[str, float] | None) -> Iterator[tuple[str, CodingJob]]:
     """Yield the reported runs of a table with their methods; without rates only those that need none."""
-    for place, seed in enumerate(seeds):
+    for seed in seeds:
         for method in (*(LEARNERS if rates else ()), *CONTROLS[:1]):
-            if method in _COMPARED or place < _FEW:
+            if method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:]:
                 rate = f"lin_{rates[method]:g}" if rates and method in LEARNERS else None
                 yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
 
@@ -148,7 +148,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
     missing = [] if rates else ["tuning is not complete, hence there are no runs of learners"]
     for one in found:
         for method, runs in one.runs.items():
-            wanted = len(options.seeds) if method in _COMPARED else min(_FEW, len(options.seeds))
+            wanted = sum(method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:] for seed in options.seeds)
             if len(runs) < wanted:
                 missing.append(f"{one.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
     there = [one for one in found if any(one.runs.values())]

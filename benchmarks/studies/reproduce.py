@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
 
 def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
-    """Return the names of pieces by id: `STUDY/TASK/METHOD` of the reports, `STUDY/beside`, and `first/...`."""
+    """Return the names of pieces by id: `STUDY/TASK/METHOD`, `STUDY/beside`, `STUDY/runs`, and `first/...`."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -47,6 +47,7 @@ def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
             for method, one in methods.items():
                 found[identifier(content["study"], task, method)] = list(one.get("runs", {}).values())
         found[identifier(content["study"], "beside")] = list(content.get("beside_runs", ()))
+        found[identifier(content["study"], "runs")] = list(content.get("runs", ()))
     first = json.loads(_FIRST.read_text(encoding="utf-8")) if folder == STUDIES else {}
     return {name: names for name, names in {**found, **first}.items() if names}
 

@@ -59,6 +59,8 @@ class BC:
         seed: int | None = None,
     ) -> None:
         self.algorithm, self.policy = algorithm, algorithm.policy
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"Expected batch_size of at least 1; got {batch_size}. Fix: leave it out.")
         self.batch_size = batch_size or int(algorithm.batch_size)
         seed = (algorithm.seed or 0) if seed is None else seed
         self._rng, self._critic_rng = np.random.default_rng([seed, 3]), np.random.default_rng([seed, 4])

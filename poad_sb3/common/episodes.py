@@ -88,10 +88,12 @@ def oracle_episodes(
         env_kwargs: Arguments of `gym.make`.
 
     Raises:
-        ValueError: If `noise` is no probability.
+        ValueError: If `noise` is no probability, or `n_episodes` is negative.
     """
     if not 0 <= noise <= 1:
         raise ValueError(f"Expected noise to be a probability, 0 to 1; got {noise}.")
+    if n_episodes < 0:
+        raise ValueError(f"Expected n_episodes of at least 0; got {n_episodes}.")
     oracle = oracle_agent()
 
     def choose(env: TextAction, question: Question, rng: Generator) -> str:

@@ -92,7 +92,7 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
         (("run", "--agent", "random", *SMALL, "--out", "/proc/nowhere/x.jsonl"), "Expected a file that can be written"),
         (("run", "--agent", "random", *SMALL, "--out", "x.csv"), "ends in .jsonl"),
         (("report", "nowhere.jsonl"), "Expected a file that can be read; got nowhere.jsonl"),
-        (("submit", "nowhere.jsonl"), "Expected a results file that can be read; got nowhere.jsonl"),
+        (("submit", "nowhere.jsonl"), "Expected a file that can be read; got nowhere.jsonl"),
         (("measure", "env_score"), "Expected a measurement; got 'env_score'. Fix: one of demo, env-speed"),
     ],
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks.runner.errors import StudyError
 from benchmarks.studies.credit_truth.measuring import TruthJob
 from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Case
 from benchmarks.studies.credit_truth.sampling import CHUNK
 from benchmarks.studies.credit_truth.tables import tables
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import Options, Report, Study
+from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report, Study
 
 GAMMA = 0.95
 _GAMMAS = (GAMMA, 0.9, 0.99, 1.0)
@@ -80,6 +81,8 @@ def _listed(options: Options) -> list[TruthJob]:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[TruthJob]:
+    if tuple(options.seeds) != FINAL_SEEDS:
+        raise StudyError("Expected no seeds: the samples of this study have their own. Fix: leave out --seeds.")
     if not options.tuning_only:
         yield from _listed(options)
 
@@ -95,13 +98,14 @@ def cases_of(job: TruthJob, piece: Mapping[str, Any]) -> Iterator[Case]:
 
 def _report(options: Options, pieces: Pieces) -> Report:
     cases: list[Case] = []
-    missing = []
+    missing, runs = [], []
     for job in _listed(options):
         piece = pieces.find(job)
         if piece is None:
             missing.append(str(job))
         else:
             cases += cases_of(job, piece)
+            runs.append(job.name)
     found = [_checked(prediction, cases) for prediction in PREDICTIONS]
     content = {
         "gae_lambda": 0.95,
@@ -109,6 +113,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
         "columns": list(_COLUMNS),
         "predictions": found,
         "missing": missing,
+        "runs": runs,
         "cases": [_to_json(case) for case in cases],
     }
     lines = [

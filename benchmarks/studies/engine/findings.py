@@ -281,10 +281,15 @@ def judged(rows: Sequence[Row], n_seeds: int) -> list[dict[str, Any]]:
 
     Args:
         rows: Of the planned seeds alone. P-values are corrected by Holm over all rows, also those without runs.
-        n_seeds: Number of the planned seeds; a row with fewer has no verdict.
+        n_seeds: Number of the planned seeds; a row with fewer has no verdict. Its p-value is not final: it counts as if
+            it came out larger than the others, and is itself multiplied by the number of rows.
     """
-    corrected = iter(holm([row.p for row in rows if row.p is not None], len(rows)))
-    return [row.to_json(None if row.p is None else next(corrected), n_seeds) for row in rows]
+    final = [row.p is not None and min(row.seeds) >= n_seeds for row in rows]
+    among = iter(holm([row.p for row, is_final in zip(rows, final, strict=True) if is_final], len(rows)))  # type: ignore[misc]
+    return [
+        row.to_json(None if row.p is None else next(among) if is_final else min(1.0, row.p * len(rows)), n_seeds)
+        for row, is_final in zip(rows, final, strict=True)
+    ]
 
 
 def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> Iterator[Row]:

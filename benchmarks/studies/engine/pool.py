@@ -84,6 +84,9 @@ def work(
 
 
 def _start() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # as the description of the machine says
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group, and ends running jobs
     threading.Thread(target=end_with_parent, daemon=True).start()
 

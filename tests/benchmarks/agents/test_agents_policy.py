@@ -179,6 +179,8 @@ def test_a_chat_model_is_asked_in_its_own_template(tmp_path: Path) -> None:
 def test_zero_shot_settings_out_of_range_are_refused() -> None:
     with pytest.raises(AgentError, match=r"acting to be one of .*; got 'best'"):
         make_agent("hf:pocket", acting="best")
+    with pytest.raises(AgentError, match="Expected deterministic=false with temperature"):
+        make_agent("hf:pocket", temperature=0.7)
     with pytest.raises(ValueError, match="candidate_normalization to be one of"):
         make_agent("hf:pocket", normalization="letters")
     with pytest.raises(AgentError, match="Expected hf:MODEL"):

@@ -265,8 +265,23 @@ def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(ResultFileError, match="line 1 of"):
         measure(_plan(), path)
     assert path.read_text() == "Dear reader,\nall is well\n"
+    for lines in ('{"my": "notes"}\n', '{"my": "notes"}\n{"and": "more"}\n'):
+        path.write_text(lines)
+        with pytest.raises(ResultFileError, match=r"Expected a results file, or none.*my"):
+            measure(_plan(), path)
+        assert path.read_text() == lines
     with pytest.raises(ResultFileError, match=r"ends in \.jsonl"):
         measure(_plan(), tmp_path / "letter.txt")
+
+
+def test_steps_of_another_measurement_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    measure(_plan(steps=True), path)
+    path.unlink()  # or moved
+    before = steps_file(path).read_bytes()
+    with pytest.raises(ResultFileError, match="holds another measurement"):
+        measure(_plan("runner_users:Valued", steps=True, first_seed=7), path)
+    assert steps_file(path).read_bytes() == before
 
 
 def test_a_damaged_line_is_named(undisturbed: Path) -> None:

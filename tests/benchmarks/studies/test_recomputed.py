@@ -87,7 +87,8 @@ def test_p_values_and_differences(name: str, number: int) -> None:
 @pytest.mark.parametrize("name", sorted({name for name, _ in ROWS}))
 def test_the_correction_is_that_of_holm_over_all_rows(name: str) -> None:
     rows = REPORTS[name]["primary"]
-    known = sorted((row for row in rows if row["p"] is not None), key=lambda row: row["p"])
+    tested = [row for row in rows if row["p"] is not None]
+    known = sorted((row for row in tested if row["verdict"] != "too few seeds"), key=lambda row: row["p"])
     largest = 0.0
     for rank, row in enumerate(known):
         largest = max(largest, min(1.0, (len(rows) - rank) * row["p"]))

@@ -392,6 +392,18 @@ def test_rows_without_runs_count_in_the_correction() -> None:
     assert among["corrected_p"] == pytest.approx(4 * alone["corrected_p"], rel=1e-4)
 
 
+def test_rows_with_too_few_seeds_correct_as_if_they_came_out_larger() -> None:
+    empty = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")
+    whole = empty.tested(np.arange(10.0) + 4, np.arange(10.0))
+    few = empty.tested(np.arange(9.0) + 20, np.arange(9.0))
+    assert few.p is not None
+    assert whole.p is not None
+    assert few.p < whole.p
+    corrected, part = judged([whole, few], 10)
+    assert corrected["corrected_p"] == pytest.approx(2 * whole.p, rel=1e-4)
+    assert (part["verdict"], part["corrected_p"]) == (Verdict.TOO_FEW, pytest.approx(2 * few.p, rel=1e-4))
+
+
 @pytest.mark.parametrize("learned", [None, 0.5, 1.0])
 def test_a_row_has_no_verdict_before_all_planned_seeds_are_there(learned: float | None) -> None:
     row = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")

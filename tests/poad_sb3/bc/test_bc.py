@@ -382,6 +382,13 @@ def test_no_steps_are_refused(episodes: list[Episode]) -> None:
         BC(make_agent(), episodes)
 
 
+def test_sizes_are_positive() -> None:
+    with pytest.raises(ValueError, match="Expected n_episodes of at least 0; got -3"):
+        oracle_episodes(KEYS, -3)
+    with pytest.raises(ValueError, match="Expected batch_size of at least 1; got 0"):
+        BC(make_agent(), oracle_episodes(KEYS, 1), batch_size=0)
+
+
 def test_a_share_is_a_probability() -> None:
     with pytest.raises(ValueError, match=r"Expected noise to be a probability, 0 to 1; got 1\.5"):
         oracle_episodes(KEYS, 1, noise=1.5)

@@ -125,7 +125,7 @@ def test_draws_invert_the_cumulative_distribution(vocabulary: int) -> None:
         ({"temperature": 0.0}, "Expected temperature to be a positive number; got 0.0"),
         ({"temperature": math.nan}, "Expected temperature to be a positive number; got nan"),
         ({"temperature": "1"}, "Expected temperature to be a positive number; got '1'"),
-        ({"top_k": -1}, "Expected top_k to be an integer, 0 .all tokens. or more; got -1"),
+        ({"top_k": -1}, "Expected top_k to be an integer, 0 or more; got -1"),
         ({"top_k": 2.5}, "Expected top_k to be an integer"),
         ({"top_k": True}, "Expected top_k to be an integer"),
         ({"top_p": 0.0}, "Expected top_p to be a number above 0, at most 1; got 0.0"),
