@@ -114,7 +114,7 @@ def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         rows: With a probability, as `findings.judged` returns them.
     """
     shown = [row for row in rows if row["probability"] is not None]
-    figure = Figure(figsize=(7.2, 1.3 + 0.34 * len(shown)), layout="constrained")
+    figure = Figure(figsize=(8.4, 1.3 + 0.27 * len(shown)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(0.5, color="0.75", linewidth=1)
     for place, row in enumerate(shown):
@@ -123,7 +123,8 @@ def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axes.plot([one["value"]], [place], "o", color=color, markersize=6)
         axes.text(1.03, place, row["verdict"], color=color, va="center", fontsize=8)
     axes.set_yticks(range(len(shown)), [f"{row['comparison']}, {row['task']}" for row in shown], fontsize=8)
-    axes.set(xlim=(-0.02, 1.02), xlabel="probability that a seed of the first method is better (1: always, 0: never)")
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["never", "", "as often", "", "always"])
+    axes.set(xlim=(-0.02, 1.02), xlabel="a seed of the first method is better than one of the second")
     axes.set_ylim(len(shown) - 0.5, -0.5)
     return figure
 
