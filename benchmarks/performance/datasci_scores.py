@@ -56,7 +56,7 @@ def summary(episodes: list[Result], *, sampled: bool) -> dict[str, Any]:
 
 
 def datasci_scores(
-    episodes: Annotated[int, typer.Option(help="Of the random coder, on each id.")] = 200,
+    episodes: Annotated[int, typer.Option(min=2, help="Of the random coder, on each id.")] = 200,
     ids: Annotated[
         list[str] | None,
         typer.Option("--id", metavar="ID", help="Only these, of any table that is here; printed and not written."),

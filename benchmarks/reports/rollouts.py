@@ -79,7 +79,8 @@ def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
         job, steps = key_of(episode), episode["steps_list"] or []
         if wanted not in (None, "/".join(map(str, job))) or not steps:
             continue
-        if not all(step.get(name) for step in steps for name in _NUMBERS):
+        is_over = steps[-1]["terminated"] or steps[-1]["truncated"]
+        if not is_over or not all(step.get(name) for step in steps for name in _NUMBERS):
             continue
         chosen = chosen or (job, steps)
         if wanted is not None or steps[-1]["success"]:

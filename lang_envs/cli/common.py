@@ -76,6 +76,7 @@ def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], No
         refuse: Prints the error and ends the command.
     """
     parsed: dict[str, Any] = {}
+    dotted: set[str] = set()  # names that are given part by part
     for pair in pairs:
         name, equals, value = pair.partition("=")
         *outer, last = name.split(".")
@@ -86,8 +87,9 @@ def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], No
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 refuse(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
-        if isinstance(place.get(last), dict):
+        if name in dotted:
             refuse(f"Expected either {option} {name}=... or {option} {name}.NAME=...; got both.")
+        dotted |= {".".join(outer[: n + 1]) for n in range(len(outer))}
         try:
             place[last] = json.loads(value)
         except ValueError:

@@ -67,6 +67,7 @@ def step_line(
         truncated: Its time is up.
         note: Remark of the agent.
     """
+    success = info.get("success", info.get("is_success"))
     return {
         **key,
         "step": number,
@@ -75,7 +76,7 @@ def step_line(
         "action": action,
         "invalid": bool(info.get("invalid_action", False)),
         "reward": reward,
-        "success": bool(info["success"]) if "success" in info else None,
+        "success": None if success is None else bool(success),
         "moves": moves_of(info),
         "terminated": terminated,
         "truncated": truncated,

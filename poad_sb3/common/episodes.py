@@ -21,7 +21,7 @@ from poad_sb3.distributions.base import ScoreCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.prompts import Question
 from poad_sb3.prompts.templates import ContextSpec
-from poad_sb3.vec_env.text_observations import episode_context, question_of
+from poad_sb3.vec_env.text_observations import admissible_actions_of, episode_context, question_of
 
 Episode = list[dict[str, Any]]
 """Lines of the steps of one episode, in the format of results files."""
@@ -167,6 +167,11 @@ def _play(
     return [one.lines for one in everyone]
 
 
+def _text_of(observation: Any) -> str:
+    """Return the text of an observation; an environment may carry its admissible actions there already."""
+    return str(observation["text"] if isinstance(observation, Mapping) else observation)
+
+
 class _Playing:
     """An episode that is being played."""
 
@@ -174,19 +179,25 @@ class _Playing:
         reset_seed = reset_seed_of(env_id, seed, number)
         self.key = {"env": env_id, "seed": seed, "episode": number}
         self.env, self.rng = env, np.random.default_rng([reset_seed, 1])
-        text, self.info = env.reset(seed=reset_seed)
-        self.context = episode_context(spec).begun(text)
+        observation, self.info = env.reset(seed=reset_seed)
+        self.context = episode_context(spec).begun(_text_of(observation))
         self.lines: Episode = []
 
     @property
     def question(self) -> Question:
-        return question_of(self.context.text, self.info["admissible_actions"], self.info, self.context)
+        return question_of(self.context.text, admissible_actions_of(self.info), self.info, self.context)
 
     def step(self, action: str) -> bool:
-        """Take a step; return whether it ended the episode."""
+        """Take a step; return whether it ended the episode.
+
+        Raises:
+            EncodingError: If the action space cannot hold a listed action.
+        """
         before, text = self.info, self.context.text
+        if before["admissible_actions"] is not None:
+            self.env.tokens.encode(action)  # else it would be an invalid action in silence
         observation, reward, terminated, truncated, self.info = self.env.step(action)
-        self.context = self.context.after(action, str(observation))
+        self.context = self.context.after(action, _text_of(observation))
         line = step_line(
             self.key,
             len(self.lines),

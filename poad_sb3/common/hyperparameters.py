@@ -153,11 +153,13 @@ def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> Non
     """Warn of given arguments that differ from their defaults and have no effect, such as `group_size` of POAD."""
     defaults, useless = inspect.signature(type(made)).parameters, useless_arguments(made)
     for name in given:
-        if name in useless and getattr(made, name) != defaults[name].default:
+        default = defaults[name].default if name in useless else None
+        default = list(default) if isinstance(default, tuple) else default  # as attributes are
+        if name in useless and getattr(made, name) != default:
             warnings.warn(
                 f"{name}={getattr(made, name)!r} has no effect: {useless[name]}. Fix: leave it out.",
                 NoEffectWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
 
@@ -170,6 +172,8 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     sampling = made.action_sampling
     estimator = made.credit
     useless = dict.fromkeys(estimator.ignores, f"the estimator is {estimator.described}")
+    if made.ratio is None:
+        useless.pop("credit_level", None)  # the unit of the ratio
     if sampling not in (AUTO, ActionSampling.FREE):
         why = f"action_sampling is {sampling!r}, not 'free'"
         free_only = ["max_new_tokens", "temperature", "top_k", "top_p", "stop"]

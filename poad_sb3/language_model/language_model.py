@@ -33,6 +33,7 @@ from poad_sb3.language_model.lm_head import (
     all_logits,
     can_gather,
     gathered_logits,
+    n_slices,
     vocabulary_statistics,
 )
 from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
@@ -317,10 +318,11 @@ class LanguageModel(nn.Module):
             config, head = model.config.get_text_config(), model.get_output_embeddings()
             # A row of the head for each child: beyond all logits where many tokens are kept, as by top_p alone.
             gathered, whole = len(picks.tokens) * hidden.shape[-1], len(hidden) * config.vocab_size
-            if can_gather(head) and not gathered > max(whole, _MOST_GATHERED):
+            if can_gather(head) and (self.is_sharded or gathered <= max(whole, _MOST_GATHERED)):
                 return adjust_logits(self(gathered_logits, head, hidden, picks), config)
         asked = partial(self.vocabulary_logits, reference=reference)
-        return vocabulary_statistics(asked, config.vocab_size, hidden, picks)[0]
+        least = self._least_slices(len(hidden))
+        return vocabulary_statistics(asked, config.vocab_size, hidden, picks, least_slices=least)[0]
 
     def statistics(
         self,
@@ -349,7 +351,15 @@ class LanguageModel(nn.Module):
 
         vocabulary = self.base.config.get_text_config().vocab_size
         reference = None if base_features is None else base
-        return vocabulary_statistics(self.vocabulary_logits, vocabulary, hidden, picks, temperatures, reference)
+        asked, least = self.vocabulary_logits, self._least_slices(len(hidden))
+        return vocabulary_statistics(asked, vocabulary, hidden, picks, temperatures, reference, least)
+
+    def _least_slices(self, n_rows: int) -> int:
+        """Return the most passes through the head that a rank which shares the weights needs; 0 for a single rank."""
+        if not (self.is_sharded and self.ranks.is_data_parallel):
+            return 0
+        own = n_slices(n_rows, self.base.config.get_text_config().vocab_size)
+        return int(max(one.item() for one in self.ranks.gather_tensors(torch.tensor(float(own)))))
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """As `child_logits`, normalised over the whole vocabulary."""

@@ -89,6 +89,7 @@ def vocabulary_statistics(
     picks: Picks,
     temperatures: Tensor | None = None,
     reference: Callable[[slice], Tensor] | None = None,
+    least_slices: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute log-probabilities of some tokens under the whole vocabulary, entropies and divergences.
 
@@ -102,6 +103,8 @@ def vocabulary_statistics(
         picks: Tokens at each row.
         temperatures: Divide the logits, `[n]`; 1 by default.
         reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
+        least_slices: Passes through the head at least, the last ones of no rows: ranks that share the weights make the
+            same number.
 
     Returns:
         Log-probabilities of the picks, `[m]`; entropy of each distribution in nats, `[n]`; and its divergence from the
@@ -109,9 +112,14 @@ def vocabulary_statistics(
     """
     if torch.is_grad_enabled() and not hidden.requires_grad:
         hidden = hidden.detach().requires_grad_()  # the head alone may be trained
-    query = _Query(head, vocabulary, picks, temperatures, reference)
+    query = _Query(head, vocabulary, picks, temperatures, reference, least_slices)
     log_probs, entropies, kl = _Statistics.apply(hidden, query)  # type: ignore[no-untyped-call]
     return log_probs, entropies, kl
+
+
+def n_slices(n_rows: int, vocabulary: int) -> int:
+    """Return the number of passes through the head for some rows."""
+    return -(-n_rows // max(1, SLICE_LOGITS // vocabulary))
 
 
 class _Query(NamedTuple):
@@ -122,13 +130,14 @@ class _Query(NamedTuple):
     picks: Picks
     temperatures: Tensor | None
     reference: Callable[[slice], Tensor] | None
+    least_slices: int
 
     def slices(self) -> Iterator[tuple[slice, Picks, slice]]:
         """Slices of the rows whose logits are in memory together, their picks, and where these are."""
         n_rows, size = len(self.picks.counts), max(1, SLICE_LOGITS // self.vocabulary)
         ends = [0, *itertools.accumulate(self.picks.counts)]
-        for start in range(0, n_rows, size):
-            rows = slice(start, min(start + size, n_rows))
+        for number in range(max(n_slices(n_rows, self.vocabulary), self.least_slices)):
+            rows = slice(min(number * size, n_rows), min((number + 1) * size, n_rows))
             where = slice(ends[rows.start], ends[rows.stop])
             yield rows, Picks(self.picks.tokens[where], self.picks.counts[rows]), where
 
@@ -146,10 +155,11 @@ class _Statistics(torch.autograd.Function):
         known = hidden.new_zeros(3, len(hidden), dtype=dtype)  # log Z, entropies, divergences
         picked = hidden.new_zeros(len(query.picks.tokens), dtype=dtype)
         ctx.kept, room = {}, MAX_LOGITS if ctx.needs_input_grad[0] else 0
-        for rows, picks, where in query.slices():
+        for number, (rows, picks, where) in enumerate(query.slices()):
             room -= (rows.stop - rows.start) * query.vocabulary
-            kept = ctx.kept if room >= 0 else None
-            picked[where] = _describe(query, hidden, rows, picks, known[:, rows], kept)
+            picked[where], kept = _describe(query, hidden, rows, picks, known[:, rows], keep=room >= 0)
+            if kept is not None:
+                ctx.kept[number] = kept
         norms, entropies, kls = known.unbind()
         ctx.save_for_backward(hidden, norms, entropies, kls)
         ctx.query = query
@@ -162,8 +172,8 @@ class _Statistics(torch.autograd.Function):
         hidden, *known = ctx.saved_tensors
         query: _Query = ctx.query
         result = torch.empty_like(hidden)
-        for rows, picks, where in query.slices():
-            leaf, logits = ctx.kept.pop(rows.start, None) or _through(query.head, hidden[rows], with_gradient=True)
+        for number, (rows, picks, where) in enumerate(query.slices()):
+            leaf, logits = ctx.kept.pop(number, None) or _through(query.head, hidden[rows], with_gradient=True)
             given = [of_picks[where], *(one[rows, None] for one in others)]
             _go_back(query, logits, rows, picks, [one[rows, None] for one in known], given)
             assert leaf.grad is not None
@@ -178,12 +188,11 @@ def _describe(
     rows: slice,
     picks: Picks,
     known: Tensor,
-    kept: dict[int, tuple[Tensor, Tensor]] | None,
-) -> Tensor:
-    """Log-probabilities of the picks of a slice; log Z, entropies and divergences go to `known`, `[3, n]`."""
-    leaf, raw = _through(query.head, hidden[rows], with_gradient=kept is not None)
-    if kept is not None:
-        kept[rows.start] = leaf, raw
+    *,
+    keep: bool,
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """Log-probabilities of the picks of a slice, and its logits to keep; the others go to `known`, `[3, n]`."""
+    leaf, raw = _through(query.head, hidden[rows], with_gradient=keep)
     logits = query.tempered(raw.detach(), rows)
     log_probs = logits.log_softmax(-1)
     place = logits.argmax(-1, keepdim=True)  # where z - log p loses no digits
@@ -195,7 +204,7 @@ def _describe(
     if query.reference is not None:
         known[2] = _gain(log_probs, probs, query.reference(rows)).mul_(probs).sum(-1)
     known[1] = -log_probs.mul_(probs).sum(-1)
-    return picked
+    return picked, (leaf, raw) if keep else None
 
 
 def _go_back(

@@ -76,6 +76,20 @@ def episode_context(spec: ContextSpec) -> EpisodeContext:
     return EpisodeContext(spec.history, spec.fields)
 
 
+def admissible_actions_of(info: Mapping[str, Any]) -> Any:
+    """Return the listed actions of a reset or step, None where any text is one.
+
+    Raises:
+        UnsupportedEnvError: If `info` has none.
+    """
+    if "admissible_actions" not in info:
+        raise UnsupportedEnvError(
+            f"Expected info['admissible_actions'] in every reset and step; got keys {sorted(info)}. "
+            "Fix: let the environment return it (None where any text is allowed)."
+        )
+    return info["admissible_actions"]
+
+
 def question_of(
     text: str, admissible_actions: Sequence[str] | None, info: Mapping[str, Any], context: EpisodeContext
 ) -> Question:
@@ -285,16 +299,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
     def _observation(self, index: int, text: Any, info: dict[str, Any]) -> dict[str, str]:
         context = self.contexts[index]
         packed = context.pack(info) if context.is_wanted else None
-        return admissible_observation(text, self._actions(info), packed)
-
-    @staticmethod
-    def _actions(info: dict[str, Any]) -> Any:
-        if "admissible_actions" not in info:
-            raise UnsupportedEnvError(
-                f"Expected info['admissible_actions'] in every reset and step; got keys {sorted(info)}. "
-                "Fix: let the environment return it (None where any text is allowed)."
-            )
-        return info["admissible_actions"]
+        return admissible_observation(text, admissible_actions_of(info), packed)
 
 
 def wrap_language_env(

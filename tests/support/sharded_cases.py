@@ -14,14 +14,18 @@ from stable_baselines3.common.callbacks import BaseCallback
 from poad_sb3 import POAD
 from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.distributed.sharding import whole
+from poad_sb3.language_model import lm_head
 from poad_sb3.vec_env.make_envs import make_envs
 
 CASES: dict[str, dict[str, Any]] = {
     "lora": {},
     "all weights": {"lora": None, "critic_trunk": "live"},
     "bfloat16": {"dtype": "bfloat16"},
+    "free text": {},
 }
 N_UPDATES, N_ENVS = 20, 8
+FREE = {"action_sampling": "free", "max_new_tokens": 16}
+"""Settings of the case "free text"; its logits are made in slices, of which the ranks have different numbers."""
 SETTINGS: dict[str, Any] = {
     "n_steps": 8, "batch_size": 64, "n_epochs": 1, "n_critic_epochs": 1, "target_kl": None, "learning_rate": 1e-4,
 }  # fmt: skip
@@ -52,9 +56,11 @@ def main() -> None:
     for name, chosen in CASES.items():
         policy_kwargs = {"max_tokens_per_forward": 256, "fsdp": size > 1, **chosen}
         envs: Any = make_envs("MultiKey-v0", {"k": 1, "d": 0}, N_ENVS) if ranks.is_first else "MultiKey-v0"
-        model = POAD("LLMPolicy", envs, seed=1, policy_kwargs=policy_kwargs, **SETTINGS)
+        settings, n_updates = ({**SETTINGS, **FREE}, 3) if name == "free text" else (SETTINGS, N_UPDATES)
+        lm_head.SLICE_LOGITS = 1 << 12 if name == "free text" else 1 << 22
+        model = POAD("LLMPolicy", envs, seed=1, policy_kwargs=policy_kwargs, **settings)
         losses = Losses()
-        model.learn(N_UPDATES * 8 * N_ENVS, callback=losses, log_interval=10**6)
+        model.learn(n_updates * 8 * N_ENVS, callback=losses, log_interval=10**6)
         path = folder / f"{name}.zip"
         model.save(path)
         again = POAD.load(path)  # into shards, where there are some

@@ -11,11 +11,22 @@ import gymnasium as gym
 import pytest
 import torch
 from poad_runs import Run
-from toy import COLOURS, TimedLampEnv, make_agent, make_method, randomise
+from toy import COLOURS, LampEnv, TimedLampEnv, make_agent, make_method, randomise
 
+from lang_envs import LangEnvsError, TokenSequence
 from lang_envs.report.results import read_results
-from lang_envs.wrappers import TextAction
-from poad_sb3 import GRPO, NTPO, POAD, TWOSOME, CheckpointError, LLMPolicy, ObservationError, TurnPPO
+from lang_envs.wrappers import AdmissibleObservation, TextAction
+from poad_sb3 import (
+    GRPO,
+    NTPO,
+    POAD,
+    TWOSOME,
+    CheckpointError,
+    LLMPolicy,
+    ObservationError,
+    TurnPPO,
+    UnsupportedEnvError,
+)
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
 from poad_sb3.common.episode_lines import reset_seed_of
 from poad_sb3.common.episodes import questions_of
@@ -387,6 +398,42 @@ def test_sizes_are_positive() -> None:
         oracle_episodes(KEYS, -3)
     with pytest.raises(ValueError, match="Expected batch_size of at least 1; got 0"):
         BC(make_agent(), oracle_episodes(KEYS, 1), batch_size=0)
+
+
+@pytest.mark.parametrize("change", ["wrapped", "is_success", "no list", "short"])
+def test_environments_of_others_are_played_or_refused(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    policy = make_agent().policy
+
+    class Other(LampEnv):
+        def step(self, action: Any) -> Any:
+            *rest, info = super().step(action)
+            if change == "is_success":
+                info["is_success"] = info.pop("success")
+            return *rest, info
+
+        def reset(self, **kwargs: Any) -> Any:
+            text, info = super().reset(**kwargs)
+            if change == "no list":
+                del info["admissible_actions"]
+            return text, info
+
+    def make(*_: Any, **__: Any) -> Any:
+        env = Other()
+        if change == "short":
+            env.action_space = TokenSequence(max_length=4)
+        return AdmissibleObservation(env) if change == "wrapped" else env
+
+    monkeypatch.setattr(gym, "make", make)
+    if change == "no list":
+        with pytest.raises(UnsupportedEnvError, match=r"Expected info\['admissible_actions'\] in every reset"):
+            policy_episodes(policy, "Other-v0", 1)
+    elif change == "short":
+        with pytest.raises(LangEnvsError):
+            policy_episodes(policy, "Other-v0", 1)
+    else:
+        ((first, *_, last),) = policy_episodes(policy, "Other-v0", 1)
+        assert first["observation"].startswith("The lamp is")
+        assert last["success"] in (True, False)
 
 
 def test_a_share_is_a_probability() -> None:

@@ -524,6 +524,12 @@ def test_values_of_python_are_no_text() -> None:
     said = ["a=True", "b=False", "c=None", 'd="None"', "e=none", "f.g=[1]"]
     read = {"a": True, "b": False, "c": None, "d": "None", "e": "none", "f": {"g": [1]}}
     assert parse_settings("--env-set", said, fail) == read
+    assert parse_settings("--env-set", ['n={"a": 1}', 'n={"a": 2}', "f.g=1", "f.g=2"], fail) == {
+        "n": {"a": 2},
+        "f": {"g": 2},
+    }
+    with pytest.raises(typer.Exit):
+        parse_settings("--env-set", ["f.g=1", "f=null"], fail)
 
 
 def test_presets(run: Run) -> None:

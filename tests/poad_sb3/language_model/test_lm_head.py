@@ -130,6 +130,15 @@ def test_statistics_and_their_gradients_are_those_of_whole_tables(
     close(gradients(weighted(ours), known.leaves()), slopes)
 
 
+def test_slices_of_no_rows_change_nothing(bounds: str) -> None:
+    known = case()
+    picks = Picks.of(CHILDREN, known.hidden.device)
+    asked = (known.head(), WORDS, known.hidden, picks, known.temperatures, known.reference)
+    plain, padded = vocabulary_statistics(*asked), vocabulary_statistics(*asked, least_slices=9)
+    close(padded, plain)
+    close(gradients(weighted(padded), known.leaves()), gradients(weighted(plain), known.leaves()))
+
+
 @pytest.mark.parametrize("alone", range(3))
 def test_each_of_them_alone(bounds: str, alone: int) -> None:
     known = case()
