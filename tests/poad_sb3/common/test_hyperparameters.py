@@ -275,3 +275,9 @@ def test_an_argument_without_effect_in_this_environment_is_refused_by_a_preset()
 def test_defaults_of_a_subclass_are_settings() -> None:
     with pytest.raises(TypeError, match="in the defaults of Mine; 'gama' is none"):
         type("Mine", (POAD,), {"defaults": {"gama": 0.5}})
+
+
+def test_the_level_of_credit_is_the_unit_of_the_ratio_where_that_is_not_given() -> None:
+    settings = {"estimator": "episode_return", "baseline": "batch", "credit_level": "action", "stop": ()}
+    model = POAD("LLMPolicy", LampEnv(), **SMALL, **settings)  # no warning, which would be an error here
+    assert model._ratio == "action"
