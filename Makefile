@@ -34,8 +34,9 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-# Three workers on two cores, a thread each: some tests wait. Many start processes: byte code is kept, whatever the shell says.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 3 --dist worksteal --durations=30
+# Two workers on two cores: a thread each (three take as long). Tests start many processes: byte code is kept, whatever
+# the shell says.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist worksteal --durations=30
 
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
 	$(PYTEST) -m "not matrix and not process and not slow"
