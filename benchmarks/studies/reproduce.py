@@ -131,6 +131,8 @@ def same_machine(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[s
     for name in ("cpu", "cpu_capability"):
         if name in recorded and recorded[name] != here.get(name):
             apart.append(f"{name.replace('_', ' ')} {recorded[name]}, here {here.get(name)}")
+    if "cpu_capability" not in recorded:
+        apart.append(f"unrecorded cpu capability, here {here.get('cpu_capability')}")
     for package, version in recorded.get("versions", {}).items():
         if package in ("torch", "numpy", "transformers", "peft") and here["versions"].get(package) != version:
             apart.append(f"{package} {version}, here {here['versions'].get(package)}")
