@@ -154,14 +154,13 @@ def _head(file: LineFile, header: Mapping[str, Any], *, again: bool = False) -> 
             f"Expected a results file, or none; {file.path} begins with {file.path.read_bytes()[:60]!r}. "
             "Fix: name another file with --out."
         )
-    if first is not None and again and more:  # steps without episodes: of a killed process, or their file was moved
+    if first is not None and more:
         require_same(first.record, header, file.path)
-    if first is None or again or not more:  # no episodes, so that its first command does not bind it
-        file.cut(0)
-        file.append([header])
-        return len(encode(header)), iter(())
-    require_same(first.record, header, file.path)
-    return first.end, itertools.islice(file.lines(), 1, None)
+        if not again:
+            return first.end, itertools.islice(file.lines(), 1, None)
+    file.cut(0)  # no episodes, so that its first command does not bind it
+    file.append([header])
+    return len(encode(header)), iter(())
 
 
 def _steps_header(header: Mapping[str, Any]) -> dict[str, Any]:
