@@ -284,12 +284,14 @@ def judged(rows: Sequence[Row], n_seeds: int) -> list[dict[str, Any]]:
         n_seeds: Number of the planned seeds; a row with fewer has no verdict. Its p-value is not final: it counts as if
             it came out larger than the others, and is itself multiplied by the number of rows.
     """
-    final = [row.p is not None and min(row.seeds) >= n_seeds for row in rows]
-    among = iter(holm([row.p for row, is_final in zip(rows, final, strict=True) if is_final], len(rows)))  # type: ignore[misc]
-    return [
-        row.to_json(None if row.p is None else next(among) if is_final else min(1.0, row.p * len(rows)), n_seeds)
-        for row, is_final in zip(rows, final, strict=True)
-    ]
+    corrected = iter(holm([row.p for row in rows if row.p is not None and min(row.seeds) >= n_seeds], len(rows)))
+    found = []
+    for row in rows:
+        p = row.p
+        if p is not None:
+            p = next(corrected) if min(row.seeds) >= n_seeds else min(1.0, p * len(rows))
+        found.append(row.to_json(p, n_seeds))
+    return found
 
 
 def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> Iterator[Row]:
