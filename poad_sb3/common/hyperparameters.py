@@ -153,14 +153,12 @@ def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> Non
     """Warn of given arguments that differ from their defaults and have no effect, such as `group_size` of POAD."""
     defaults, useless = inspect.signature(type(made)).parameters, useless_arguments(made)
     for name in given:
-        default = defaults[name].default if name in useless else None
-        default = list(default) if isinstance(default, tuple) else default  # as attributes are
-        if name in useless and getattr(made, name) != default:
-            warnings.warn(
-                f"{name}={getattr(made, name)!r} has no effect: {useless[name]}. Fix: leave it out.",
-                NoEffectWarning,
-                stacklevel=3,
-            )
+        if name not in useless:
+            continue
+        value, default = getattr(made, name), defaults[name].default
+        if value != (list(default) if isinstance(default, tuple) else default):  # tuples are lists as attributes
+            message = f"{name}={value!r} has no effect: {useless[name]}. Fix: leave it out."
+            warnings.warn(message, NoEffectWarning, stacklevel=3)
 
 
 def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
