@@ -132,6 +132,9 @@ def claims_summary() -> str:
     return table(("claim of the paper", "verdict here, in planned comparisons"), rows)
 
 
+# ---------------------------------------------------------------------- the protocol
+
+
 def protocol_predictions() -> str:
     """Show the noise of each estimator divided by that of action-level GAE on tasks of the protocol."""
     rows = []
