@@ -1,4 +1,4 @@
-"""The exceptions of `poad_sb3`, one tree. Messages have the expected value, the actual one, and the fix."""
+"""The exceptions of `poad_sb3`, one tree, and its warning. Messages have the expected value, the actual one, the fix."""
 
 __all__ = [
     "CheckpointError",
@@ -7,6 +7,7 @@ __all__ = [
     "LostRankError",
     "MismatchError",
     "ModelError",
+    "NoEffectWarning",
     "ObservationError",
     "PoadError",
     "PresetError",
@@ -39,6 +40,10 @@ class MismatchError(PoadError, ValueError):
 
 class ModelError(PoadError, ValueError):
     """A language model that cannot be loaded or adapted."""
+
+
+class NoEffectWarning(UserWarning):
+    """An argument that has no effect beside the others."""
 
 
 class ObservationError(PoadError, ValueError):

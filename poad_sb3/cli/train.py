@@ -33,11 +33,11 @@ from poad_sb3.common.callbacks import (
     LatestCheckpointCallback,
     WandbCallback,
 )
-from poad_sb3.common.hyperparameters import NoEffectWarning, known_arguments, require_effects
+from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import current_ranks
 from poad_sb3.distributed.launch import LOST_RANK
-from poad_sb3.errors import LostRankError, ObservationError
+from poad_sb3.errors import LostRankError, NoEffectWarning, ObservationError
 from poad_sb3.memory.doctor import free_memory
 from poad_sb3.presets import PRESETS
 from poad_sb3.runs import run_folder as runs

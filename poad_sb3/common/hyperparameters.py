@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lang_envs.text import nearest
-from poad_sb3.errors import PresetError
+from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
 from poad_sb3.settings import ModelSettings, PPOSettings, SamplingSettings
 from poad_sb3.settings.fields import Rate, linear_start
@@ -143,10 +143,6 @@ def check_combination(sampling: SamplingSettings, kl_coef: float, ratio: Ratio, 
             "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
             f"candidates is not among the cached features; got {kl_coef}. Fix: leave one of them out."
         )
-
-
-class NoEffectWarning(UserWarning):
-    """An argument has no effect beside the others."""
 
 
 def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:

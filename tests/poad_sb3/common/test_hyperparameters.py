@@ -16,16 +16,9 @@ from toy import LampEnv
 
 import poad_sb3
 from poad_sb3 import ARCHER, GLAM, GRPO, NTPO, POAD, TWOSOME
-from poad_sb3.common.hyperparameters import (
-    NoEffectWarning,
-    check_arguments,
-    known_arguments,
-    preset,
-    preset_arguments,
-    typed_arguments,
-)
+from poad_sb3.common.hyperparameters import check_arguments, known_arguments, preset, preset_arguments, typed_arguments
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.errors import PresetError
+from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, PRESETS
 from poad_sb3.settings.model import DEFAULT_LORA
 
