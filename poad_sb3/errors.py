@@ -1,4 +1,4 @@
-"""The exceptions of `poad_sb3`, one tree, and its warning. Messages have the expected value, the actual one, the fix."""
+"""The exceptions of `poad_sb3`, one tree, and its warning. Messages: expected value, actual value, and the fix."""
 
 __all__ = [
     "CheckpointError",
