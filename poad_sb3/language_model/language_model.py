@@ -115,7 +115,8 @@ class LanguageModel(nn.Module):
         compares = is_trained and lora is not None and self.critic_trunk == CriticTrunk.FROZEN
         before = plain_hidden(base) if compares else None
         self.network = adapt(base, lora) if is_trained else base.requires_grad_(False)
-        self.eval()
+        super().train(False)
+        spare_linear4bit(self)
         self.is_full_precision = is_full_precision(base)
         # Assumed until check_model has run: tree masks work, and rows are not merged.
         self.plain_passes, self.packs_trees, self.hidden_size, self._decodes_fast = False, True, 0, False
@@ -422,8 +423,6 @@ class LanguageModel(nn.Module):
 
     def train(self, mode: bool = True) -> LanguageModel:
         """Stay in evaluation mode: rollout and update must see the same distribution, without a base's dropout."""
-        super().train(False)
-        spare_linear4bit(self)
         return self
 
     @contextmanager

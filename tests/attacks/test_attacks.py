@@ -62,6 +62,7 @@ def watched(arenas: Opener) -> Iterator[Opener]:
     assert resident_bytes() - memory < 48 << 20
 
 
+@pytest.mark.matrix_after(20)
 @pytest.mark.parametrize(("place", "program"), _cases())
 def test_a_program_gets_what_it_deserves(watched: Opener, place: str, program: Program) -> None:
     arena = watched(place)

@@ -130,7 +130,7 @@ def _has_values(text: str) -> bool:
     return re.search(r"([0-2]\W{0,3}){6}", text) is not None or re.search(r"\b(\w+)( \1\b){5}", text) is not None
 
 
-@pytest.mark.matrix_after(10)
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", LEAKS)
 def test_what_is_read_after_a_failure_is_the_same_for_other_labels(stage: _Stage, pair: _Pair, name: str) -> None:
     seen = []

@@ -29,6 +29,7 @@ def test_which_tables_are_bundled() -> None:
     assert sorted(BUNDLED) == ["breast-cancer", "digits", "iris", "wine"]
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_program_that_carries_the_labels_needs_no_learning(name: str) -> None:
     table = load(name)

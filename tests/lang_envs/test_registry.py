@@ -103,7 +103,6 @@ def test_the_messages_of_misuse_name_the_fix(env: gym.Env) -> None:
         env.step("pick up the tomato")
 
 
-@pytest.mark.every_id
 def test_step_after_the_end_keeps_the_state(env: gym.Env) -> None:
     _, info = env.reset(seed=0)
     over = False

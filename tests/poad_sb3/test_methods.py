@@ -152,7 +152,7 @@ def test_two_optimizers_share_no_weight() -> None:
 # ------------------------------------------------------------------ weights moved by an update
 
 
-@pytest.mark.matrix_after(5)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", METHODS)
 def test_two_updates_move_all_that_is_trainable_and_nothing_else(name: str) -> None:
     agent = make_method(name, n_steps=6, target_kl=None, n_epochs=1)
@@ -557,7 +557,7 @@ FAMILIES = [(kind, env_id) for kind in (POAD, NTPO, ARCHER, TWOSOME, GLAM) for e
 FAMILIES += [(kind, CODING) for kind in (POAD, NTPO, ARCHER)]
 
 
-@pytest.mark.matrix_after(3)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(("kind", "env_id"), FAMILIES)
 def test_it_runs_with_stock_tools(tmp_path: Path, kind: type[LLMOnPolicyAlgorithm], env_id: str) -> None:
     free = env_id == CODING

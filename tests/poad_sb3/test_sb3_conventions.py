@@ -245,6 +245,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         POAD.load(tmp_path / "none")
 
 
+@pytest.mark.matrix_after(2)
 def test_a_loaded_model_predicts_and_trains_as_the_saved_one(any_kind: str, tmp_path: Path) -> None:
     model = make(any_kind).learn(16)
     model.save(tmp_path / "model")

@@ -122,6 +122,7 @@ def test_localhost_is_answered(ask: Ask, server: ReportServer) -> None:
     assert ask(host=f"LocalHost:{server.server_port}")[0] == 200
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     "host", ["evil.invalid", "evil.invalid:PORT", "127.0.0.1", "127.0.0.1.evil.invalid:PORT", "", "[::1]:PORT"]
 )

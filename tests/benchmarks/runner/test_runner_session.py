@@ -131,6 +131,7 @@ def test_actors_of_ray_write_the_same_file(undisturbed: Path, tmp_path: Path, mo
         measure(_plan("runner_users:Fails"), tmp_path / "fails.jsonl", n_workers=2, ray="local")
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(("n_workers", "where"), [(1, Workers.THREADS), (2, Workers.THREADS), (2, Workers.PROCESSES)])
 def test_agents_are_closed(n_workers: int, where: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marks = tmp_path / "closed"
@@ -189,6 +190,7 @@ def test_wherever_a_kill_cuts_the_files_they_become_the_same(
     assert steps_file(path).read_bytes() == whole_steps
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

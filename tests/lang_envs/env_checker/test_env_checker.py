@@ -83,6 +83,7 @@ def unpassed(results: Sequence[Result]) -> dict[str, tuple[Status, str]]:
     return {name: (status, message) for name, status, message in results if status is not Status.PASSED}
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     ("name", "skipped"),
     [("FullDoors", {}), ("Doors", LEFT_OUT), ("OpenDoors", LEFT_OUT | NOTHING_LISTED)],

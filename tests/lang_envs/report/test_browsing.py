@@ -28,6 +28,7 @@ def test_a_calm_page_is_quiet(visit: Open, tmp_path: Path) -> None:
     assert 0 < seen.heap_mb() < 10
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("script", "kind", "record"),
     [

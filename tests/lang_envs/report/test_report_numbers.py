@@ -281,6 +281,7 @@ def _equal(got: object, recorded: object) -> bool:
     return got == recorded
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("kind", ["agent", "training", "code"])
 def test_the_downloaded_file_has_the_recorded_lines(visit: Open, tmp_path: Path, kind: str) -> None:
     path = {

@@ -167,7 +167,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.matrix_after(3)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_of_every_kind_are_drawn(visit: Open, tmp_path: Path, kind: str) -> None:
     report = report_of(report_data.small(tmp_path, n_episodes=1))
@@ -182,6 +182,7 @@ def test_episodes_of_every_kind_are_drawn(visit: Open, tmp_path: Path, kind: str
     _every_view_is_drawn(visit, report, tmp_path)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("n_episodes", [0, 1, 2])
 def test_few_episodes_are_drawn(visit: Open, tmp_path: Path, n_episodes: int) -> None:
     report = report_of(report_data.small(tmp_path, n_episodes=1)[:1])
@@ -205,7 +206,7 @@ def _every_view_is_drawn(visit: Open, report: Report, folder: Path) -> None:
         assert "cannot be drawn" not in seen.page.inner_text("body")
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     "fragment",
     [
@@ -382,6 +383,7 @@ def test_axe_finds_no_violation(visit: Open, small: Report, small_page: Path, sc
     assert found == []
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("width", [360, 768, 1440])
 def test_no_view_is_wider_than_the_window(visit: Open, small: Report, small_page: Path, width: int) -> None:
     seen = visit(small_page, viewport={"width": width, "height": 800})

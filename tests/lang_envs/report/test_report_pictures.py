@@ -145,6 +145,7 @@ def fake(env_id: str) -> dict[str, Any]:
     return {"env": env_id, "reset_seed": 0, "steps_list": [step]}
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("number", "field", "value", "reason"),
     [

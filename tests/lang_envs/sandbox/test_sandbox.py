@@ -171,6 +171,7 @@ def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
     assert 0.5 <= answer.cpu_seconds < 0.5 + TOLERANCE
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("code", ASLEEP.values(), ids=ASLEEP)
 def test_a_deadline_of_sleep(code: str, sandbox: Sandbox) -> None:
     late = []

@@ -818,6 +818,7 @@ def test_landlock_without_a_kernel_for_it():
         landlock.restrict([], abi=0)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("abi", "fields"),
     [

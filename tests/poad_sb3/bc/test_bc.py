@@ -176,6 +176,7 @@ def test_equal_seeds_give_equal_weights_and_other_methods_the_same_adapter(demon
 # ------------------------------------------------------------------ critic
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("smdp", [False, True])
 @pytest.mark.parametrize("name", ["POAD", "NTPO", "ARCHER", "TurnPPO", "BiLevelPPO"])
 def test_targets_are_the_recorded_returns_discounted_as_by_the_credit(name: str, smdp: bool) -> None:
@@ -223,6 +224,7 @@ def test_methods_without_a_critic_train_the_policy_alone() -> None:
 # ------------------------------------------------------------------ warm start
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("kind", [POAD, NTPO, TurnPPO, TWOSOME, GRPO])
 def test_a_warm_start_has_the_log_probabilities_of_the_base(
     kind: type[LLMOnPolicyAlgorithm], base: tuple[POAD, Path], demonstrations: list[Episode]
@@ -275,6 +277,7 @@ def test_a_critic_that_one_of_both_lacks_stays_fresh(demonstrations: list[Episod
     assert all(torch.equal(tensor, critic[name]) for name, tensor in model.policy.critic.state_dict().items())
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("policy_kwargs", "match"),
     [

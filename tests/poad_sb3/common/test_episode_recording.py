@@ -61,7 +61,7 @@ def recorded(folder: Path) -> tuple[list[dict[str, Any]], dict[tuple[int, int], 
 # ------------------------------------------------------------------ the training
 
 
-@pytest.mark.matrix_after(3)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["POAD", "GRPO", "POAD, free", "TWOSOME", "ARCHER", "GiGPO", "POAD, paper"])
 def test_a_training_is_the_same_with_and_without_recording(tmp_path: Path, name: str) -> None:
     ends = []

@@ -276,6 +276,7 @@ def test_features_that_are_no_number(tmp_path: Path, good: dict[int, dict[str, b
     assert_usable(tmp_path, good)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["learning_rate", "critic_learning_rate"])
 @pytest.mark.parametrize("value", [math.nan, -1e-3])
 def test_a_rate_that_is_none_moves_nothing(name: str, value: float) -> None:

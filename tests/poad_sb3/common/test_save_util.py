@@ -204,6 +204,7 @@ def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
         POAD.load(tmp_path / "old.zip", ENV_ID)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "not a checkpoint"])
 def test_a_damaged_file_is_refused_and_nothing_is_overwritten(tmp_path, damage):
     model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)

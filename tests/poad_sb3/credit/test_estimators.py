@@ -225,7 +225,7 @@ def test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt() -
         np.testing.assert_allclose(again, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["POAD", "NTPO", "ARCHER", "POAD, free", "ARCHER, candidates, sum"])
 @pytest.mark.parametrize("truncates", [True, False])
 def test_token_credit_of_a_rollout_is_the_literal_sum(name: str, truncates: bool) -> None:
@@ -282,6 +282,7 @@ def test_ntpo_without_traces_is_the_return_discounted_at_every_token(truncates: 
 # ------------------------------------------------------------------ discounts by duration
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["POAD", "NTPO", "ARCHER", "TWOSOME"])
 def test_actions_are_discounted_by_their_durations(name: str) -> None:
     agent, _ = collect(name, n_steps=8, lamp=TimedLampEnv, env={"truncates": True}, gamma=0.9, smdp_discount=True)
@@ -400,7 +401,7 @@ GRADIENTS = {
 """How far the weights have moved since the rollout, so that some ratios are clipped and some are not."""
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_the_policy_gradient_is_that_of_brute_force(name: str) -> None:
     """TWOSOME: one ratio of mu for each action and the entropy of mu itself. The others: of tokens.

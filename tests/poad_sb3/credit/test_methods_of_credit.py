@@ -85,7 +85,7 @@ class SaveAt(BaseCallback):
         return True
 
 
-@pytest.mark.matrix_after(3)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["GRPO", "GiGPO", "RLOO, free", "TurnPPO, free", "BiLevelPPO", *WITHOUT_CRITIC[-2:]])
 def test_training_resumes_exactly_from_the_middle_of_a_rollout(tmp_path: Path, name: str) -> None:
     path, kind = tmp_path / "mid.zip", METHODS[name][0]
@@ -306,7 +306,7 @@ def slow_loss(agent: LLMOnPolicyAlgorithm, ratio: Ratio, reduction: Reduction, b
     return loss - (0.0 if reduction == Reduction.SEQUENCE_MEAN else ONE_STEP.ent_coef) * bonus
 
 
-@pytest.mark.matrix_after(6)
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(("ratio", "reduction"), [*itertools.product(Ratio, Reduction)])
 def test_the_gradient_is_that_of_the_slow_loss(ratio: Ratio, reduction: Reduction) -> None:
     """With several chunks too: the ratio of an episode is that of all its chunks."""

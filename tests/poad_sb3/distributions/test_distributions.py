@@ -343,7 +343,7 @@ def test_a_text_that_the_environment_cannot_hold_is_no_action(tmp_path: Path) ->
 # ------------------------------------------------------------------ the update scores the sampled actions
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", METHODS)
 def test_the_first_ratio_is_one(name: str) -> None:
     """For every class and way to act, with weights that are not the base model's; in two updates."""

@@ -54,6 +54,7 @@ def test_training_on_actions_of_a_server() -> None:
         assert len({body["seed"] for body in bodies}) == 32
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -158,6 +158,7 @@ def write(lm: LanguageModel, n: int, sampling: SamplingSettings, seed: int = 0) 
     return generate(lm, [lm.prompt_ids("press wait")] * n, sampling, uniforms)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, sampling: SamplingSettings) -> None:
     """Rows end at different times and leave the batch; the frequencies of whole texts tell if that goes wrong."""

@@ -163,6 +163,7 @@ def test_a_model_of_a_relative_folder(
         export_policy(agent, "elsewhere", merge=merge)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma2, window 8, cap 3"])
 @pytest.mark.parametrize("merge", [False, True])
 def test_other_architectures(name: str, merge: bool, tmp_path: Path) -> None:
@@ -173,6 +174,7 @@ def test_other_architectures(name: str, merge: bool, tmp_path: Path) -> None:
     assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     "lora",
     [
@@ -472,6 +474,7 @@ def no_room(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize(
     "place", ["export.write_manifest", "folder._sync", "folder._put_in_place", "export._model_card"]

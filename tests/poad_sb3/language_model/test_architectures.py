@@ -17,6 +17,7 @@ ENV_ID = "Overcooked-TomatoSalad-v0"
 ACTIONS = ("pick up the tomato", "pick up the bowl", "put the bowl on the table", "chop")
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_actions_are_scored_as_the_model_itself_scores_them(tmp_path, name):
     kind, settings, packs = MODELS[name]

@@ -112,6 +112,7 @@ def near(ours: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours / scale, expected / scale, rtol=0, atol=1e-5)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", ["pocket", *ZOO])
 def test_decoding_gives_what_whole_passes_give(
     models: Callable[[str], LanguageModel], small_room: None, name: str
@@ -216,6 +217,7 @@ def test_written_out_a_pass_gives_what_the_modules_give(
             near(ours.hidden, theirs.hidden)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("part", ["self_attn", "mlp", "input_layernorm"])
 def test_what_only_looks_like_llama_is_found_out(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known classes, of another version of transformers perhaps, that do a little more: the comparison tells."""
@@ -322,6 +324,7 @@ def same(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> bool:
     return list(before) == list(after) and all(before[name] is after[name] for name in before)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("changes", PLAIN)
 def test_an_adapter_that_is_added_up_says_the_same(changes: str) -> None:
     lm = adapted(PLAIN[changes])

@@ -94,6 +94,7 @@ def test_few_rows_are_multiplied_as_many(n: int, bias: bool) -> None:
 # ------------------------------------------------------------------ the root
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free"])
 def test_every_pass_over_the_weights_enters_through_the_language_model(name: str, fast: bool) -> None:

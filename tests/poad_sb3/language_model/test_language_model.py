@@ -139,6 +139,7 @@ def passed(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[int, ...]:
     return shapes[0]
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("bound", [1, 12, 40, 4096])
 def test_chunks_of_rows_that_begin_alike_keep_the_bound(
     lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, bound: int

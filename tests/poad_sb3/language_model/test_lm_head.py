@@ -150,6 +150,7 @@ def test_each_of_them_alone(bounds: str, alone: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.matrix_after(2)
 def test_numerical_gradients(bounds: str) -> None:
     known = case()
     picks = Picks.of(CHILDREN, known.hidden.device)

@@ -119,6 +119,7 @@ def test_quantisation_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------ trained parameters
 
 
+@pytest.mark.matrix_after(3)
 @every_model
 def test_the_adapter_finds_its_place(folder_of: Callable[[str], str], name: str) -> None:
     lm = LanguageModel(folder_of(name))
@@ -194,6 +195,7 @@ def test_accumulation_changes_no_gradient(sampling: str, lora: dict[str, Any] | 
             torch.testing.assert_close(parts[name] / scale, gradient / scale, rtol=0, atol=1e-5)
 
 
+@pytest.mark.matrix_after(3)
 @every_model
 def test_gradient_checkpointing_changes_no_gradient(folder_of: Callable[[str], str], name: str) -> None:
     rows: list[TokenRow] = []
@@ -338,6 +340,7 @@ def test_weights_of_a_folder_are_taken_in_the_wanted_type(tmp_path: Path) -> Non
     assert wide.fingerprint == narrow.fingerprint
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["llama2", "gpt2", "qwen3"])
 def test_attention_kernels_agree(folder_of: Callable[[str], str], name: str) -> None:
     found = []
@@ -488,6 +491,7 @@ def test_a_cache_that_ignores_padding_is_not_used(folder_of: Callable[[str], str
         np.testing.assert_allclose(one.log_probs, known, atol=1e-4)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("lora", [{"bias": "all"}, {"bias": "lora_only"}, {"init_lora_weights": "pissa"}])
 def test_an_adapter_that_cannot_be_taken_off_is_refused(folder_of: Callable[[str], str], lora: dict[str, Any]) -> None:
     """The critic's features, and the divergence from the base, would be of another model."""

@@ -203,7 +203,7 @@ def asked(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[Tensor, list[Ten
     return hidden.detach(), [one.grad.clone() for one in lm.parameters() if one.grad is not None]
 
 
-@pytest.mark.matrix_after(9)
+@pytest.mark.matrix_after(3)
 @packing_models
 @pytest.mark.parametrize("seed", range(3))
 def test_merging_changes_no_hidden_state_and_no_gradient(

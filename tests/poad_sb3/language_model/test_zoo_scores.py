@@ -78,7 +78,7 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(ours.double(), expected.double(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.matrix_after(8)
+@pytest.mark.matrix_after(3)
 @every_model
 @pytest.mark.parametrize("adapter", [True, False])
 def test_tokens_are_scored_as_the_plain_model_scores_them(
@@ -97,7 +97,7 @@ def test_tokens_are_scored_as_the_plain_model_scores_them(
         close(ours, torch.cat([expected[k] for k in order]))
 
 
-@pytest.mark.matrix_after(4)
+@pytest.mark.matrix_after(2)
 @every_model
 def test_actions_are_chosen_as_the_plain_model_would(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str

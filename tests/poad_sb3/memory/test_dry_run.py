@@ -124,6 +124,7 @@ def test_quantised_weights(bits: str) -> None:
     assert found.needed.weights < plain.needed.weights
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", ["trie", "candidates", "paper mode", "free"])
 def test_rows_are_those_of_an_update(name: str) -> None:
     """Each action of the first prompt, as `decision_row` makes it from the sampled action."""

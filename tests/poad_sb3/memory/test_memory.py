@@ -82,6 +82,7 @@ def of_seven(workload: Workload | None = None, **settings: Any) -> MemoryEstimat
 # ---------------------------------------------------------------------- sizes
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_are_counted_as_transformers_makes_them(name: str) -> None:
     kind, settings = MODELS[name]
@@ -239,6 +240,7 @@ def test_a_smaller_adapter_needs_less() -> None:
     assert sizes[0].saved < sizes[1].saved < sizes[2].saved
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     "changes", [{"num_hidden_layers": 4}, {"hidden_size": 64}, {"intermediate_size": 49}, {"vocab_size": 102}]
 )

@@ -202,6 +202,7 @@ def test_the_gap_has_the_sign_of_the_rewards_and_grows_as_gamma_token_falls(
     assert (gaps[-1][:-1][forced] > 0.1 * (1 - 0.5) - 1e-9).all()  # where every action has several tokens
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("reward", [2.0, -3.0])
 @pytest.mark.parametrize("gamma_token", [1.0, 0.95, 0.9, 0.8, 0.5])
 def test_one_decision_is_scaled_by_its_length(reward: float, gamma_token: float) -> None:

@@ -209,6 +209,7 @@ class Counting(Sandbox):
         return super().run(tasks, limits)
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("code", [HONEST, "1 / 0", "return 3", f"print(1)\n{HONEST}"])
 def test_repeatable_results_are_remembered(code: str) -> None:
     sandbox, cache = Counting(shared_sandbox().place), Cache(None)

@@ -151,6 +151,7 @@ def test_episodes_look_different() -> None:
     assert len({render.ansi(episode) for episode in EPISODES.values()}) == len(EPISODES)  # type: ignore[arg-type]
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", EPISODES)
 def test_pictures_repeat_whatever_was_drawn_between(name: str) -> None:
     before = frame(EPISODES[name])

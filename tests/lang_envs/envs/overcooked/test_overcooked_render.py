@@ -64,6 +64,7 @@ def visited_states(env: OvercookedEnv, n_steps: int) -> set[KitchenState]:
     return states
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_state_of_a_random_walk_is_drawn_and_looks_different(task: str) -> None:
     env = kitchen_env(task)
@@ -145,6 +146,7 @@ def test_frames_belong_to_the_caller() -> None:
     assert (np.asarray(env.render()) == kept).all()
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
 @pytest.mark.parametrize("task", TASKS)
 def test_rendering_changes_nothing(task: str, mode: str) -> None:

@@ -146,6 +146,7 @@ def test_oracle_episode(
     assert np.dot(rewards, DISCOUNT ** np.array(clocks)) == pytest.approx(per_primitive, abs=six)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", TASKS)
 def test_oracle_is_shortest_from_every_state(name: str) -> None:
     graph = macro_graph(name)

@@ -216,6 +216,7 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     assert all(line.isprintable() for line in lines)
 
 
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("noun", [LONG, "W" * 32, "漢字 🥞", "x", "{0} {pancake}"])
 @pytest.mark.parametrize("role", ["pancake", "microwave"])
 def test_any_noun_can_be_drawn(role: str, noun: str) -> None:
@@ -281,6 +282,7 @@ def test_frames_belong_to_the_caller() -> None:
     assert (after(env) == kept).all()
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
 @pytest.mark.parametrize("name", TASKS)
 def test_rendering_changes_nothing_and_draws_no_numbers(name: str, mode: str) -> None:

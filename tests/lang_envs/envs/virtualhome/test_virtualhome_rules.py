@@ -144,6 +144,7 @@ def test_optimal_plans(name: str, length: int, farthest: int) -> None:
     assert graph.distance().max() == farthest
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name_and_distractors", [(HEAT,), (WATCH,), (HEAT, "candle"), (WATCH, "candle")])
 def test_oracle_is_shortest_from_every_state_and_prefers_listed_commands(name_and_distractors: tuple[str, ...]) -> None:
     graph = home_graph(*name_and_distractors)

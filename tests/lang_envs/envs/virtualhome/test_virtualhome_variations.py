@@ -322,6 +322,7 @@ def without_distractors(state: HomeState, graph: HomeGraph) -> HomeState:
 BESIDES = [(HEAT, ("candle", "teapot")), (WATCH, ("candle",)), (WATCH, ("candle", "teapot"))]
 
 
+@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(("name", "lying"), BESIDES)
 def test_distractors_change_nothing_but_the_hands(name: str, lying: tuple[str, ...]) -> None:
     """Seen without its distractors every state is one of the plain home, with the same features, goal and list."""
