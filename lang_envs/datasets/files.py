@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -84,8 +85,9 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     read_csv = library("pandas").read_csv
-    header = read_csv(path, header=None, nrows=1, dtype=str)  # read_csv would rename columns of the same name
-    names = [str(name) for name in header.iloc[0].dropna()]
+    # As text, for read_csv would rename columns of the same name.
+    header = read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+    names = [str(name) for name in header.iloc[0] if name != ""]
     separator = next((mark for mark in _SEPARATORS if mark in names[0]), None) if len(names) == 1 else None
     if separator:
         raise TableError(
@@ -94,12 +96,14 @@ def _read_csv(path: Path) -> pd.DataFrame:
         )
     check_names(names)
     # All at once: in pieces, a column could be numbers in one and text in another.
-    frame: pd.DataFrame = read_csv(path, low_memory=False)
-    if not isinstance(frame.index, library("pandas").RangeIndex):
-        raise TableError(
-            f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns, or take "
-            "the comma off the end of each row."
-        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", library("pandas").errors.ParserWarning)
+        try:
+            frame: pd.DataFrame = read_csv(path, low_memory=False, index_col=False)
+        except library("pandas").errors.ParserWarning as warning:
+            raise TableError(
+                f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns."
+            ) from warning
     return frame
 
 

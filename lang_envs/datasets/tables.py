@@ -123,7 +123,7 @@ def _origin(table: object) -> _Origin:
         return _Origin(pandas.DataFrame(dict(table)), "own table", "given", "a mapping of names to columns")
     except (ValueError, TypeError) as error:
         raise TableError(
-            f"Expected columns of one length; pandas makes no table of them: {error}. Fix: make a DataFrame of them."
+            f"Expected columns that pandas makes a table of; got: {error}. Fix: make a DataFrame of them."
         ) from error
 
 
@@ -304,7 +304,7 @@ def _odd_features(frame: pd.DataFrame, features: Mapping[int, _Feature]) -> list
     names = [str(name) for name in frame.columns]
     written = [(names[at], len(f.categories), _as_written(f.categories)) for at, f in features.items()]
     told = [f"{shown(name)} ({n} categories, such as {shown(text)})" for name, n, text in written if text is not None]
-    constant = [names[at] for at, feature in features.items() if np.ptp(feature.values) == 0]
+    constant = [names[at] for at, feature in features.items() if feature.values.min() == feature.values.max()]
     distinct = [names[at] for at, feature in features.items() if _names_rows(frame.iloc[:, at], feature)]
     more = ", ..." if told[_MAX_REMARKS:] else ""
     found = {

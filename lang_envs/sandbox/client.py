@@ -36,6 +36,7 @@ _HELLO_SECONDS = 20.0
 _SILENCE_SECONDS = 30.0
 """Longest time that a supervisor may take to answer; it is pinged after as long without a message."""
 _MAX_REPORT = 8 << 20
+"""Bytes of a report beyond those of the probabilities that are asked for."""
 _MAX_HEADER = 1 << 17
 """Bytes: a message and output at their bounds, every character escaped."""
 _N_TRIES = 3
@@ -266,7 +267,7 @@ class _Connection:
         pipes: list[_Pipe] = []
         passed: list[int] = []
         for task in tasks:
-            pipes.append(_Pipe())
+            pipes.append(_Pipe(_MAX_REPORT + 8 * len(task.x_test) * (int(task.y_train.max(initial=0)) + 1)))
             opened.callback(pipes[-1].close)
             passed += [anonymous_file("task"), pipes[-1].write_end]
             opened.callback(os.close, passed[-2])
@@ -346,14 +347,15 @@ def _parse(data: bytes) -> tuple[dict[str, Any] | None, NDArray[Any] | None]:
         if not isinstance(header, dict):
             return None, None
         return header, parse_array(body) if body else None
-    except Exception:  # of json and of numpy's parser of headers: ValueError, struct.error, TokenError, RecursionError
+    except Exception:  # of json: ValueError, struct.error, RecursionError
         return None, None
 
 
 class _Pipe:
     """Read the bytes of a child up to a bound; the rest is read and dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
         self.data = bytearray()
@@ -368,7 +370,7 @@ class _Pipe:
                 return True
             if not part:
                 return False
-            self.data += part[: _MAX_REPORT - len(self.data)]
+            self.data += part[: self._bound - len(self.data)]
 
     def close_write_end(self) -> None:
         if self._is_writable:

@@ -30,7 +30,8 @@ def is_runnable(pid: int) -> bool:
 
 def _state(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        # Bytes: the name of a process, in front of the parenthesis, may be any.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode("ascii")
     except (OSError, IndexError):
         return "X"
 

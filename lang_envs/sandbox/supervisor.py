@@ -1,8 +1,8 @@
-"""The supervisor: one warm process that forks a confined child for every split, and owns their deadlines.
+"""The supervisor: it gives every split to a confined child, and owns the children's deadlines.
 
 It is shared by every environment of a run, in any process, so that `n_envs` environments hold one scikit-learn in
-memory and run on the cores that there are. It is single-threaded (a fork of a process with threads may hang), never
-reads a task or an answer (children would inherit them), and ends when its last client is gone.
+memory and run on the cores that there are. It never reads a task or an answer, has children forked by a process that
+knows of no evaluation (see `forker`), and ends when its last client is gone.
 
 Children wait, confined and ready, before there is work: the fork and most of the confinement are paid in advance.
 
@@ -23,7 +23,6 @@ import resource
 import selectors
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -32,9 +31,9 @@ from typing import Any, NamedTuple
 
 from lang_envs.sandbox.confinement.layers import Layer, Prepared
 from lang_envs.sandbox.errors import fix_of
+from lang_envs.sandbox.forker import Forker
 from lang_envs.sandbox.meters import cpu_seconds, is_runnable, waiting_seconds
 from lang_envs.sandbox.protocol import Channel, Message
-from lang_envs.sandbox.worker import serve_one
 
 _N_READY = 6
 """Children that wait for work: one evaluation of the published protocol, and one to spare."""
@@ -106,6 +105,7 @@ class _Child:
     outer_pid: int = 0
     cpu_before: float = 0.0
     started: float = 0.0
+    waited_before: float = 0.0
     task: _Task | None = None
 
 
@@ -159,10 +159,9 @@ class Supervisor:
     """
 
     def __init__(self, meeting: Meeting, options: Options, prepared: Prepared, hello: Message) -> None:
-        self._meeting, self._options, self._prepared, self._hello = meeting, options, prepared, hello
+        self._forker = Forker(prepared, frozenset(Layer(name) for name in options.without))
+        self._meeting, self._options, self._hello = meeting, options, hello
         self._listener = listener = meeting.listener
-        self._without = frozenset(Layer(name) for name in options.without)
-        self._pid = os.getpid()
         self._preparing: dict[socket.socket, _Child] = {}
         self._ready: deque[_Child] = deque()
         self._running: dict[int, _Child] = {}
@@ -178,15 +177,9 @@ class Supervisor:
         self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
         self._max_clients = n_files - 2 * self._max_admitted
         self._selector = selectors.DefaultSelector()
-        self._wake, wake = socket.socketpair()
-        for end in (self._wake, wake):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self._wake_end = wake
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._selector.register(self._forker.socket, selectors.EVENT_READ)
         self._no_fork_until = 0.0
         self._refused_since: float | None = None
         self._n_broken = 0
@@ -205,7 +198,7 @@ class Supervisor:
         self._end()
 
     def _timeout(self) -> float | None:
-        if self._wants_child():
+        if self._wants_child() or self._forker.has_ended:
             return 0.0
         if self._running:
             return _TICK
@@ -218,9 +211,6 @@ class Supervisor:
     def _handle(self, ready: Any) -> None:
         if ready is self._listener:
             self._accept()
-        elif ready is self._wake:
-            with contextlib.suppress(BlockingIOError):
-                self._wake.recv(4096)
         elif ready in self._preparing:
             self._greet(ready)
         elif ready in self._clients:
@@ -325,12 +315,10 @@ class Supervisor:
         with contextlib.ExitStack() as opened:
             try:
                 ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
-                pid = os.fork()
+                pid = self._forker.fork(theirs)
             except OSError as error:
                 self._note_refusal(error)
                 return
-            if pid == 0:
-                serve_one(theirs, self._pid, self._prepared, self._without)
             opened.pop_all()
         theirs.close()
         self._refused_since = None
@@ -398,30 +386,25 @@ class Supervisor:
             self._n_started[task.table] = self._n_started.get(task.table, 0) + 1
             task.close()
             child.task, child.started, child.cpu_before = task, time.monotonic(), cpu_seconds(child.pid)
+            child.waited_before = waiting_seconds(child.outer_pid)
             task.evaluation.children.append(child)
             self._running[child.pid] = child
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            child = self._running.pop(pid, None)
+        for end in self._forker.ended():
+            child = self._running.pop(end.pid, None)
             if child is None:
-                self._forget(pid)
+                self._forget(end.pid)
                 continue
-            cpu = max(0.0, usage.ru_utime + usage.ru_stime - child.cpu_before)
+            cpu = max(0.0, end.cpu_seconds - child.cpu_before)
             wall = time.monotonic() - child.started
             assert child.task is not None
             if all(other.task and other.task.table != child.task.table for other in self._running.values()):
                 self._n_started.pop(child.task.table, None)
             child.task.evaluation.children.remove(child)
             child.task.evaluation.cpu_used += cpu
-            peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-            self._finish(child.task, *_cause(child.task, status), {"cpu": cpu, "wall": wall, "peak_rss": peak})
+            usage = {"cpu": cpu, "wall": wall, "peak_rss": end.peak_rss}
+            self._finish(child.task, *_cause(child.task, end.status), usage)
 
     def _forget(self, pid: int) -> None:
         """Handle the end of a child that waited for work."""
@@ -437,7 +420,7 @@ class Supervisor:
             for child in evaluation.children:
                 used += cpu_seconds(child.pid) - child.cpu_before
             asleep = any(
-                time.monotonic() - child.started - waiting_seconds(child.outer_pid) > limit
+                time.monotonic() - child.started - (waiting_seconds(child.outer_pid) - child.waited_before) > limit
                 and not is_runnable(child.outer_pid)  # its present wait for a core is not counted yet
                 for child in evaluation.children
             )
@@ -493,9 +476,7 @@ class Supervisor:
     def _end(self) -> None:
         for child in [*self._preparing.values(), *self._ready, *self._running.values()]:
             _kill_group(child.pid)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.wait()
+        self._forker.close()
 
 
 def _is_of(task: _Task, client: Channel, message: Message) -> bool:

@@ -1,6 +1,6 @@
 """The child: confines itself, receives one split, runs the agent's code on it, reports, and is gone.
 
-It is forked from the warm supervisor, so scikit-learn is loaded, and it lives for one split, so that its memory ends
+It is forked from a warm process, so scikit-learn is loaded, and it lives for one split, so that its memory ends
 with it (the labels of its training half are test labels of another split). The agent's code shares this process, so the
 parent trusts no part of its report.
 """
@@ -45,7 +45,7 @@ class Task(NamedTuple):
         x_train: Float64, shape (n_train, n_features).
         y_train: Int64, shape (n_train,).
         x_test: Float64, shape (n_test, n_features).
-        table: Digest of the table that the rows are of.
+        table: Name of the table that the rows are of, the same for the same features.
         labels: Key of the labels that it holds. Tasks of one table run at the same time only where this is equal:
             the training labels of one split are test labels of another.
     """
@@ -66,7 +66,7 @@ _EXERCISE = Task(
     np.array([0, 0, 1, 1]),
     np.array([[3.0]]),
 )
-"""Run by every child while it waits for work, to copy the touched pages of the supervisor's memory in advance."""
+"""Run by every child while it waits for work, to copy the touched pages of the forker's memory in advance."""
 
 
 def write_task(task: Task, descriptor: int) -> None:
@@ -91,8 +91,8 @@ def serve_one(control: socket.socket, parent_pid: int, prepared: Prepared, witho
 
     Args:
         control: Where the task arrives: one message with two descriptors, the task's file and the report's pipe.
-        parent_pid: The supervisor, whose death ends the child.
-        prepared: Resources that the supervisor has made for all children.
+        parent_pid: The forker, whose death ends the child.
+        prepared: Resources that were made for all children.
         without: Layers of confinement to leave out, for the ablation test only.
     """
     try:

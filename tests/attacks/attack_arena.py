@@ -100,7 +100,7 @@ def _open_files() -> set[str]:
 
 def _more_than_ready(supervisor: int) -> list[int]:
     """The descendants of a supervisor if there are others than the children that wait for work."""
-    children = _children(supervisor)
+    children = [pid for forker in _children(supervisor) for pid in _children(forker)]
     grandchildren = [pid for child in children for pid in _children(child)]
     return [] if len(children) <= N_READY and not grandchildren else [*children, *grandchildren]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from attack_arena import LIMITS, small_table
 
@@ -82,8 +83,47 @@ def test_no_program_runs_beside_one_that_holds_its_test_labels() -> None:
     assert true_runs  # of one split, though
 
 
+NAME = "a name of the supervisor's"
+SEARCH = f"""
+import sys
+name = " ".join({NAME.split()})
+frame, found, reached = sys._getframe().f_back, 0, set()
+while frame is not None:
+    todo = list(frame.f_locals.values())
+    for _ in range(8):
+        todo = [one for one in todo if id(one) not in reached]
+        reached.update(map(id, todo))
+        found += sum(type(one) is str and one == name for one in todo)
+        nested = []
+        for one in todo:
+            if "sandbox" in getattr(type(one), "__module__", ""):
+                nested += vars(one).values() if hasattr(one, "__dict__") else one if isinstance(one, tuple) else ()
+            elif type(one) in (list, tuple, set) or type(one).__name__ == "deque":
+                nested += one
+            elif type(one) is dict:
+                nested += [*one, *one.values()]
+        todo = nested
+    frame = frame.f_back
+class Found:
+    def predict_proba(self, x):
+        return np.full((len(x), 2), float(found))
+model = Found()"""
+"""Code that looks for a name in all that the frames of its process lead to."""
+
+
+def test_children_descend_from_a_process_that_knows_no_evaluation() -> None:
+    """Twelve tasks: children of the later ones are forked while the supervisor has the names of all of them."""
+    x, y = np.zeros((4, 1)), np.array([0, 1, 0, 1])
+    sandbox = Sandbox(Place(cores=1))
+    answers = sandbox.run([Task(SEARCH, 0, x, y, x, NAME, NAME)] * 12, LIMITS._replace(time_limit=20.0))
+    sandbox.close()
+    assert all(answer.probabilities is not None for answer in answers), answers
+    assert [float(answer.probabilities[0, 0]) for answer in answers] == [0.0] * 12
+
+
 def _is_true(task: Task) -> bool:
     """Whether it holds the labels of its rows, and not permuted ones."""
-    table = next(one for one in (small_table(7), small_table(8)) if one.digest == task.table)
+    known = {bytes(row) for row in task.x_train}
+    table = next(one for one in (small_table(7), small_table(8)) if known <= set(map(bytes, one.x)))
     label_of = dict(zip(map(bytes, table.x), table.y, strict=True))
     return [label_of[bytes(row)] for row in task.x_train] == task.y_train.tolist()

@@ -26,10 +26,11 @@ from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.sandbox.extraction import MAX_CODE_BYTES, AgentCode, CodeSyntaxError, banned_use, extract
 from lang_envs.sandbox.rendezvous import library_versions
 from lang_envs.sandbox.worker import Task
+from lang_envs.text import printable
 
 __all__ = ["Evaluation", "Evaluator", "Status"]
 
-_VERSION = 1
+_VERSION = 2
 """Part of every cache key: to be raised when the same code may get another result."""
 _MAX_LINE = 100
 _MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code
@@ -72,7 +73,8 @@ class Evaluation(NamedTuple):
         error: The failure, in one line that holds no label; None on success.
         stdout: Output of a rehearsal, masked.
         cpu_seconds: CPU time of all splits together.
-        wall_seconds: Time from sending the splits to the last answer; of the first time, where the result is cached.
+        wall_seconds: Time from sending the splits to the last answer, without rehearsals; of the first time, where the
+            result is cached.
         peak_rss: Largest resident memory of a split, bytes, the libraries included.
     """
 
@@ -121,6 +123,8 @@ class Evaluator:
         self.sandbox = Sandbox() if sandbox is None else sandbox
         self.cache = cache
         self._splits = splits(dataset, self.random_states)
+        # Without the labels: children descend from a process beside the one that knows this name.
+        self._table = hashlib.sha256(dataset.x.tobytes()).hexdigest()[:16]
 
     def __call__(self, text: str) -> Evaluation:
         """Evaluate a text, or remember its result."""
@@ -190,7 +194,7 @@ class Evaluator:
 
     def _task(self, code: AgentCode, split: Split, seed: int, labels: NDArray[np.int64], name: str) -> Task:
         x = self.dataset.x
-        return Task(code.source, seed % 2**32, x[split.train], labels, x[split.test], self.dataset.digest, name)
+        return Task(code.source, seed % 2**32, x[split.train], labels, x[split.test], self._table, name)
 
     def _judge(self, answer: Answer, split: Split) -> tuple[Status | None, str]:
         """Return the status of a split (None: cancelled since another one failed), and the fault of its answer."""
@@ -274,10 +278,10 @@ def _name_of(split: Split) -> str:
 
 def _located(name: str, message: str, line: object, lines: Sequence[str]) -> str:
     """Return an error in one line, with the line of the code that it is about, if there is one."""
-    told = f"{name}: {message}" if message else name
+    told = printable(f"{name}: {message}" if message else name)
     if type(line) is not int or not 1 <= line <= len(lines):
         return told
-    return f"{told} (line {line}: {lines[line - 1].strip()[:_MAX_LINE]})"
+    return f"{told} (line {line}: {printable(lines[line - 1].strip()[:_MAX_LINE])})"
 
 
 def _from_entry(entry: dict[str, Any]) -> Evaluation:

@@ -60,7 +60,11 @@ def choose_dataset(
 
 def random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
     """Return the random states of the halvings."""
-    states = tuple(range(splits)) if type(splits) is int else tuple(splits) if isinstance(splits, Sequence) else ()
+    states: tuple[int, ...] = ()
+    if type(splits) is int:
+        states = tuple(range(min(splits, _MAX_SPLITS + 1)))
+    elif isinstance(splits, Sequence):
+        states = tuple(splits)
     fits = 1 <= len(states) <= _MAX_SPLITS and all(type(state) is int and 0 <= state < 2**32 for state in states)
     if not fits or len(set(states)) < len(states):
         raise ValueError(

@@ -43,8 +43,8 @@ def splits(dataset: Dataset, random_states: Iterable[int]) -> tuple[Split, ...]:
     """Random halves: exactly scikit-learn's `train_test_split(test_size=0.5, random_state=i, shuffle=True)`.
 
     Halves are not stratified, as published, so a rare class can be missing on one side, without a score. Tables whose
-    splits are not published are then halved again, with random states i + 1000, i + 2000, ..., until every class is on
-    both sides.
+    splits are not published are then halved again, with random states i + 1000, i + 2000, ... modulo 2**32, those
+    in use left out, until every class is on both sides.
 
     Args:
         dataset: The table.
@@ -54,13 +54,19 @@ def splits(dataset: Dataset, random_states: Iterable[int]) -> tuple[Split, ...]:
         ValueError: If a class is missing on a side of a published split, or after 1000 redraws.
         MissingExtraError: If scikit-learn is not installed.
     """
-    return tuple(_split(dataset, random_state) for random_state in random_states)
+    states = list(random_states)
+    used = set(states)
+    return tuple(_split(dataset, random_state, used) for random_state in states)
 
 
-def _split(dataset: Dataset, random_state: int) -> Split:
+def _split(dataset: Dataset, random_state: int, used: set[int]) -> Split:
     n_redraws = 0 if dataset.published else _MAX_REDRAWS
     for redraw in range(n_redraws + 1):
-        split = _halves(len(dataset.y), random_state + _REDRAW_STRIDE * redraw)
+        state = (random_state + _REDRAW_STRIDE * redraw) % 2**32
+        if redraw and state in used:
+            continue
+        used.add(state)
+        split = _halves(len(dataset.y), state)
         if all(len(np.unique(dataset.y[rows])) == dataset.classes for rows in split):
             return split
     raise ValueError(

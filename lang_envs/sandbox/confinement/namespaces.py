@@ -50,7 +50,7 @@ def enter(*, pid: bool = True) -> frozenset[str]:
        outer process closes all its descriptors (or the other end of a pipe never sees the end of file), waits for the
        child with `os.waitpid` and ends with its status; it never forks again (after the end of process 1, the kernel
        would answer ENOMEM).
-    2. The supervisor calls `die_with_parent(0)`: its parent is out of sight, hence 0. Its children call
+    2. The supervisor calls `die_with_parent(0)`: its parent is out of sight, hence 0. Its forker calls
        `die_with_parent(1)`. With the end of the supervisor, the kernel kills all that is left in the namespace.
 
     The supervisor, as process 1, is sent no signal that it has no handler for, from outside only SIGKILL and SIGSTOP;

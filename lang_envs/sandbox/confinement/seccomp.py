@@ -25,7 +25,6 @@ from typing import NamedTuple
 from lang_envs.sandbox.confinement.privileges import prctl
 
 _PR_GET_NAME = 16
-_PR_SET_NAME = 15
 _PR_SET_SECCOMP = 22
 _MODE_FILTER = 2
 
@@ -266,7 +265,7 @@ def _conditions() -> dict[str, _Program]:
             *_fail(errno.EPERM),
             _result(_ALLOW),
         ],
-        "prctl": _only_with(0, _PR_SET_NAME, _PR_GET_NAME),
+        "prctl": _only_with(0, _PR_GET_NAME),
         "fcntl": _only_with(1, *_FCNTL_COMMANDS),
     }
 

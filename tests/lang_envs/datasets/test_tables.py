@@ -84,12 +84,19 @@ def test_parquet(tmp_path: Path) -> None:
     assert list(read_table(tmp_path / "t.parquet")) == ["größe", *frame.columns.drop("größe")]
 
 
-@pytest.mark.parametrize("row", ["20,1000,1,0\n", "20,1000,1,\n", "20,1000,1,0,5\n"])
+@pytest.mark.parametrize("row", ["20,1000,1,0\n", "20,1000,1,0,5\n", "{},1000,1,0\n"])
 def test_rows_that_are_longer_than_the_header(tmp_path: Path, row: str) -> None:
-    """Pandas would take the first columns for an index, and the target for a feature."""
-    path = write(tmp_path, "t.csv", "age,income,bought\n" + row * 40)
+    """Pandas would take the first columns for an index, and the target for a feature; rows may be numbered."""
+    path = write(tmp_path, "t.csv", "age,income,bought\n" + "".join(row.format(number) for number in range(40)))
     with pytest.raises(TableError, match="Expected a name for every column; got 3 names and longer rows"):
         own_table(path, "bought")
+
+
+def test_commas_at_the_end_of_rows_change_nothing(tmp_path: Path) -> None:
+    rows = [f"{number},1000,{number % 2}" for number in range(40)]
+    plain, ended = ("age,income,bought\n" + "".join(f"{row}{end}\n" for row in rows) for end in ("", ","))
+    one, other = (own_table(write(tmp_path, f"{n}.csv", text), "bought") for n, text in enumerate((plain, ended)))
+    assert one == other
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -668,6 +675,14 @@ def test_names_that_occur_twice(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)  # pandas would read a, b, a.1
     with pytest.raises(TableError, match="every column once; got 'a' more than once"):
         own_table(tmp_path / "t.csv", "y")
+    write(tmp_path, "t.csv", "NA,NA,y\n" + "1,2,p\n3,4,q\n" * 10)
+    with pytest.raises(TableError, match="every column once; got 'NA' more than once"):
+        own_table(tmp_path / "t.csv", "y")
+
+
+def test_values_of_any_size_are_no_constant() -> None:
+    x = own_table({"a": [-1.7e308, 1.7e308] * 10, "y": ["p", "q", "q", "p"] * 5}, "y").x
+    assert x[:, 0].tolist() == [-1.7e308, 1.7e308] * 10
 
 
 @pytest.mark.parametrize(
@@ -702,7 +717,7 @@ def test_a_column_of_numbers_named_by_a_number() -> None:
     "content", [{"a": [1, 2], "y": [1]}, {"a": 1, "y": 2}, {"a": np.zeros((2, 2)), "y": [1, 2]}, {"a": ["\ud800"]}]
 )
 def test_columns_that_make_no_table(content: Any) -> None:
-    with pytest.raises(TableError, match=r"Expected columns of one length; pandas makes no table of them: .+ Fix"):
+    with pytest.raises(TableError, match=r"Expected columns that pandas makes a table of; got: .+ Fix"):
         own_table(content, "y")
 
 

@@ -25,12 +25,14 @@ from hypothesis import strategies as st
 
 from lang_envs.sandbox import client, meters, rendezvous
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.confinement.privileges import prctl
 from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
 from lang_envs.sandbox.protocol import Channel, parse_array, write_array
 from lang_envs.sandbox.rendezvous import Place
 from lang_envs.sandbox.worker import Task
 
 HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
+_PR_SET_NAME = 15
 TOLERANCE = 0.2
 """Seconds that a deadline may be missed by."""
 
@@ -81,8 +83,14 @@ def wait_for_end(pid: int, seconds: float = 5.0) -> bool:
     return not is_alive(pid)
 
 
-def children_of(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def children_of(supervisor: int) -> list[int]:
+    """Children that run code, or wait for it: they are those of the supervisor's forker."""
+
+    def forked_by(pid: int) -> list[int]:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    (forker,) = forked_by(supervisor)
+    return forked_by(forker)
 
 
 # ---------------------------------------------------------------------- answers
@@ -766,6 +774,25 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def test_a_large_answer_is_read(sandbox: Sandbox) -> None:
+    code = "class Even:\n    predict_proba = lambda self, x: np.full((len(x), 8), 1 / 8)\nmodel = Even()"
+    labels = np.arange(16) % 8
+    (answer,) = sandbox.run([Task(code, 0, np.zeros((16, 1)), labels, np.zeros((150_000, 1)))], Limits())
+    assert answer.n_bytes > 9 << 20
+    assert answer.probabilities is not None
+    assert answer.probabilities.shape == (150_000, 8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_any_name_of_a_process_can_be_read_past() -> None:
+    name = Path("/proc/self/comm").read_bytes().rstrip(b"\n")
+    try:
+        prctl(_PR_SET_NAME, b"\xff) \xfe\0")
+        assert meters.is_runnable(os.getpid())
+    finally:
+        prctl(_PR_SET_NAME, name + b"\0")
+
+
 @given(st.lists(st.integers(0, 4), max_size=3))
 def test_arrays_survive(shape: list[int]) -> None:
     array = np.random.default_rng(0).normal(size=shape)
@@ -784,6 +811,7 @@ BAD_ARRAYS = {
     "too long": npy(np.zeros(3)) + b"\0",
     "claims more": npy(np.zeros(3)).replace(b"(3,)", b"(9,)"),
     "claims 8 TB": npy(np.zeros(3)).replace(b"(3,), }        ", b"(1" + b"0" * 9 + b",), }"),
+    "a deep expression": b"\x93NUMPY\x01\x00" + (9000).to_bytes(2, "little") + b"-" * 9000,
     "negative": npy(np.zeros(3)).replace(b"(3,), } ", b"(-3,), }"),
 }
 

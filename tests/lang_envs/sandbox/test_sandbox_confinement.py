@@ -122,7 +122,7 @@ CONDITIONAL = {
         [(OWN_PID, 10, 9), (1, 1, 9), (1, 1, 15), (OWN_PID - 1, OWN_PID, 9), (0,), (OWN_PID, 10, 32), (OWN_PID, 1, 64)],
         "EPERM",
     ),
-    "prctl": ((157, 167), [(15, 1), (16, 1)], [(option,) for option in range(80) if option not in (15, 16)], "EPERM"),
+    "prctl": ((157, 167), [(16, 1)], [(option,) for option in range(80) if option != 16], "EPERM"),
     "fcntl": (
         (72, 25),
         [(1, command) for command in (0, 1, 2, 3, 1030)],

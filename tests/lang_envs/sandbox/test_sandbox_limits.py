@@ -150,8 +150,8 @@ def test_children_that_never_get_ready(monkeypatch: pytest.MonkeyPatch, meeting_
     from lang_envs.sandbox.client import Limits, Sandbox
     from lang_envs.sandbox.errors import SandboxError
 
-    broken = "import os; from lang_envs.sandbox import supervisor; "
-    broken += "supervisor.serve_one = lambda *_: os._exit(70); start_from_arguments"
+    broken = "import os; from lang_envs.sandbox import forker; "
+    broken += "forker.serve_one = lambda *_: os._exit(70); start_from_arguments"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(meeting_place))
     monkeypatch.setattr(rendezvous, "_START", rendezvous._START.replace("; start_from_arguments", f"; {broken}"))
     sandbox = Sandbox()

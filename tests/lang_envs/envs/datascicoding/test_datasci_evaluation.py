@@ -193,7 +193,18 @@ def test_tasks_say_which_labels_they_hold() -> None:
     first, second, third = names[:3]
     assert len({first, second, third}) == 3
     assert names == [first, second, third, *["permuted"] * 3, third, first, "permuted", "permuted"]
-    assert {task.table for task in sandbox.tasks} == {table.digest}
+    (name,) = {task.table for task in sandbox.tasks}
+    other = Dataset("other", "a table", "Rows.", table.x, table.y[::-1], published=False, source="drawn")
+    Evaluator(other, [0], sandbox=sandbox)("return 3")
+    assert sandbox.tasks[-1].table == name, "labels could be found by trying them"
+
+
+def test_an_error_has_no_control_characters() -> None:
+    for code in ('raise ValueError("\x1b[2J\u202e")', "1 / 0  # \x1b[2J\udc80"):
+        evaluation = Evaluator(load("balance-scale"), [0], sandbox=shared_sandbox())(code)
+        assert evaluation.error is not None
+        assert evaluation.error.isprintable()
+        assert "x1b[2J" in evaluation.error
 
 
 # ---------------------------------------------------------------------- the cache
