@@ -127,7 +127,7 @@ class QDistribution(ActionDistribution):
                 "Expected finite Q-values; got NaN or infinity. "
                 "Fix: the head diverged; lower the learning rate and continue from a checkpoint."
             )
-        edges = self.backup.log_policy(q, log_reference, node_of, len(tree.children)).double().cpu().numpy()
+        edges = self.backup.log_policy(q, log_reference, node_of, len(tree.children)).cpu().double().numpy()
         return np.array([edges[list(path)].sum() for path in tree.paths])
 
     def pick(self, question: Question, rng: np.random.Generator | None, exploration_rate: float = 0.0) -> int:
@@ -159,7 +159,8 @@ class QDistribution(ActionDistribution):
             log_probs = self.action_log_probs(question)
             pick = int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
             text = (question.actions or ())[pick]
-            path = TokenPath(self.lm.prompt_ids(question), self.lm.action_ids(text), ())
+            tree = self.known(question).tree
+            path = TokenPath(tree.prompt, tree.sequences[pick], ())
             chosen.append(SampledAction(text, path, log_probs[[pick]].astype(np.float32)))
         return chosen
 

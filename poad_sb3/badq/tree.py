@@ -28,6 +28,8 @@ class QuestionTree(NamedTuple):
         paths: Edges on the path of each action.
         following: Node that each edge leads to, -1 where it completes an action.
         below: Number of actions that each edge begins.
+        prompt: Tokens of the prompt, as it was scored.
+        sequences: Tokens of each action.
     """
 
     row: TokenRow
@@ -35,6 +37,8 @@ class QuestionTree(NamedTuple):
     paths: tuple[tuple[int, ...], ...]
     following: tuple[int, ...]
     below: tuple[int, ...]
+    prompt: TokenIds
+    sequences: tuple[TokenIds, ...]
 
     def edges_of(self, node: int) -> range:
         """Flat edges of a node."""
@@ -85,4 +89,6 @@ def build_tree(prompt: TokenIds, trie: ActionTrie) -> QuestionTree:
         tuple(edges),
         tuple(following[edge] for edge in order),
         tuple(below[edge] for edge in order),
+        prompt,
+        tuple(sequences),
     )

@@ -319,6 +319,8 @@ def optimizer_step(
             "Fix: lower the learning rate and continue from a checkpoint."
         )
     optimizer.step()
+    if optimizer.defaults.get("fused"):  # its kernel leaves the version counters, by which caches see new weights
+        torch.autograd.graph.increment_version(parameters)
     return norm
 
 

@@ -14,6 +14,7 @@ the gate of the update compares its log-probabilities with the learner's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import json
@@ -189,8 +190,12 @@ class EndpointDistribution(RemoteDistribution):
         self.send_weights()
         prompts = [self.prompt(question) for question in questions]
         seeds = [int(rng.integers(2**31)) for rng in rngs]
-        with ThreadPoolExecutor(self.n_parallel) as threads:
-            return list(threads.map(self._written, prompts, seeds))
+        try:
+            with ThreadPoolExecutor(self.n_parallel) as threads:
+                return list(threads.map(self._written, prompts, seeds))
+        except EndpointError:
+            self._sent = ()  # the server may have been started again, without the adapter
+            raise
 
     def _written(self, prompt: TokenIds, seed: int) -> SampledAction:
         sampling = self._sampling
@@ -222,9 +227,14 @@ class EndpointDistribution(RemoteDistribution):
         remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.lm.network.save_pretrained(folder, save_embedding_layers=False)
         digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-        before, name = self.adapter, f"poad-{version}-{digest}"
-        self.server.load_adapter(name, folder)
+        name = f"poad-{version}-{digest}"
+        try:
+            self.server.load_adapter(name, folder)
+        except EndpointError:
+            remove()
+            raise
+        (before, remove_before), (self.adapter, self._remove) = (self.adapter, self._remove), (name, remove)
         if before:
-            self.server.unload_adapter(before)
-        self._remove()
-        self.adapter, self._remove = name, remove
+            with contextlib.suppress(EndpointError):  # a server that was started again does not know it
+                self.server.unload_adapter(before)
+        remove_before()

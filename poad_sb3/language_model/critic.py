@@ -19,6 +19,9 @@ _RIDGE = 1e-3
 class FeatureWhitening(nn.Module):
     """Maps features to zero mean and unit covariance (ZCA), by running statistics.
 
+    Directions with less than a thousandth of the largest variance come out smaller. Where one feature is far larger
+    than all others, as in some large models, these have a small deviation, and the critic may need a larger rate.
+
     A language model's last hidden states vary mostly with the position in the sentence. The difference between
     situations is small beside that, and an MLP behind raw or standardised features learns it last. Measured on the
     pocket model (docs/development/decisions/algorithms.md): after 300 steps the explained variance of state values was

@@ -37,7 +37,7 @@ from poad_sb3.language_model.lm_head import (
     vocabulary_statistics,
 )
 from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
-from poad_sb3.language_model.lora import adapt, bypassed, fingerprint, merged
+from poad_sb3.language_model.lora import adapt, bypassed, fingerprint, is_quantized, merged
 from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.language_model.self_check import (
     adjust_logits,
@@ -68,7 +68,7 @@ class LanguageModel(nn.Module):
     Args:
         model: An embedded one (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging Face hub,
             or a function that makes model and tokenizer.
-        device: Where a quantised base is loaded.
+        device: Device of the base; `fsdp` moves it later.
         is_trained: False for a model that stays as it is, without an adapter.
         micro_batches: Parts that passes are split into; see `PPOSettings.micro_batches`.
         **settings: Others of `ModelSettings`; default, range and help of each are there.
@@ -106,6 +106,8 @@ class LanguageModel(nn.Module):
         )
         base, self.tokenizer = load(self.source)
         self.fingerprint = fingerprint(base, self.tokenizer)
+        if not (chosen.fsdp or is_quantized(base)):
+            base.to(device)  # the checks below are to see the kernels that will train
         self.max_length = context_length(base.config.get_text_config(), self.source.name)
         template = prompt_template(chosen.prompt, self.tokenizer)
         self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))

@@ -32,6 +32,8 @@ _WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")
 _LONGEST_REACH = 128
+_SIBLING = 64
+"""Tokens of a branch in the probe of packed rows."""
 _EXACT, _ROUNDED = 1e-4, 0.05
 """Largest error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
 
@@ -119,7 +121,9 @@ def check_model(
         refuse(check, f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
     plain = not _agrees(_context_error, tokens, hidden_states, tolerance)
     packs = not plain and _sees_whole_sequences(base.config.get_text_config())
-    packs = packs and _agrees(_pack_error, tokens, hidden_states, tolerance)
+    room = getattr(base.config.get_text_config(), "max_position_embeddings", None) or _SIBLING + len(tokens)
+    sibling = min(_SIBLING, max(2, room - len(tokens)))
+    packs = packs and _agrees(partial(_pack_error, sibling), tokens, hidden_states, tolerance)
     cached, written_out = partial(CachedDecoding, base, takes_bias=packs), partial(FastDecoding, base)
     one_by_one = partial(_one_by_one, hidden_states) if plain else hidden_states
     caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
@@ -238,13 +242,16 @@ def _context_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
     return max(_relative(hidden_states(rows), alone), _relative(hidden_states([longer]), alone))
 
 
-def _pack_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
-    """Difference between two branches packed into one row and the same branches apart."""
+def _pack_error(sibling: int, tokens: TokenIds, hidden_states: HiddenStates) -> float:
+    """Difference between two branches packed into one row and the same branches apart.
+
+    A long branch stands before the second one: an attention that weighs distances in the row shows beside rounding.
+    """
     n = len(tokens)
-    left, right = (*tokens, tokens[3], tokens[5]), (*tokens, tokens[1], tokens[8])
-    parents = (*range(-1, n + 1), n - 1, n + 2)
-    packed = TokenRow((*left, *right[n:]), parents, (n + 1, n + 3))
-    apart = [TokenRow(branch, None, (n + 1,)) for branch in (left, right)]
+    left, right = (*tokens, *(tokens[3 + k % (n - 3)] for k in range(sibling))), (*tokens, tokens[1], tokens[8])
+    last = len(left) - 1
+    packed = TokenRow((*left, *right[n:]), (*range(-1, last), n - 1, last + 1), (last, last + 2))
+    apart = [TokenRow(branch, None, (len(branch) - 1,)) for branch in (left, right)]
     return _relative(hidden_states([packed]), hidden_states(apart))
 
 

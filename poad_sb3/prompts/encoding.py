@@ -46,9 +46,8 @@ class Prompter:
         self._tokenizer = tokenizer
         # Words such as "<think>" are no special tokens, but tokens with a meaning all the same. Runs of spaces are not;
         # unknown text is encoded by the unknown token.
-        meaningful = {number: str(token) for number, token in added.items() if str(token).strip()}
-        meaningful.pop(tokenizer.unk_token_id, None)
-        self._meaningful = frozenset(meaningful)
+        meaningful = {number: str(token) for number, token in added.items() if str(token).replace("\u2581", "").strip()}
+        self._meaningful = frozenset(meaningful) - {tokenizer.unk_token_id}
         names = "|".join(map(re.escape, meaningful.values()))
         self._names = re.compile(names, re.IGNORECASE) if names else None
         self._anchor_ids = self._encode(self.layout.anchor, is_content=True)

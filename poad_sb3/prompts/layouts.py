@@ -105,6 +105,10 @@ class ChatLayout(Layout):
                 "Fix: prompt='completion', or set tokenizer.chat_template in the model's folder."
             )
         self._tokenizer, self._arguments, self._system = tokenizer, dict(arguments), system
+        template = tokenizer.get_chat_template()
+        date = str(arguments.get("date_string", ""))
+        clock = f"{{%- macro strftime_now(format) -%}}{date}{{%- endmacro -%}}"
+        self._chat_template = clock + template if "strftime_now" in template and date else template
         self._has_system = bool(system) and self._knows_system()
         self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
         self._trims = f"\t{_MARK.format(0)}\t" not in self._render([_message("user", 0, "\t")], generate=True)
@@ -175,7 +179,11 @@ class ChatLayout(Layout):
     def _render(self, messages: list[dict[str, str]], *, generate: bool) -> str:
         try:
             text: str = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=generate, **self._arguments
+                messages,
+                tokenize=False,
+                add_generation_prompt=generate,
+                chat_template=self._chat_template,
+                **self._arguments,
             )
         except (TemplateError, ValueError, TypeError, KeyError) as error:
             raise ModelError(

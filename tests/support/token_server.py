@@ -52,7 +52,8 @@ class TokenStandIn(LoopbackStandIn):
                 case "/v1/load_lora_adapter":
                     return self._load(body["lora_name"], body["lora_path"])
                 case "/v1/unload_lora_adapter":
-                    del self.adapters[body["lora_name"]]
+                    if self.adapters.pop(body["lora_name"], None) is None:
+                        return Answer(404, b'{"error": {"message": "no such adapter"}}')
                     return Answer(200, b"Success")
                 case "/v1/models":
                     shown = {} if self.fault == "unlisted" else self.adapters

@@ -33,6 +33,7 @@ from poad_sb3.badq.targets import HardBackup, SoftBackup, token_targets
 from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributions.action_trie import build_trie
+from poad_sb3.distributions.base import TokenPath
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 from poad_sb3.tabular import (
@@ -455,6 +456,8 @@ def test_predict_walks_the_trie_by_q(soft):
         assert probabilities[best] == pytest.approx(1)
     action, _ = model.predict(text, deterministic=True, admissible_actions=listed)
     assert model.action_space.decode(action) == best
+    (chosen,) = model.policy.distribution.mode([question], None)
+    assert chosen.path == TokenPath(model.policy.lm.prompt_ids(question), model.policy.lm.action_ids(best), ())
     values = model.policy.predict_values(model.get_env().reset())
     assert values.shape == (1,)
     (rng,) = model.policy.rngs_of(1)

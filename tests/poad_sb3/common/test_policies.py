@@ -14,6 +14,7 @@ from toy import batch_of, make_agent, randomise
 
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3 import POAD, LLMPolicy, ObservationError
+from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.language_model.critic import FeatureWhitening
 
@@ -346,6 +347,13 @@ def change_by_optimiser(policy: LLMPolicy) -> None:
     policy.optimizer.step()
 
 
+def change_by_fused_optimiser(policy: LLMPolicy) -> None:
+    parameters = policy.adapter_parameters()
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer_step(torch.optim.AdamW(parameters, lr=0.1, fused=True), parameters, 1e6, "policy")
+
+
 def change_by_loading(policy: LLMPolicy) -> None:
     generator = torch.Generator().manual_seed(9)
     policy.load_state_dict(
@@ -356,7 +364,7 @@ def change_by_loading(policy: LLMPolicy) -> None:
     )
 
 
-@pytest.mark.parametrize("change", [change_in_place, change_by_optimiser, change_by_loading])
+@pytest.mark.parametrize("change", [change_in_place, change_by_optimiser, change_by_fused_optimiser, change_by_loading])
 def test_scores_follow_the_weights(own_policy: LLMPolicy, change: Any) -> None:
     """Scores are cached; they are forgotten when the weights change, and only right when recomputed."""
     before = probabilities_of(own_policy, RED)

@@ -122,6 +122,22 @@ def test_an_adapter_is_sent_when_it_has_changed() -> None:
         assert server.bodies("/v1/unload_lora_adapter") == [{"lora_name": loaded[0]["lora_name"]}]
 
 
+def test_a_server_that_is_started_again_gets_the_adapter_again() -> None:
+    with TokenStandIn(flat_model) as server:
+        model = agent(server.url)
+        model.policy.act(QUESTION)
+        server.adapters.clear()
+        with pytest.raises(EndpointError):
+            model.policy.act(QUESTION)
+        model.policy.act(QUESTION)
+        server.adapters.clear()
+        randomise(model.policy.lm)
+        model.policy.act(QUESTION)
+        assert len(server.adapters) == 1
+        folders = [Path(body["lora_path"]) for body in server.bodies("/v1/load_lora_adapter")]
+        assert [folder.exists() for folder in folders] == [False, False, True]
+
+
 def test_an_action_ends_before_a_stop_text_and_after_max_new_tokens() -> None:
     with TokenStandIn(flat_model) as server:
         model = agent(server.url, stop=["e"], max_new_tokens=8)

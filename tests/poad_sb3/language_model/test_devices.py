@@ -13,6 +13,7 @@ from toy import make_agent, randomise
 
 from poad_sb3 import POAD
 from poad_sb3.distributions.free import generate
+from poad_sb3.errors import ModelError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.settings.sampling import SamplingSettings
@@ -53,6 +54,21 @@ def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], d
     again = generate(lm, prompts, sampling, uniforms)
     differ = [one.path.action != other.path.action for one, other in zip(again, written, strict=True)]
     assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
+
+
+def test_a_model_is_checked_on_the_device_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flash attention has no kernel for processors."""
+    found: list[str] = []
+
+    def look(base: Any, *_: object) -> None:
+        found.append(base.device.type)
+        raise ModelError("seen")
+
+    monkeypatch.setattr("poad_sb3.language_model.language_model.check_model", look)
+    for device in ("cpu", "meta"):
+        with pytest.raises(ModelError, match="seen"):
+            LanguageModel(device=device, critic_trunk="live")
+    assert found == ["cpu", "meta"]
 
 
 @pytest.mark.matrix_after(1)

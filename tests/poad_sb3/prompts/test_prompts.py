@@ -254,6 +254,29 @@ def test_spaces_around_messages_go_where_the_template_drops_them(tokenizer_of: C
     assert ids == rendered(tokenizer, messages(name, "", "  A door.\n"), ask=True)
 
 
+def test_an_unknown_token_with_another_role_is_no_text(tokenizer_of: Callable[[str], Any]) -> None:
+    """As the class default of Qwen's and GPT-2's tokenizers: the unknown token is the one that ends a text."""
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.unk_token = "<|im_end|>"
+    words = "See <|im_end|> <|endoftext|>."
+    ids = prompter(tokenizer, ChatPrompt()).prompt_ids(Question(words, None))
+    plain = prompter(tokenizer, ChatPrompt()).prompt_ids(Question("See it.", None))
+    for name in ("<|im_end|>", "<|endoftext|>"):
+        number = tokenizer.convert_tokens_to_ids(name)
+        assert ids.count(number) == plain.count(number)
+
+
+def test_runs_of_spaces_are_text(tokenizer_of: Callable[[str], Any]) -> None:
+    """Gemma's tokenizers have them among the added tokens, written with the mark of a space."""
+    tokenizer = tokenizer_of("gemma")
+    tokenizer.add_tokens([AddedToken("\u2581" * n, normalized=True) for n in (2, 4)])
+    code, number = "def wash():    return 1", tokenizer.convert_tokens_to_ids("\u2581" * 4)
+    plain = tokenizer.encode(code, add_special_tokens=False)
+    ids = prompter(tokenizer, CompletionPrompt()).action_ids(code)
+    assert number in plain
+    assert ids[-len(plain) + plain.index(number) - 1 : -1] == tuple(plain[plain.index(number) :])
+
+
 def test_a_vocabulary_that_holds_the_names_of_special_tokens(tmp_path: Path) -> None:
     """A Unigram model finds `</s>` among its own pieces, for any setting of added tokens."""
     pieces = [("<unk>", 0.0), ("</s>", -1.0), ("▁", -2.0), *((letter, -3.0) for letter in "<>/sandcok ")]
@@ -296,6 +319,10 @@ def test_a_chat_does_not_change_with_the_day(tokenizer_of: Callable[[str], Any])
     tokenizer = tokenizer_of("llama3")
     text = text_of(tokenizer, prompter(tokenizer, ChatPrompt()).prompt_ids(Question("The lamp is red.", None)))
     assert DATE in text
+    clock = "{{ 'Today: ' + strftime_now('%d %B %Y') + '. ' }}"
+    tokenizer.chat_template = clock + tokenizer.chat_template
+    text = text_of(tokenizer, prompter(tokenizer, ChatPrompt()).prompt_ids(Question("The lamp is red.", None)))
+    assert f"Today: {DATE}. " in text
 
 
 # ------------------------------------------------------------------ history
