@@ -36,7 +36,7 @@ _HELLO_SECONDS = 20.0
 _SILENCE_SECONDS = 30.0
 """Longest time that a supervisor may take to answer; it is pinged after as long without a message."""
 _MAX_REPORT = 8 << 20
-"""Bytes of a report beyond those of the probabilities that are asked for."""
+"""Bytes of a report beyond those of probabilities of the right shape."""
 _MAX_HEADER = 1 << 17
 """Bytes: a message and output at their bounds, every character escaped."""
 _N_TRIES = 3
