@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import warnings
@@ -95,16 +96,26 @@ def _read_csv(path: Path) -> pd.DataFrame:
             f'{separator!r}? Fix: pass a DataFrame: table=pandas.read_csv(path, sep="{_SEPARATORS[separator]}").'
         )
     check_names(names)
+    with contextlib.suppress(library("pandas").errors.EmptyDataError):  # no row at all
+        first = read_csv(path, header=None, skiprows=1, nrows=1, dtype=str, keep_default_na=False)
+        if first.shape[1] > header.shape[1]:
+            raise _too_long(names)
     # All at once: in pieces, a column could be numbers in one and text in another.
     with warnings.catch_warnings():
         warnings.simplefilter("error", library("pandas").errors.ParserWarning)
         try:
             frame: pd.DataFrame = read_csv(path, low_memory=False, index_col=False)
         except library("pandas").errors.ParserWarning as warning:
-            raise TableError(
-                f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns."
-            ) from warning
+            raise _too_long(names) from warning
     return frame
+
+
+def _too_long(names: Sequence[str]) -> TableError:
+    """Return the error for rows that are longer than the header: its names may be those of other columns."""
+    return TableError(
+        f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns, or take "
+        "the comma off the end of each row."
+    )
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

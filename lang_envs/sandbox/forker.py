@@ -13,7 +13,9 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
+import traceback
 from collections import deque
 from collections.abc import Collection
 from enum import IntEnum
@@ -22,6 +24,9 @@ from typing import NamedTuple, NoReturn
 from lang_envs.sandbox.confinement.layers import Layer, Prepared
 from lang_envs.sandbox.confinement.privileges import close_other_files, die_with_parent
 from lang_envs.sandbox.worker import serve_one
+
+_LONGEST_WAIT = 30
+"""Seconds for a fork."""
 
 
 class _Time(ctypes.Structure):
@@ -73,12 +78,15 @@ class Forker:
 
     def __init__(self, prepared: Prepared, without: Collection[Layer]) -> None:
         self.socket, theirs = socket.socketpair()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _LONGEST_WAIT, 0))
         self._ended: deque[Ended] = deque()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             try:
                 _serve(theirs, parent, prepared, without)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(70)
         theirs.close()
@@ -91,11 +99,14 @@ class Forker:
 
         Raises:
             OSError: If the system refuses.
-            EOFError: If the forker is gone.
+            EOFError: If the forker is gone, or stuck.
         """
         socket.send_fds(self.socket, [b"f"], [control.fileno()])
-        while (record := self._read()).kind == _Kind.ENDED:
-            self._ended.append(_as_ended(record))
+        try:
+            while (record := self._read()).kind == _Kind.ENDED:
+                self._ended.append(_as_ended(record))
+        except BlockingIOError:
+            raise EOFError("the forker is stuck") from None
         if record.kind == _Kind.REFUSED:
             raise OSError(record.status, os.strerror(record.status))
         return int(record.pid)
@@ -111,12 +122,20 @@ class Forker:
         Raises:
             EOFError: If the forker is gone.
         """
+        self._reap_orphans()
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._ended.append(_as_ended(self._read(socket.MSG_DONTWAIT)))
         found = list(self._ended)
         self._ended.clear()
         return found
+
+    def _reap_orphans(self) -> None:
+        """Wait for descendants that have lost their parent: without seccomp, code may start processes."""
+        with contextlib.suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                if pid == self._pid:
+                    raise EOFError("the forker is gone")
 
     def close(self) -> None:
         """Wait until all children, which the caller has killed, and the process itself have ended."""
@@ -152,7 +171,8 @@ def _serve(supervisor: socket.socket, parent_pid: int, prepared: Prepared, witho
     status, usage = (ctypes.byref(record, getattr(_Record, name).offset) for name in ("status", "usage"))
 
     def send() -> None:
-        supervisor.sendall(record)
+        with contextlib.suppress(BrokenPipeError):  # the end of the supervisor is seen below
+            supervisor.sendall(record)
         ctypes.memset(ctypes.byref(record), 0, _SIZE)
 
     def reap(options: int) -> bool:
@@ -177,6 +197,7 @@ def _serve(supervisor: socket.socket, parent_pid: int, prepared: Prepared, witho
             continue
         data, files, _, _ = socket.recv_fds(supervisor, 1, 1)
         if not data:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             while wait4(-1, status, 0, usage) > 0:
                 pass
             os._exit(0)

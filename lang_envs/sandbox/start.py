@@ -47,8 +47,8 @@ _STANDARD = (
 def main(meeting: Meeting, options: Options) -> None:
     """Become the supervisor: called in a fresh interpreter, see `rendezvous`.
 
-    Two processes: the one that was started loads, enters the namespaces and ends, its child is the supervisor (a
-    process enters a new namespace of process ids only by being forked into it).
+    The process that was started loads, enters the namespaces and ends; its child is the supervisor (a process enters a
+    new namespace of process ids only by being forked into it), and a child of that the forker.
     """
     _preload()
     _warm_up()

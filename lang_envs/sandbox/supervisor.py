@@ -374,6 +374,8 @@ class Supervisor:
     def _dispatch(self) -> None:
         while self._ready and len(self._running) < self._options.cores and (task := self._next_task()) is not None:
             child = self._ready.popleft()
+            # Before the task is sent: its end may be seen before these clocks.
+            child.cpu_before, child.waited_before = cpu_seconds(child.pid), waiting_seconds(child.outer_pid)
             try:
                 Channel(child.control).send(task.evaluation.limits, task.files)
             except OSError:  # killed while it waited
@@ -385,8 +387,7 @@ class Supervisor:
             self._served[task.evaluation.process] = self._n_served
             self._n_started[task.table] = self._n_started.get(task.table, 0) + 1
             task.close()
-            child.task, child.started, child.cpu_before = task, time.monotonic(), cpu_seconds(child.pid)
-            child.waited_before = waiting_seconds(child.outer_pid)
+            child.task, child.started = task, time.monotonic()
             task.evaluation.children.append(child)
             self._running[child.pid] = child
 

@@ -50,8 +50,6 @@ Sampled = tuple[TokenPath, NDArray[np.float32]]
 
 RATIO_TOLERANCE, ROUNDED_TOLERANCE = 1e-4, 0.5
 """Of the first ratio of an update: in float32, and in 16 bits or less, where batches of another shape round apart."""
-_DOUBTFUL = 0.05
-"""In 16 bits or less, from here on plain passes are tried: those of tiny models in bfloat16 differ by 0.005 at most."""
 EXPORT_TOLERANCE = 1e-3
 """Of log-probabilities of a merged model in float32: adapter and base are summed in another order in every layer."""
 
@@ -104,20 +102,12 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
 
 
 def _settled(lm: LanguageModel) -> Agreement:
-    """Figures of a model, by plain passes if it does not agree otherwise.
-
-    With rounding, a wrong pass may be within the tolerance; plain passes stay then if they are clearly better.
-    """
+    """Figures of a model, by plain passes if it does not agree otherwise."""
     found = measure(lm)
-    if max(found) < (RATIO_TOLERANCE if lm.is_full_precision else _DOUBTFUL) or lm.plain_passes:
+    if found.agrees(lm.is_full_precision) or lm.plain_passes:
         return found
-    before = lm.plain_passes, lm.packs_trees, lm.caches, lm.cpu_fast_path
     lm.use_plain_passes()
-    plain = measure(lm)
-    if found.agrees(lm.is_full_precision) and max(plain) > max(found) / 2:
-        lm.plain_passes, lm.packs_trees, lm.caches, lm.cpu_fast_path = before
-        return found
-    return plain
+    return measure(lm)
 
 
 def measure(lm: LanguageModel) -> Agreement:

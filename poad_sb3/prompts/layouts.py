@@ -105,10 +105,12 @@ class ChatLayout(Layout):
                 "Fix: prompt='completion', or set tokenizer.chat_template in the model's folder."
             )
         self._tokenizer, self._arguments, self._system = tokenizer, dict(arguments), system
-        template = tokenizer.get_chat_template()
+        template = self._arguments.pop("chat_template", None) or tokenizer.chat_template
+        self._chat_template: str | None = template.get("default") if isinstance(template, dict) else template
         date = str(arguments.get("date_string", ""))
-        clock = f"{{%- macro strftime_now(format) -%}}{date}{{%- endmacro -%}}"
-        self._chat_template = clock + template if "strftime_now" in template and date else template
+        if date and self._chat_template and "strftime_now" in self._chat_template:
+            clock = f"{{%- macro strftime_now(format) -%}}{date}{{%- endmacro +%}}"
+            self._chat_template = clock + self._chat_template
         self._has_system = bool(system) and self._knows_system()
         self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
         self._trims = f"\t{_MARK.format(0)}\t" not in self._render([_message("user", 0, "\t")], generate=True)

@@ -100,9 +100,10 @@ def _open_files() -> set[str]:
 
 def _more_than_ready(supervisor: int) -> list[int]:
     """The descendants of a supervisor if there are others than the children that wait for work."""
-    children = [pid for forker in _children(supervisor) for pid in _children(forker)]
+    forker, *orphans = _children(supervisor)
+    children = _children(forker)
     grandchildren = [pid for child in children for pid in _children(child)]
-    return [] if len(children) <= N_READY and not grandchildren else [*children, *grandchildren]
+    return [] if len(children) <= N_READY and not (orphans or grandchildren) else [*orphans, *children, *grandchildren]
 
 
 def _children(parent: int) -> list[int]:

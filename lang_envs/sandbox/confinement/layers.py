@@ -75,7 +75,7 @@ class Confinement:
 
 
 class Prepared(NamedTuple):
-    """Resources that are the same for all children, made once by the process that forks them.
+    """Resources that are the same for all children, made once, before any fork.
 
     Attributes:
         ruleset: File descriptor of a Landlock ruleset, None without Landlock. It must be open in a child until

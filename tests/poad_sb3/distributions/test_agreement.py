@@ -19,14 +19,12 @@ from benchmarks.performance.architectures import ARCHITECTURES, build, measure_h
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD, ModelError
 from poad_sb3.cli.app import app
-from poad_sb3.distributions import agreement
-from poad_sb3.distributions.agreement import RATIO_TOLERANCE, Agreement, examine_model, measure
+from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.settings.model import Check
 
 pytestmark = pytest.mark.usefixtures("every_check")
 
@@ -171,18 +169,6 @@ def test_a_long_branch_shows_distances_beside_rounding(tmp_path: Path) -> None:
     build("mpt", tmp_path / "mpt")
     for dtype in ("float32", "bfloat16"):
         assert not LanguageModel(str(tmp_path / "mpt"), dtype=dtype).packs_trees
-
-
-@pytest.mark.parametrize(("plain", "keeps_plain"), [(0.01, True), (0.2, False)])
-def test_with_rounding_plain_passes_stay_where_they_are_clearly_better(
-    monkeypatch: pytest.MonkeyPatch, plain: float, keeps_plain: bool
-) -> None:
-    lm = LanguageModel(dtype="bfloat16")
-    monkeypatch.setattr(agreement, "measure", lambda lm: Agreement(plain if lm.plain_passes else 0.3, 0.0))
-    before = lm.packs_trees, lm.caches
-    agreement.require_agreement(lm, Check.ERROR)
-    assert lm.plain_passes == keeps_plain
-    assert (lm.packs_trees, lm.caches) == ((False, False) if keeps_plain else before)
 
 
 def test_a_few_words_are_enough(tmp_path: Path) -> None:

@@ -325,6 +325,19 @@ def test_a_chat_does_not_change_with_the_day(tokenizer_of: Callable[[str], Any])
     assert f"Today: {DATE}. " in text
 
 
+def test_several_templates_need_a_choice(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    plain = tokenizer.chat_template
+    expected = prompter(tokenizer, ChatPrompt()).prompt_ids(Question("The lamp is red.", None))
+    tokenizer.chat_template = {"tools": plain}
+    with pytest.raises(ModelError, match="multiple chat templates"):
+        prompter(tokenizer, ChatPrompt())
+    chosen = ChatPrompt(arguments={**ChatPrompt().arguments, "chat_template": plain})
+    assert prompter(tokenizer, chosen).prompt_ids(Question("The lamp is red.", None)) == expected
+    tokenizer.chat_template = {"tools": plain, "default": plain}
+    assert prompter(tokenizer, ChatPrompt()).prompt_ids(Question("The lamp is red.", None)) == expected
+
+
 # ------------------------------------------------------------------ history
 
 
