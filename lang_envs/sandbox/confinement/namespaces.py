@@ -56,7 +56,8 @@ def enter(*, pid: bool = True) -> frozenset[str]:
     The supervisor, as process 1, is sent no signal that it has no handler for, from outside only SIGKILL and SIGSTOP;
     orphans become its children, so it waits with `waitpid(-1, WNOHANG)` now and then. A process of the inside has an id
     of the inside, unusable outside: supervisor and forker must kill and wait themselves. `seccomp.install()` needs the
-    id of the inside, as `os.getpid()` returns it. `/proc` still shows the outside (Landlock closes it); `/proc/self` is right all the same. Without `"pid"` none of this applies.
+    id of the inside, as `os.getpid()` returns it. `/proc` still shows the outside (Landlock closes it);
+    `/proc/self` is right all the same. Without `"pid"` none of this applies.
 
     Args:
         pid: Whether to ask for a process id namespace at all.
