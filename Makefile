@@ -34,15 +34,15 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-# Workers of a thread each: two on two cores (three take as long); three where a third of the time is spent waiting for
-# other processes. Tests start many processes: byte code is kept, whatever the shell says.
+# Two workers on two cores: a thread each (three take as long). Tests start many processes: byte code is kept, whatever
+# the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
 
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
 	$(PYTEST) -n 2 -m "not matrix and not process and not slow"
 
 test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (about 20 minutes)
-	$(PYTEST) -n 3 -m "(matrix or process) and not slow"
+	$(PYTEST) -n 2 -m "(matrix or process) and not slow"
 
 check: $(VENV)/.dev ## lint, format, types and prose
 	$(BIN)/ruff check .

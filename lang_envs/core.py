@@ -114,7 +114,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     """Bound on the characters of the JSON list of admissible actions; an environment with longer lists sets its own."""
     renderer: str = ""
     """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported for the first one."""
-    _world: World
+    _world: World = None  # type: ignore[assignment]
     """State of the family; one that keeps it elsewhere overrides `_get_world` and `_set_world`."""
 
     def __init__(

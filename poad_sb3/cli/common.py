@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 REFUSED, STOPPED, DOES_NOT_FIT = 1, 3, 4
 """Exit codes: refused before a start; training stopped by an error; it would not fit. (2 is Typer's, for usage.)"""
-BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError)
-"""Errors of wrong arguments, models and checkpoints."""
+BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError, NotImplementedError)
+"""Errors of wrong arguments, models and checkpoints. No RuntimeError: Typer ends commands by one."""
 
 _SECONDS_AFTER_RANK_0 = 3.0
 _FROM_PYTHON = "BADQ"

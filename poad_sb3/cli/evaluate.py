@@ -72,6 +72,8 @@ def evaluate_run(
             )
     except (PoadError, LangEnvsError, OSError, ValueError) as error:
         fail(str(error))
+    except Exception as error:  # environments may raise anything
+        fail(f"Expected {episodes} episodes of {name}; got {type(error).__name__}: {error}. Fix: the environment.")
     how = "most probable actions" if deterministic else "sampled actions"
     title = f"{header['algorithm']} at step {header['num_timesteps']} on {name}: {episodes} episodes, {how}"
     console.print(title, markup=False, highlight=False, soft_wrap=True)

@@ -85,6 +85,11 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         existing = None if existing is None else existing.moved(request.moved())
     except runs.RunError as error:
         fail(str(error))
+    if existing is None and folder.latest.exists():
+        fail(
+            f"Expected a run or nothing in {folder.path}; got a checkpoint of something else. "
+            f"Fix: --warm-start {folder.latest} with another --out."
+        )
     if existing is not None and not resume:
         fail(f"{folder.path} holds a run already. Fix: --resume, or another --out.")
     device = request.arguments.get("device", "auto" if existing is None else existing.given.get("device", "auto"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
+import pickle
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -168,8 +168,20 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         # The weights are worth saving all the same.
         envs = None
         if self._envs_are_sound and self.env is not None:
-            with contextlib.suppress(WorkerError):
+            try:
                 envs = capture_envs(self._own_env)
+                pickle.dumps(envs)
+            except WorkerError:
+                envs = None
+            except Exception as error:  # environments of others may raise anything
+                envs = None
+                if self._last_obs is not None:
+                    warnings.warn(
+                        f"The states of the environments are not saved: get_state() raises {type(error).__name__}: "
+                        f"{error}. Training will go on from a reset. Fix: a get_state() without arguments whose result "
+                        "can be pickled.",
+                        stacklevel=4,
+                    )
         return {
             "envs": envs,
             "rng": checkpoints.capture_rng(),
@@ -266,7 +278,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
     ) -> tuple[int, BaseCallback]:
         if self.env is None:
             raise UnsupportedEnvError("Expected an environment to learn in; got None. Fix: model.set_env(env) first.")
-        resume, self._resume = self._resume, None
+        resume = self._resume
         if resume is not None:
             has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
             states = resume["envs"]
@@ -283,6 +295,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                         stacklevel=3,
                     )
             checkpoints.restore_rng(resume["rng"])
+            self._resume = None
         self._envs_are_sound = True  # put back, or about to be reset
         if reset_num_timesteps or self._last_obs is None:
             self._leave_episodes()

@@ -20,6 +20,7 @@ from lang_envs.files import write_bytes
 from lang_envs.wrappers import TextAction
 from lang_envs.wrappers.admissible import EpisodeContext
 from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode, moves_of, reset_seed_of, step_line
+from poad_sb3.common.episodes import text_of
 from poad_sb3.common.generations import token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.policies import LLMPolicy, TextPolicy
@@ -234,10 +235,10 @@ class EpisodeRecordingCallback(BaseCallback):
             "return": sum(step.reward for step in one.steps),
             "discounted_return": discounted,
             "discount": discount,
-            "success": bool(last.info["success"]),
+            "success": bool(last.info.get("success", last.info.get("is_success", False))),
             "steps": len(one.steps),
             "moves": moves,
-            "invalid_actions": sum(bool(step.info["invalid_action"]) for step in one.steps),
+            "invalid_actions": sum(bool(step.info.get("invalid_action", False)) for step in one.steps),
             "terminated": last.terminated,
             "truncated": last.truncated,
         }
@@ -379,7 +380,8 @@ class _Episode:
     ) -> None:
         self.number, self.reset_seed, self.group, self.env, self.rng = number, reset_seed, group, env, rng
         text, self.info = env.reset(seed=reset_seed)
-        self.text, self._context = str(text), context.begun(text)
+        self.text = text_of(text)
+        self._context = context.begun(self.text)
         self.steps: list[_Step] = []
 
     @property
@@ -393,7 +395,8 @@ class _Episode:
     def step(self, question: Question, chosen: SampledAction, fields: dict[str, Any]) -> None:
         listed = self.info["admissible_actions"]
         text, reward, terminated, truncated, self.info = self.env.step(chosen.text)
-        self.text, self._context = str(text), self._context.after(chosen.text, text)
+        self.text = text_of(text)
+        self._context = self._context.after(chosen.text, self.text)
         outcome = float(reward), bool(terminated), bool(truncated), self.info
         self.steps.append(_Step(question, listed, chosen, fields, *outcome))
 

@@ -167,7 +167,7 @@ def _play(
     return [one.lines for one in everyone]
 
 
-def _text_of(observation: Any) -> str:
+def text_of(observation: Any) -> str:
     """Return the text of an observation; an environment may carry its admissible actions there already."""
     return str(observation["text"] if isinstance(observation, Mapping) else observation)
 
@@ -180,7 +180,7 @@ class _Playing:
         self.key = {"env": env_id, "seed": seed, "episode": number}
         self.env, self.rng = env, np.random.default_rng([reset_seed, 1])
         observation, self.info = env.reset(seed=reset_seed)
-        self.context = episode_context(spec).begun(_text_of(observation))
+        self.context = episode_context(spec).begun(text_of(observation))
         self.lines: Episode = []
 
     @property
@@ -197,7 +197,7 @@ class _Playing:
         if before["admissible_actions"] is not None:
             self.env.tokens.encode(action)  # else it would be an invalid action in silence
         observation, reward, terminated, truncated, self.info = self.env.step(action)
-        self.context = self.context.after(action, _text_of(observation))
+        self.context = self.context.after(action, text_of(observation))
         line = step_line(
             self.key,
             len(self.lines),

@@ -55,8 +55,8 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     """
     if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
         return False
-    present = env.env_method("get_state")
-    if any(_identity(state["env"]) != _identity(now) for state, now in zip(states, present, strict=True)):
+    names = [_identity(state["env"]) for state in states]
+    if any(names) and names != [_identity(now) for now in env.env_method("get_state")]:
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
     for index, (state, context) in enumerate(zip(states, _contexts(env), strict=True)):
@@ -70,6 +70,7 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     return True
 
 
-def _identity(state: Any) -> Any:
+def _identity(state: Any) -> str | None:
     """Return the environment that a state names, if any (`LangEnv` names its own)."""
-    return state.get("env") if isinstance(state, dict) else None
+    name = state.get("env") if isinstance(state, dict) else None
+    return name if isinstance(name, str) else None

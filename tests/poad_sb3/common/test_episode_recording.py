@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from toy import LampEnv, everything, make_agent, make_method, randomise
 
 from lang_envs import LangEnvsError
 from lang_envs.core import Outcome
+from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, POAD
 from poad_sb3.common.callbacks import EpisodeRecordingCallback, LatestCheckpointCallback
 from poad_sb3.common.episode_lines import code_fields, encode, reset_seed_of
@@ -42,7 +44,19 @@ class BrokenLamp(LampEnv):
         return super()._move(reward)
 
 
-for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp)):
+class BareLamp(gym.Wrapper):  # type: ignore[type-arg]
+    """Carries its actions in the observation, and nothing but them in `info`, as environments of others may."""
+
+    def __init__(self) -> None:
+        super().__init__(AdmissibleObservation(LampEnv()))
+
+    def step(self, action: Any) -> Any:
+        *outcome, info = self.env.step(action)
+        return *outcome, {"admissible_actions": info["admissible_actions"]}
+
+
+BARE = "BareLamp-v0"
+for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp), (BARE, BareLamp)):
     gym.register(env_id, kind)
 
 
@@ -122,6 +136,16 @@ def test_a_training_from_the_start_empties_the_files(tmp_path: Path) -> None:
     make_agent(n_epochs=1).learn(16, EpisodeRecordingCallback(tmp_path, NOISY))
     header, *found = lines(tmp_path / "episodes.jsonl")
     assert {line["env"] for line in found} == {env["id"] for env in header["envs"]} == {NOISY}, "the first ones too"
+
+
+def test_environments_that_say_less_are_recorded(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = POAD("LLMPolicy", gym.make(BARE), n_steps=16, batch_size=8, n_epochs=1)
+        model.learn(16, EpisodeRecordingCallback(tmp_path, BARE))
+    episodes, steps = recorded(tmp_path)
+    assert [line["success"] for line in episodes] == [False] * 8
+    assert all(one["observation"].startswith("The lamp is") for found in steps.values() for one in found)
 
 
 def test_beyond_its_share_of_time_only_the_first_and_the_last_are_recorded(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 import io
 import json
 import random
+import runpy
 import shutil
 import zipfile
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from toy import LampEnv
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
@@ -402,6 +405,42 @@ def test_an_environment_without_state_says_so(tmp_path):
     with pytest.warns(UserWarning, match="exact_resume=False"):
         loaded.learn(N, reset_num_timesteps=False)
     assert loaded.num_timesteps == 2 * N
+
+
+def test_an_environment_without_a_state_before_its_first_reset_resumes_exactly(tmp_path, monkeypatch):
+    """That of the example: `_world` is what `_restart` makes."""
+    monkeypatch.setattr(gym, "register", lambda *_, **__: None)
+    doors = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "own_environment.py"))["Doors"]
+    POAD("LLMPolicy", doors(), seed=5, **SMALL).save(tmp_path / "fresh")
+    straight = POAD("LLMPolicy", doors(), seed=5, **SMALL).learn(2 * N)
+    POAD("LLMPolicy", doors(), seed=5, **SMALL).learn(N).save(tmp_path / "model")
+    loaded = POAD.load(tmp_path / "model.zip", doors())
+    assert_same(straight, loaded.learn(N, reset_num_timesteps=False))
+
+
+class Unsaved(Stateless):
+    """Its `get_state` is another method, or fails."""
+
+    def get_state(self, player):
+        return player
+
+
+def test_an_error_in_get_state_costs_no_weights(tmp_path):
+    model = POAD("LLMPolicy", Unsaved(), seed=5, **SMALL).learn(N)
+    with pytest.warns(UserWarning, match=r"get_state\(\) raises TypeError: .* Fix: a get_state\(\) without arguments"):
+        model.save(tmp_path / "model.zip")
+    assert POAD.load(tmp_path / "model.zip").num_timesteps == N
+
+
+def test_a_restore_that_fails_is_tried_again(tmp_path, monkeypatch):
+    straight = POAD("LLMPolicy", LampEnv(), seed=5, **SMALL).learn(2 * N)
+    POAD("LLMPolicy", LampEnv(), seed=5, **SMALL).learn(N).save(tmp_path / "model")
+    loaded = POAD.load(tmp_path / "model.zip", LampEnv())
+    with monkeypatch.context() as patch:
+        patch.setattr(LampEnv, "set_state", lambda self, state: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            loaded.learn(N, reset_num_timesteps=False)
+    assert_same(straight, loaded.learn(N, reset_num_timesteps=False))
 
 
 @pytest.mark.matrix
