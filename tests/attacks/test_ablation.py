@@ -51,7 +51,7 @@ CAPABILITIES = breach(
 )
 FILES = breach("files", 'won = through(lambda: open("/etc/passwd"))', Layer.LANDLOCK, Layer.SECCOMP)
 TRACES = breach("names", 'won = through(lambda: os.stat("/"))', Layer.SECCOMP)
-PARENT = breach("the process id of the parent", "won = os.getppid() > 9", Layer.NAMESPACES)  # inside, it is one of the first
+PARENT = breach("the process id of the parent", "won = os.getppid() > 9", Layer.NAMESPACES)  # small inside
 PRIVILEGES = breach(
     "reading a file, where nothing keeps set-user-id programs from being set-user-id",
     'won = through(lambda: open("/etc/passwd")) and "NoNewPrivs:\\t0" in open("/proc/self/status").read()',
