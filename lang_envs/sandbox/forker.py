@@ -122,20 +122,16 @@ class Forker:
         Raises:
             EOFError: If the forker is gone.
         """
-        self._reap_orphans()
+        with contextlib.suppress(ChildProcessError):  # orphans: without seccomp, code may start processes
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                if pid == self._pid:
+                    raise EOFError("the forker is gone")
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._ended.append(_as_ended(self._read(socket.MSG_DONTWAIT)))
         found = list(self._ended)
         self._ended.clear()
         return found
-
-    def _reap_orphans(self) -> None:
-        """Wait for descendants that have lost their parent: without seccomp, code may start processes."""
-        with contextlib.suppress(ChildProcessError):
-            while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                if pid == self._pid:
-                    raise EOFError("the forker is gone")
 
     def close(self) -> None:
         """Wait until all children, which the caller has killed, and the process itself have ended."""
@@ -175,13 +171,6 @@ def _serve(supervisor: socket.socket, parent_pid: int, prepared: Prepared, witho
             supervisor.sendall(record)
         ctypes.memset(ctypes.byref(record), 0, _SIZE)
 
-    def reap(options: int) -> bool:
-        pid = wait4(-1, status, options, usage)
-        if pid > 0:
-            record.kind, record.pid = _Kind.ENDED, pid
-            send()
-        return bool(pid > 0)
-
     wake, wake_end = socket.socketpair()
     wake.setblocking(False)
     wake_end.setblocking(False)
@@ -191,8 +180,9 @@ def _serve(supervisor: socket.socket, parent_pid: int, prepared: Prepared, witho
         ready, _, _ = select.select([supervisor, wake], [], [])
         if wake in ready:
             wake.recv(4096)
-        while reap(os.WNOHANG):
-            pass
+        while (pid := wait4(-1, status, os.WNOHANG, usage)) > 0:
+            record.kind, record.pid = _Kind.ENDED, pid
+            send()
         if supervisor not in ready:
             continue
         data, files, _, _ = socket.recv_fds(supervisor, 1, 1)
