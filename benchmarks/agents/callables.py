@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -138,7 +139,11 @@ def _source(*targets: object) -> dict[str, JSON]:
     for target in map(_unwrapped, targets):
         described = target if inspect.isroutine(target) or inspect.isclass(target) else type(target)
         with contextlib.suppress(OSError, TypeError):
-            texts["".join(inspect.findsource(described)[0])] = None
+            file = inspect.getsourcefile(described) or ""
+            linecache.checkcache(file)
+            # Not `findsource`, which parses: in two threads at once CPython 3.11 may end in a SystemError.
+            if lines := linecache.getlines(file):
+                texts["".join(lines)] = None
     if not texts:
         return {}
     return {"source_sha256": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]}

@@ -88,6 +88,13 @@ def test_a_function_of_three_lines_from_text_to_text_is_an_agent() -> None:
     assert len(agent.settings["source_sha256"]) == 16
 
 
+def test_the_digest_of_a_class_needs_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two threads at once CPython 3.11.7 may end in "AST constructor recursion depth mismatch"."""
+    expected = make_agent("agents_of_a_user:Own").settings["source_sha256"]
+    monkeypatch.setattr("ast.parse", lambda *_, **__: 1 / 0)
+    assert make_agent("agents_of_a_user:Own").settings["source_sha256"] == expected
+
+
 @pytest.mark.parametrize("name", ["first", "Own", "made", "wrapped", "cached", "part"])
 def test_another_text_of_the_file_is_another_agent(name: str) -> None:
     """The change may be in a prompt or a helper beside the function."""
