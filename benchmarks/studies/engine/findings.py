@@ -38,6 +38,7 @@ class Verdict(StrEnum):
     NOT_SETTLED = "not settled"
     NOT_LEARNED = "baseline did not learn"
     TOO_FEW = "too few seeds"
+    UNTRIED = "settings untried"
     MISSING = "not run yet"
 
 
@@ -267,8 +268,8 @@ class Row(NamedTuple):
             return Verdict.MISSING
         if min(self.seeds) < n_seeds:
             return Verdict.TOO_FEW
-        if self.gated and self.learned is None:
-            return Verdict.MISSING
+        if self.gated and self.learned is None:  # few seeds of the baseline learned, and further settings are left
+            return Verdict.UNTRIED
         if self.gated and self.learned is not None and self.learned < LEARNED_SHARE:
             return Verdict.NOT_LEARNED
         if corrected >= SETTLED:

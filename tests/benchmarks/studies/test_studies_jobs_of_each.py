@@ -289,7 +289,7 @@ def test_further_settings_are_tried_on_the_task_itself_and_a_verdict_waits_for_t
         listed = [job for job in study.jobs(Options(), pieces) if not _is_further(job)]
         fill(pieces, listed, make)
     content = study.report(Options(), pieces).content
-    assert content["primary"][0]["verdict"] == Verdict.MISSING
+    assert content["primary"][0]["verdict"] == Verdict.UNTRIED
     assert "other: NTPO, 12 runs of further settings" in content["missing"]
     further = [job for job in study.jobs(Options(), pieces) if _is_further(job)]
     assert {str(job.env_kwargs) for job in further} == {str(task.env_kwargs)}
@@ -409,7 +409,7 @@ def test_a_row_has_no_verdict_before_all_planned_seeds_are_there(learned: float 
     row = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")
     row = row.tested(np.arange(9.0) + 20, np.arange(10.0))._replace(gated=True, learned=learned)
     assert judged([row], 10)[0]["verdict"] == Verdict.TOO_FEW
-    verdicts = {None: Verdict.MISSING, 0.5: Verdict.NOT_LEARNED, 1.0: Verdict.SUPPORTED}
+    verdicts = {None: Verdict.UNTRIED, 0.5: Verdict.NOT_LEARNED, 1.0: Verdict.SUPPORTED}
     assert judged([row], 9)[0]["verdict"] == verdicts[learned]
 
 
