@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import pickle
 import warnings
 from collections import deque
@@ -120,6 +121,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the process's generators, the spaces, the environments, and the generators of acting and shuffling."""
+        seed = None if seed is None else operator.index(seed)  # Python's generator refuses NumPy's integers
         super().set_random_seed(seed)
         if seed is not None and hasattr(self, "policy"):
             self.policy.seed(seed)

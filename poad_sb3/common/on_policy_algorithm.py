@@ -72,6 +72,9 @@ _PLUMBING: Mapping[str, Any] = {
 }
 """SB3's own arguments that are no settings of the training."""
 
+_LONG_EPISODE = 10_000
+"""Steps without an end after which a rollout of whole episodes warns."""
+
 
 def _settings() -> dict[str, Any]:
     """Return the settings with their defaults."""
@@ -405,7 +408,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer.reset()
         callback.on_rollout_start()
         pipeline = PipelinedRollout(env, self.policy, self.stopwatch)
-        whole, n_rounds, playing = self.whole_episodes, 0, pipeline.playing
+        whole, n_rounds, playing, latest_end = self.whole_episodes, 0, pipeline.playing, 0
         in_rounds = self.n_episodes is not None or self.group_size > 1  # else episodes follow each other at once
         groups: list[int] = [0] * env.num_envs
         seeds: list[int] = []  # of the groups
@@ -426,6 +429,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self.num_timesteps += env.num_envs
             dones = dones & playing
             infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
+            latest_end = rollout_buffer.pos if dones.any() else latest_end
+            if whole and rollout_buffer.pos - latest_end == _LONG_EPISODE:
+                warnings.warn(
+                    f"Expected episodes that end, which {type(self).__name__} learns from; none has in the last "
+                    f"{_LONG_EPISODE} steps of each environment. Fix: a time limit, gym.wrappers.TimeLimit(env, 100).",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             callback.update_locals(locals())
             go_on = callback.on_step()
             self._update_info_buffer(infos, dones)

@@ -156,6 +156,7 @@ class Prompter:
 
     def _encode(self, text: str, *, is_content: bool) -> TokenIds:
         encode = partial(self._tokenizer.encode, add_special_tokens=False, split_special_tokens=is_content)
+        text = text.encode(errors="replace").decode()  # tokenizers take no lone surrogates: each becomes "?"
         ids = tuple(encode(text))
         if not is_content or self._meaningful.isdisjoint(ids):
             return ids

@@ -118,6 +118,11 @@ def test_evaluating_in_mid_training_changes_nothing():
     assert changed(weights(plain), weights(watched)) == set()
 
 
+def test_a_seed_may_be_an_integer_of_numpy() -> None:
+    plain, numpy = (POAD("LLMPolicy", ENV_ID, seed=seed, **SMALL) for seed in (3, np.int64(3)))
+    assert changed(weights(plain), weights(numpy)) == set()
+
+
 def test_first_ratio_is_one_in_every_update():
     model = POAD("LLMPolicy", ENV_ID, seed=1, **SMALL)
     errors = []

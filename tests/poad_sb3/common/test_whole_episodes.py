@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from toy import LampEnv
 
 from poad_sb3 import GRPO, POAD, ReBN
+from poad_sb3.common import on_policy_algorithm
 from poad_sb3.common.token_table import GenerationTableCallback
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
@@ -225,6 +226,14 @@ def test_callbacks_see_the_ends_of_counted_episodes_alone() -> None:
     agent = agent_of(DummyVecEnv([lambda: Monitor(UnevenLamp())] * 3), n_episodes=2).learn(1, callback=ends)
     assert not agent.rollout_buffer.counted.all(), "no environment waited"
     assert (ends.n_dones, ends.n_episodes) == (6, 6)
+
+
+@pytest.mark.filterwarnings("ignore:.*learning_rate")
+def test_episodes_that_do_not_end_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_policy_algorithm, "_LONG_EPISODE", 4)
+    with pytest.warns(RuntimeWarning, match=r"Expected episodes that end, which POAD learns from; .*TimeLimit"):
+        agent_of(DummyVecEnv([partial(LampEnv, moves=6)]), n_episodes=1).learn(1)
+    agent_of(DummyVecEnv([partial(LampEnv, moves=4)]), n_episodes=3).learn(1)  # warnings are errors
 
 
 class CountEnds(BaseCallback):

@@ -206,6 +206,14 @@ def test_what_an_environment_says_is_text(tokenizer_of: Callable[[str], Any], na
     assert count(" ".join(names)) == count("nothing")
 
 
+@every_chat
+def test_half_a_character_is_a_question_mark(tokenizer_of: Callable[[str], Any], name: str) -> None:
+    ours = prompter(tokenizer_of(name), ChatPrompt())
+    half, mark = (Question(f"The file {name}.csv", None) for name in ("\udcff", "?"))
+    assert ours.prompt_ids(half) == ours.prompt_ids(mark)
+    assert ours.action_ids("open \udcff") == ours.action_ids("open ?")
+
+
 def test_a_template_that_hides_messages_is_refused(tokenizer_of: Callable[[str], Any]) -> None:
     tokenizer = tokenizer_of("qwen2")
     tokenizer.chat_template = "{{ messages[-1].content }}{% if add_generation_prompt %}:{% endif %}"
