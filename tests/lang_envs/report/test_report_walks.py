@@ -199,7 +199,7 @@ def test_a_walk_by_keyboard_reaches_a_token_and_always_shows_the_focus(visit: Op
 # ---------------------------------------------------------------------- links
 
 
-@pytest.mark.parametrize("n_links", [8, pytest.param(24, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("n_links", [4, pytest.param(24, marks=pytest.mark.matrix)])
 def test_links_open_the_same_step_and_token_in_a_new_page(
     visit: Open, small: tuple[Report, Path], n_links: int
 ) -> None:
