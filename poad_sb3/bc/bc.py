@@ -119,10 +119,11 @@ class BC:
     def _policy_step(self, paths: Sequence[TokenPath]) -> float:
         """Take a step of the adapter; return the sum of the negative log-likelihoods of the actions."""
         self._optimizer.zero_grad()
-        total = 0.0
+        total, lm = 0.0, self.policy.lm
+        n = len(paths) * (lm.ranks.size if lm.is_sharded else 1)  # FSDP adds up the ranks' gradients: equal ones, here
         for part in self.policy.evaluate_actions(paths):
             loss = -part.log_prob.sum()
-            (loss / len(paths)).backward()  # type: ignore[no-untyped-call]
+            (loss / n).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         self._step(self._optimizer, self.policy.adapter_parameters(), "policy")
         return total

@@ -133,7 +133,15 @@ class Request:
     def layout(self, config: RunConfig) -> dict[str, Any]:
         """Arguments of the command that a run may go on with, although its own are others."""
         given = {name: value for name, value in self.arguments.items() if name in LAYOUT}
-        return typed_arguments(algorithm(config.algorithm), given)
+        found = typed_arguments(algorithm(config.algorithm), given)
+        for name, value in found.items():
+            before = config.arguments.get(name, 0)
+            if bool(before) != bool(value):  # with replicas the learner scores actions again, and rounds differently
+                fail(
+                    f"Expected {name} of at least 1 where the run has some, and 0 where it has none; the run has "
+                    f"{before}, got {value}: its result would be another. Fix: leave it out, or begin another run."
+                )
+        return found
 
     def require_same(self, config: RunConfig) -> None:
         """Refuse to resume a run with other settings than its own; options left out are as in the run."""

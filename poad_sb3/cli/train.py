@@ -136,12 +136,17 @@ def train_run(
     """
     ranks = current_ranks()
     progress.phase = "making environments"
-    resolved = ranks.on_rank_zero("resolve", lambda: resolve(request, out, resume=resume))
     try:
+        resolved = ranks.on_rank_zero("resolve", lambda: resolve(request, out, resume=resume))
         with resolved.folder.held() if ranks.is_first else nullcontext():
             _train(console, request, resolved, progress, wandb_project)
     except runs.RunError as error:
         fail(str(error))
+    except LostRankError as error:  # before the first step
+        ranks.wait_until_first_ends()
+        if ranks.is_first:
+            fail(str(error), LOST_RANK)
+        raise typer.Exit(LOST_RANK) from None  # rank 0 says it
 
 
 def _train(
@@ -213,6 +218,8 @@ def make_algorithm(
             warnings.simplefilter("ignore", NoEffectWarning)  # an error here
             model = algorithm(config.algorithm)(policy, envs, seed=config.seed, **arguments)
         require_effects(model, given)
+    except LostRankError:
+        raise
     except BAD as error:
         fail(str(error))
     return model
@@ -223,6 +230,8 @@ def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
         return
     try:
         warm_start(model, found(Path(config.warm_start))[0])
+    except LostRankError:
+        raise
     except BAD as error:
         fail(str(error))
 
@@ -237,6 +246,8 @@ def _load(
             fail(f"{folder.latest} was written by {written_by}, but the run is of {config.algorithm}.")
         layout = {name: config.arguments[name] for name in runs.LAYOUT if name in config.arguments}
         model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved), **layout)
+    except LostRankError:
+        raise
     except BAD as error:
         fail(str(error))
     found = list(runs.differences(runs.effective_arguments(model), config.arguments))
@@ -342,7 +353,8 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
         current_ranks().wait_until_first_ends()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
-        if isinstance(error, ObservationError) and model.num_timesteps == 0 and len(config.sessions) == 1:
+        is_new = current_ranks().is_first and model.num_timesteps == 0 and len(config.sessions) == 1
+        if isinstance(error, ObservationError) and is_new:
             folder.config_file.unlink(missing_ok=True)  # settings that do not fit the environment: there is no run
             fail(" ".join(str(error).split()))
         _note_error(folder)

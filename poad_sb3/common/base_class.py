@@ -331,7 +331,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         """
         gathered = self._gathered
         if self.policy.lm.is_sharded and not self.ranks.rank_zero_only:
-            self._gathered = self.get_parameters()
+            self._gathered = self._gather()
         self.ranks.on_rank_zero("save", lambda: self._write(path, exclude, include))
         self._gathered = gathered
 
@@ -369,6 +369,11 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 "Fix: save in a rollout, where it waits for the boundary, or after learn()."
             )
         found: dict[str, dict[str, Any]] = whole(super().get_parameters())
+        return found
+
+    def _gather(self) -> dict[str, dict[str, Any]]:
+        """Return what `get_parameters` does on rank 0, which writes it; the others take part and keep no weights."""
+        found: dict[str, dict[str, Any]] = whole(super().get_parameters(), keep=self.ranks.is_first)
         return found
 
     def set_parameters(

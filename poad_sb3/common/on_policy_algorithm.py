@@ -388,12 +388,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         try:
             finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
         except BaseException:
-            if self.ranks.is_first:  # the others may have ended
+            if self.policy.lm.is_sharded:  # to gather the weights takes all ranks, and others may have ended
+                self._waiting_saves = []
+            if self.ranks.is_first:
                 self._commit_saves()
             raise
         self._update_is_due = finished
         if self.policy.lm.is_sharded and self.ranks.on_rank_zero("waiting", lambda: len(self._waiting_saves)):
-            self._gathered = self.get_parameters()
+            self._gathered = self._gather()
         self.ranks.on_rank_zero("saves", self._commit_saves)
         self._gathered = None
         self._collecting = False

@@ -234,6 +234,7 @@ class LLMPolicy(TextPolicy):
             self.lm.shard(device)
         else:
             self.lm.to(device)  # agreement is measured by the kernels that will train
+        self.lm.ranks.meet()  # a model takes longer to read on one node than on another
         require_agreement(self.lm, self.check)
         self.critic: TokenCritic | None = None
         self.critic_optimizer: torch.optim.Adam | None = None

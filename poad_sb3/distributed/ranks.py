@@ -28,6 +28,8 @@ __all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=2)
 """For a rank to reach an exchange; torch's own default is 30 minutes."""
+MEETING = timedelta(hours=1)
+"""For all ranks to have read the model: the disks of nodes differ."""
 _BEAT = 5.0
 """Seconds between two signs of life of rank 0."""
 _PIECE = 4 << 20
@@ -56,7 +58,7 @@ class Ranks:
         self.rank, self.size = rank, size
         self._store, self._group, self._timeout = store, group, timeout
         self._is_data_parallel = self._rank_zero_only = False
-        self._n_on_rank_zero = 0
+        self._n_on_rank_zero = self._n_meetings = 0
         self._published: list[str] = []
         self._stop = threading.Event()
         if rank == 0 and store is not None and size > 1:
@@ -76,6 +78,11 @@ class Ranks:
         before, self._is_data_parallel = self._is_data_parallel, True
         try:
             yield
+        except RuntimeError as error:
+            # Exchanges within a pass are torch's (`fsdp`). Gloo's errors have no class of their own.
+            if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise _waits_in_vain(self, error) from error
+            raise
         finally:
             self._is_data_parallel = before
 
@@ -152,6 +159,35 @@ class Ranks:
             dist.all_gather_object(gathered, own, group=self._group)
         self._forget()
         return gathered
+
+    def meet(self, limit: timedelta = MEETING) -> None:
+        """Wait for all ranks, after work that may take each its own time; exchanges have a time-out.
+
+        Args:
+            limit: For the last rank to come.
+
+        Raises:
+            LostRankError: If one does not.
+        """
+        if self.size == 1 or self._rank_zero_only:
+            return
+        assert self._store is not None
+        self._n_meetings += 1
+        keys = [f"meeting/{self._n_meetings}/{rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], b"here")
+        end = time.monotonic() + limit.total_seconds()
+        while True:
+            try:
+                self._store.wait(keys, timedelta(seconds=_BEAT))  # signals are handled between two waits
+            except RuntimeError as error:
+                if "timeout" not in str(error).lower():
+                    raise _gone(error) from error
+                if time.monotonic() > end:
+                    raise LostRankError(
+                        f"Expected all {self.size} ranks within {limit}; rank {self.rank} waits in vain. {_RESUME}"
+                    ) from error
+            else:
+                return
 
     # ------------------------------------------------------------------ rank 0 alone
 
@@ -312,7 +348,12 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
         return _current
     backend = "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        if "LOCAL_RANK" not in os.environ:
+            raise RankError(
+                f"Expected LOCAL_RANK, the number of this process on its node, which chooses its GPU; got none. Fix: "
+                f"torchrun --nproc-per-node {n_procs} SCRIPT, or LOCAL_RANK=$SLURM_LOCALID under srun."
+            )
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
     try:
         store, rank, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
@@ -342,10 +383,14 @@ def _explained(ranks: Ranks) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LostRankError(
-            f"Expected all {ranks.size} ranks to reach an exchange; rank {ranks.rank} waits in vain ({_line(error)}). "
-            f"{_RESUME}"
-        ) from error
+        raise _waits_in_vain(ranks, error) from error
+
+
+def _waits_in_vain(ranks: Ranks, error: Exception) -> LostRankError:
+    return LostRankError(
+        f"Expected all {ranks.size} ranks to reach an exchange; rank {ranks.rank} waits in vain ({_line(error)}). "
+        f"{_RESUME}"
+    )
 
 
 def _gone(error: Exception) -> LostRankError:

@@ -35,13 +35,19 @@ def shard(root: nn.Module, layers: Iterable[nn.Module], device: torch.device | s
             module.set_force_sum_reduction_for_comms(True)  # gloo has no other
 
 
-def whole(state: Any) -> Any:
-    """Return nested state with sharded tensors as whole ones on the host; every rank has to call it."""
+def whole(state: Any, *, keep: bool = True) -> Any:
+    """Return nested state with sharded tensors as whole ones on the host, or as None; every rank has to call it.
+
+    Args:
+        state: Of modules and optimizers.
+        keep: False for ranks that only take part: whole weights and moments are three times the model.
+    """
     if isinstance(state, DTensor):
-        return state.full_tensor().detach().cpu()
+        tensor = state.full_tensor()
+        return tensor.detach().cpu() if keep else None
     if isinstance(state, dict):
-        return {name: whole(one) for name, one in state.items()}
-    return [whole(one) for one in state] if isinstance(state, list) else state
+        return {name: whole(one, keep=keep) for name, one in state.items()}
+    return [whole(one, keep=keep) for one in state] if isinstance(state, list) else state
 
 
 def like(tensor: Tensor, own: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
+import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -175,7 +176,8 @@ class EndpointDistribution(RemoteDistribution):
         assert sampling.generation_endpoint is not None
         self.server = TokenServer(sampling.generation_endpoint)
         self.adapter = ""
-        """Name of the adapter on the server: version and hash."""
+        """Name of the adapter on the server: version, hash and training."""
+        self._name = uuid.uuid4().hex[:8]  # trainings that begin alike have equal adapters
         self._remove: Callable[[], object] = lambda: None
         """Removes the folder of the adapter."""
 
@@ -227,7 +229,7 @@ class EndpointDistribution(RemoteDistribution):
         remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.lm.network.save_pretrained(folder, save_embedding_layers=False)
         digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-        name = f"poad-{version}-{digest}"
+        name = f"poad-{version}-{digest}-{self._name}"
         try:
             self.server.load_adapter(name, folder)
         except EndpointError:

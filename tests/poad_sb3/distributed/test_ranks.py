@@ -202,6 +202,59 @@ def test_rank_0_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == [0, 1]
 
 
+def test_ranks_meet_after_unequal_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
+    here: list[int] = []
+
+    def late(ranks: Ranks) -> int:
+        time.sleep(0.5)
+        here.append(ranks.rank)
+        ranks.meet()
+        ranks.meet()
+        return len(here)
+
+    def early(ranks: Ranks) -> int:
+        ranks.on_rank_zero("alone", ranks.meet)  # nobody else comes there
+        ranks.meet()
+        n = len(here)
+        ranks.meet()
+        return n
+
+    assert in_ranks(early, late, timeout=0.2) == [1, 1]
+    (error,) = in_ranks(lambda ranks: Ranks(1, 2, dist.HashStore()).meet(timedelta(seconds=0.2)))
+    assert isinstance(error, LostRankError)
+    assert "Expected all 2 ranks within 0:00:00.200000; rank 1 waits in vain" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), LostRankError),
+        (dist.DistBackendError("NCCL error: remote process exited"), LostRankError),  # type: ignore[attr-defined]
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError),
+    ],
+)
+def test_an_exchange_within_a_pass_that_fails_is_a_lost_rank(error: Exception, expected: type[Exception]) -> None:
+    def program(ranks: Ranks) -> None:
+        with ranks.data_parallel():
+            raise error
+
+    assert [type(one) for one in in_ranks(program, program)] == [expected] * 2
+
+
+def test_a_launcher_leaves_an_ignored_hangup_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: list[str] = []
+    monkeypatch.setattr(
+        launching, "elastic_launch", lambda config, _: lambda *_: handled.append(config.signals_to_handle)
+    )
+    for handler in (signal.SIG_DFL, signal.SIG_IGN):  # the second is what `nohup` sets
+        before = signal.signal(signal.SIGHUP, handler)
+        launching.launch(2, ["train"])
+        signal.signal(signal.SIGHUP, before)
+    assert ["SIGHUP" in names.split(",") for names in handled] == [True, False]
+    assert "SIGTERM" in handled[1].split(",")
+
+
 def test_a_callback_that_changes_a_setting_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its part of the gradient would be of another loss, and weights would stay equal on all ranks."""
     model, seen = POAD("LLMPolicy", ENV, seed=0), []
@@ -247,6 +300,7 @@ def test_other_ranks_stay_silent_after_a_load(monkeypatch: pytest.MonkeyPatch, t
     store = dist.HashStore()
     (first := Ranks(0, 2, store)).on_rank_zero("seed", lambda: 0)
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", Ranks(1, 2, store))
+    monkeypatch.setattr(Ranks, "meet", lambda _: None)  # the other one has no model
     model = POAD.load(tmp_path / "model")
     first.end()
     assert (model.verbose, model.tensorboard_log) == (0, None)
@@ -259,6 +313,7 @@ def test_seeds_of_a_load_do_not_outlive_the_states_of_the_checkpoint(
     POAD("LLMPolicy", ENV, seed=0, n_steps=4, batch_size=4).learn(4).save(tmp_path / "model")
     ranks = Ranks(0, 2, dist.HashStore())
     monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
+    monkeypatch.setattr(Ranks, "meet", lambda _: None)  # the other one has no model
     model = POAD.load(tmp_path / "model", ENV)
     assert model.env is not None
     assert model.env._seeds == [0]

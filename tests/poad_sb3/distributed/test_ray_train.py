@@ -104,7 +104,7 @@ def test_the_example_of_a_cluster_fits_the_schema_of_ray() -> None:
     assert cluster["max_workers"] == len(cluster["provider"]["worker_ips"])
     for commands in (cluster["head_start_ray_commands"], cluster["worker_start_ray_commands"]):
         assert "ray start" in commands[-1]
-        assert '--resources="{\\"sandbox\\": $(nproc)}"' in commands[-1]
+        assert '--resources="{\\"sandbox\\": $(env -u OMP_NUM_THREADS nproc)}"' in commands[-1]
         assert "RAY_USAGE_STATS_ENABLED=0" in commands[-1]
 
 

@@ -21,6 +21,7 @@ def dry_run(folder: Path, *, srun_code: int) -> tuple[list[str], list[str]]:
     for name in ("srun", "scontrol"):
         (folder / name).chmod(0o755)
     slurm = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_ID": "11"}
+    slurm["SLURM_CPUS_PER_TASK"] = "16"
     done = subprocess.run(
         ["bash", str(SCRIPT), "MultiKey-v0", "--out", "runs/two words"],
         env={**os.environ, **slurm, "PATH": f"{folder}:{os.environ['PATH']}"},
@@ -40,8 +41,8 @@ def dry_run(folder: Path, *, srun_code: int) -> tuple[list[str], list[str]]:
 def test_a_rank_is_started_for_each_gpu(tmp_path: Path) -> None:
     words, requeued = dry_run(tmp_path, srun_code=0)
     assert words == [
-        *("--kill-on-bad-exit=1", "torchrun", "--nnodes=2", "--nproc-per-node=4"),
-        *("--rdzv-backend=c10d", "--rdzv-endpoint=node7:29500", "--rdzv-id=11", "-m", "poad_sb3.cli", "train"),
+        *("--cpus-per-task=16", "--kill-on-bad-exit=1", "torchrun", "--nnodes=2", "--nproc-per-node=4"),
+        *("--rdzv-backend=c10d", "--rdzv-endpoint=node7:20011", "--rdzv-id=11", "-m", "poad_sb3.cli", "train"),
         *("MultiKey-v0", "--out", "runs/two words", "--resume", "--n-procs", "8", "--set", "micro_batches=8"),
     ]
     assert requeued == []
