@@ -203,8 +203,8 @@ _SOURCES: Mapping[str, Mapping[str, Any]] = {
     "REINFORCEPlusPlus": {"gamma": 1.0},
     "ReBN": {"gamma": 0.9},
 }
-"""Turn-PPO: gamma and lambda of its paper. Bi-level GAE: VAGEN. GRPO: its paper. RLOO: TRL. GiGPO: verl-agent. ReBN:
-the games of GEM."""
+"""Turn-PPO: gamma and lambda of its paper. Bi-level GAE: VAGEN. GRPO: TRL, without the KL penalty of the paper. RLOO:
+TRL. GiGPO: verl-agent. ReBN: the games of GEM."""
 
 
 def _source(task: str) -> Preset:

@@ -7,6 +7,8 @@ import math
 import numbers
 import sys
 import time
+import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -25,7 +27,7 @@ from poad_sb3.badq.resuming import ResumableOffPolicy
 from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributed.ranks import current_ranks
-from poad_sb3.errors import ObservationError, RankError, UnsupportedEnvError
+from poad_sb3.errors import NoEffectWarning, ObservationError, RankError, UnsupportedEnvError
 from poad_sb3.prompts import Question
 from poad_sb3.settings.fields import Choice
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
@@ -152,6 +154,7 @@ class BADQ(ResumableOffPolicy):
             seed=seed,
         )
         self._check_settings()
+        self._warn_without_effect(("double_q", "beta", "reference"))
         if _init_setup_model:
             self._setup_model()
 
@@ -173,6 +176,14 @@ class BADQ(ResumableOffPolicy):
                 raise ValueError(
                     f"Expected {name} {expected}; got {getattr(self, name)!r}. Fix: the default is {default}."
                 )
+
+    def _warn_without_effect(self, given: Iterable[str]) -> None:
+        parameters = inspect.signature(BADQ.__init__).parameters
+        useless = ("double_q",) if self.soft else ("beta", "reference")
+        for name in given:
+            if name in useless and (value := getattr(self, name)) != parameters[name].default:
+                message = f"{name}={value!r} has no effect with soft={self.soft}. Fix: leave it out."
+                warnings.warn(message, NoEffectWarning, stacklevel=3)
 
     def _number(self, name: str) -> float:
         """Return an argument; NaN, out of every range, if it is not a number."""

@@ -11,7 +11,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.save_util import read_header, read_policy_kwargs
 from poad_sb3.errors import CheckpointError
-from poad_sb3.settings.model import DEFAULT_LORA
+from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
 
 
 def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
@@ -30,17 +30,21 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     header = read_header(path)
     algorithm._check_fingerprint(header["base_fingerprint"])
     policy = algorithm.policy
-    mine, theirs = (_adapter(one) for one in (algorithm.policy_kwargs, read_policy_kwargs(path)))
+    given = algorithm.policy_kwargs, read_policy_kwargs(path)
+    mine, theirs = map(_adapter, given)
     prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
+    _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
+    own, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
+    has_critic = policy.critic is not None and any(map(_of_critic, weights))
+    trunks = [one.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for one in given]
     for name, have, wanted in (
         ("policy_kwargs.lora", mine, theirs),
         ("policy_kwargs.prompt", prompt, header["prompt"]),
+        ("policy_kwargs.critic_trunk", *trunks),
     ):
         if have != wanted:
             raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {have}. Fix: train with the same.")
-    _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
-    own, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
-    if policy.critic is None or not any(map(_of_critic, weights)):
+    if not has_critic:
         weights = {name: tensor for name, tensor in weights.items() if not _of_critic(name)}
         weights |= {name: tensor for name, tensor in own.items() if _of_critic(name)}
     try:

@@ -89,7 +89,7 @@ def clone(
         progress.phase = "playing and reading episodes"
         n_played = _PLAYED * (not files) if n_episodes is None else n_episodes
         shares = dict(zip(env_ids, noise if len(noise) > 1 else [*noise] * len(env_ids), strict=True))
-        episodes = [one for file in files for one in _of(env_ids, file)]
+        episodes = [one for file in files for one in _of(env_ids, file, console)]
         for name, share in shares.items():
             episodes += oracle_episodes(name, n_played, noise=share, seed=seed, env_kwargs=env_kwargs)
         cloning = BC(model, episodes)
@@ -125,18 +125,28 @@ def clone(
     console.print(f"{line}, {record['seconds']:.0f} s", markup=False, highlight=False, soft_wrap=True)
 
 
-def _of(env_ids: Sequence[str], file: Path) -> list[Episode]:
-    """Return the episodes of a file that are of some environments."""
+def _of(env_ids: Sequence[str], file: Path, console: Console) -> list[Episode]:
+    """Return the episodes of a file that are of some environments, without those with invalid actions."""
     episodes = recorded_episodes(file)
     kept = [one for one in episodes if one[0]["env"] in env_ids]
     if not kept:
         found = sorted({one[0]["env"] for one in episodes})
         raise ValueError(f"Expected episodes of {', '.join(env_ids)} in {file}; got {', '.join(found)}. Fix: --env.")
-    return kept
+    valid = [one for one in kept if not any(line.get("invalid", False) for line in one)]
+    if len(valid) < len(kept):
+        line = f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return valid
 
 
 def _successes(episodes: Sequence[Episode]) -> int:
-    return sum(one[-1]["success"] for one in episodes)
+    found = [one[-1]["success"] for one in episodes]
+    if None in found:
+        raise ValueError(
+            f"Expected info['success'] of {episodes[0][0]['env']} at the end of an episode; got none, so its success "
+            "cannot be measured. Fix: poad_sb3.bc.BC from Python, which measures nothing."
+        )
+    return sum(found)
 
 
 def _table(before: Mapping[str, int], after: Mapping[str, int], n: int) -> Table:

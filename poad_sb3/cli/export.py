@@ -55,7 +55,10 @@ def export_run(
     if repo_id is None:
         return
     if exported.local_base:
-        line = "Others need the base model too: it is a folder of this machine. --merge writes a model that needs none."
+        line = (
+            "Others need the base model too: it is a folder of this machine, which the files name. --merge writes a "
+            "model that needs none."
+        )
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     try:
         address = push(exported.folder, repo_id, private=not public)

@@ -162,6 +162,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         """Choose environment actions, without exploring; see `LLMPolicy.predict`."""
         return self.policy.predict(observation, state, episode_start, deterministic, admissible_actions)
 
+    def _warn_without_effect(self, given: Iterable[str]) -> None:
+        """Warn of given arguments that differ from their defaults and have no effect."""
+
     def _check_settings(self) -> None:
         """Raise ValueError for arguments out of range."""
 
@@ -441,6 +444,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if not model.ranks.is_first:
             model.verbose, model.tensorboard_log = 0, None
         model._check_settings()
+        model._warn_without_effect(kwargs)
         model._check_prompt(prompt)
         resume = model._resume
         if resume is None:

@@ -154,7 +154,7 @@ def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> Non
         value, default = getattr(made, name), defaults[name].default
         if value != (list(default) if isinstance(default, tuple) else default):  # tuples are lists as attributes
             message = f"{name}={value!r} has no effect: {useless[name]}. Fix: leave it out."
-            warnings.warn(message, NoEffectWarning, stacklevel=3)
+            warnings.warn(message, NoEffectWarning, stacklevel=4)
 
 
 def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
@@ -185,6 +185,9 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         useless |= dict.fromkeys(("clip_range", "clip_range_high"), "cispo_cap replaces the clip")
     if not made.normalize_advantage:
         useless["min_advantage_std"] = "advantages are not normalised"
+    if not estimator.has_critic:
+        of_critic = [f"{MERGED}.{name}" for name in ModelSettings.defaults() if name.startswith("critic_")]
+        useless |= dict.fromkeys(of_critic, "the method has no critic")
     return useless
 
 
@@ -193,13 +196,14 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
 
     Args:
         made: See `useless_arguments`.
-        given: Names of constructor arguments.
+        given: Names of constructor arguments, or these arguments, whose `policy_kwargs` are then looked at too.
 
     Raises:
         PresetError: If one has no effect.
     """
     useless = useless_arguments(made)
-    for name in given:
+    nested = given.get(MERGED) if isinstance(given, Mapping) else None
+    for name in [*given, *(f"{MERGED}.{one}" for one in nested or ())]:
         if name in useless:
             raise PresetError(
                 f"Expected arguments that have an effect; {name} has none: {useless[name]}. Fix: leave it out."

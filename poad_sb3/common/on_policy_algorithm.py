@@ -172,7 +172,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._check_settings()
         if given["_init_setup_model"]:
             self._setup_model()
-            warn_without_effect(self, said)
+            self._warn_without_effect(said)
 
     @classmethod
     def from_preset(
@@ -223,6 +223,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "
                 f"{credit.group_size}; got {self.n_episodes}. Fix: n_episodes=None, or a multiple of the group size."
             )
+
+    def _warn_without_effect(self, given: Iterable[str]) -> None:
+        warn_without_effect(self, given)
 
     def _setup_model(self) -> None:
         self._choose_defaults()

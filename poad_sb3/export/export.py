@@ -23,6 +23,7 @@ from peft.utils.other import AuxiliaryTrainingWrapper
 from safetensors.torch import load_file
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor
+from transformers import GenerationConfig
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.common.policies import LLMPolicy
@@ -88,16 +89,22 @@ def export_policy(
             the policy, unless `check` is `"warn"`.
     """
     policy = _policy_of(model)
-    about = _about(model, policy, merge)
+    if check is not None and not merge:
+        raise ExportError(
+            f"Expected merge=True with check, which is about merged models; got check={check!r} alone. "
+            "Fix: leave it out."
+        )
+    about, base = _about(model, policy, merge)
     final = Path(folder).resolve()
-    if final == Path(about["base"]).resolve():
+    if base == final:
         raise ExportError(f"Expected another folder than that of the base model; got {folder}. Fix: choose another.")
     with new_folder(final, overwrite=overwrite) as scratch:
         if merge:
             n_tensors = _write_merged(policy, scratch, Check(check or policy.check))
         else:
             n_tensors = _write_adapter(policy.lm.network, scratch, about)
-        policy.lm.tokenizer.save_pretrained(scratch)
+            _generation_config(policy).save_pretrained(scratch)
+        _tokenizer(policy).save_pretrained(scratch)
         (scratch / "poad_prompt.json").write_text(json.dumps(about["prompt"], indent=2) + "\n", "utf-8")
         _model_card(about).save(scratch / "README.md")
         write_manifest(scratch, about)
@@ -173,14 +180,18 @@ def _policy_of(model: BaseAlgorithm | LLMPolicy) -> LLMPolicy:
     return policy
 
 
-def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> dict[str, Any]:
-    """Return the facts of the model card and the manifest."""
+def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> tuple[dict[str, Any], Path | None]:
+    """Return the facts of the model card and the manifest, and the folder of the base model if it has one."""
     lm, settings = policy.lm, policy._get_constructor_parameters()
     commit = getattr(lm.base.config, "_commit_hash", None)
     folder = _base_folder(lm.source.model, commit, merge)
-    return {
+    # A merged model needs no base: its folder, with the name of a user in it, is nobody's business.
+    base = lm.source.name if folder is None else folder.as_posix()
+    if merge and folder is not None:
+        base = folder.name if Path(lm.source.name).is_dir() else lm.source.name
+    about = {
         "kind": "merged" if merge else "adapter",
-        "base": str(folder or lm.source.name),
+        "base": base,
         "is_local": folder is not None,
         # Without a given revision, it is the commit whose weights were trained.
         "revision": None if folder else lm.source.revision or commit,
@@ -194,6 +205,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
         "algorithm": type(model).__name__ if isinstance(model, BaseAlgorithm) else None,
         "num_timesteps": model.num_timesteps if isinstance(model, BaseAlgorithm) else None,
     }
+    return about, folder
 
 
 def _base_folder(model: Any, commit: str | None, merge: bool) -> Path | None:
@@ -226,6 +238,30 @@ def _model_card(about: Mapping[str, Any]) -> ModelCard:
     )
     card: ModelCard = ModelCard.from_template(data, template_path=str(_CARD), **about)
     return card
+
+
+def _generation_config(policy: LLMPolicy) -> GenerationConfig:
+    """Return how `generate` writes actions as the policy does; the base model's own settings would write others."""
+    lm, settings = policy.lm, policy._get_constructor_parameters()
+    base = getattr(lm.base, "generation_config", None) or GenerationConfig()
+    pad = lm.tokenizer.pad_token_id if base.pad_token_id is None else base.pad_token_id
+    return GenerationConfig(
+        do_sample=True,
+        **{name: settings[name] for name in ("temperature", "top_k", "top_p", "max_new_tokens")},
+        bos_token_id=base.bos_token_id,
+        eos_token_id=sorted(lm.prompter.end_tokens),
+        pad_token_id=pad,
+    )
+
+
+def _tokenizer(policy: LLMPolicy) -> Any:
+    """Return the tokenizer, with the chat template that prompts were made by if that one asked for today's date."""
+    tokenizer, used = policy.lm.tokenizer, policy.lm.prompter.layout.dated_template
+    if used is None:
+        return tokenizer
+    tokenizer = copy.copy(tokenizer)
+    tokenizer.chat_template = used
+    return tokenizer
 
 
 # ---------------------------------------------------------------------- weights
@@ -265,15 +301,9 @@ def _bits(tensor: Tensor) -> Tensor:
 def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
     """Write the merged model as transformers does, read it back, compare, and return the number of tensors."""
     merged = _merged(policy.lm.network)
-    kind = type(merged)
+    kind, merged.generation_config = type(merged), _generation_config(policy)
     with no_progress_bars():
-        try:
-            merged.save_pretrained(folder)
-        except ValueError as error:  # of generation settings that contradict each other, above all
-            raise ExportError(
-                f"Expected a model that transformers can save; got {str(error)[:_LONGEST]}. "
-                "Fix: correct its generation_config.json, or export the adapter."
-            ) from error
+        merged.save_pretrained(folder)
         del merged  # before it is loaded again
         written = kind.from_pretrained(folder, dtype="auto")
     difference = export_error(policy.lm, written)

@@ -16,6 +16,10 @@ _RIDGE = 1e-3
 """Directions with less than this share of the largest variance are noise and are not blown up."""
 
 
+_CONSTANT = 1e-10
+"""Features whose variance is at most this share of their squared mean are equal up to rounding."""
+
+
 class FeatureWhitening(nn.Module):
     """Maps features to zero mean and unit covariance (ZCA), by running statistics.
 
@@ -68,6 +72,8 @@ class FeatureWhitening(nn.Module):
     def _renew(self) -> None:
         variance, axes = torch.linalg.eigh(self.covariance.cpu().double())
         variance = variance.clamp(min=0)
+        if variance.max() <= _CONSTANT * self.mean.cpu().double().square().sum():
+            return  # there is one situation so far: centred, its features would be 0, and the MLP has no bias
         scale = torch.rsqrt(variance + _RIDGE * variance.max() + torch.finfo(torch.float32).tiny)
         self.transform.copy_((axes * scale) @ axes.T)
         self.center.copy_(self.mean)

@@ -41,12 +41,14 @@ class Layout(ABC):
         anchor: Plain text right before the separator. Tokenizers treat the beginning of a text in their own ways
             (an added space, another token for the same word); behind the anchor an action has its usual tokens.
         end_token: Id that ends an action.
+        dated_template: Chat template with the day in it, in place of one that asks for today's; None for others.
     """
 
     start: TokenIds = ()
     separator: str = ""
     anchor: str = ""
     end_token: int
+    dated_template: str | None = None
 
     @abstractmethod
     def segments(
@@ -110,7 +112,7 @@ class ChatLayout(Layout):
         date = str(arguments.get("date_string", ""))
         if date and self._chat_template and "strftime_now" in self._chat_template:
             clock = f"{{%- macro strftime_now(format) -%}}{date}{{%- endmacro +%}}"
-            self._chat_template = clock + self._chat_template
+            self.dated_template = self._chat_template = clock + self._chat_template
         self._has_system = bool(system) and self._knows_system()
         self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
         self._trims = f"\t{_MARK.format(0)}\t" not in self._render([_message("user", 0, "\t")], generate=True)

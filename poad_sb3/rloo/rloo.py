@@ -9,7 +9,9 @@ from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 
 class RLOO(LLMOnPolicyAlgorithm):
-    """REINFORCE Leave-One-Out (arXiv 2402.14740): no critic, one advantage for a whole episode, unbiased.
+    """REINFORCE Leave-One-Out (arXiv 2402.14740): no critic, one advantage for a whole episode.
+
+    It is unbiased where a rollout is one minibatch; in several, long episodes weigh more (docs/algorithms/rloo.md).
 
     A = R - mean of the other `group_size` - 1 episodes with the same reset seed; R is the undiscounted return. As in
     TRL, the ratio is that of the whole episode, the product over its tokens. It leaves the clip range soon where

@@ -9,7 +9,7 @@ import poad_sb3
 from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import CheckpointError
 from poad_sb3.presets import ALGORITHMS
-from poad_sb3.runs.run_folder import RunConfig, RunFolder
+from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
 
 if TYPE_CHECKING:
     from poad_sb3.badq import BADQ
@@ -23,13 +23,18 @@ def find_checkpoint(source: Path) -> tuple[Path, RunConfig | None]:
 
     Raises:
         CheckpointError: If there is none.
-        RunError: If the run's config cannot be read.
+        RunError: If a folder is given whose config cannot be read.
     """
     folder = RunFolder(source if source.is_dir() else source.parent)
     checkpoint = folder.latest if source.is_dir() else source
     if not checkpoint.is_file():
         raise CheckpointError(f"There is no checkpoint {checkpoint}.")
-    return checkpoint, folder.read_config()
+    try:
+        return checkpoint, folder.read_config()
+    except RunError:
+        if source.is_dir():
+            raise
+        return checkpoint, None  # the config.json beside a checkpoint may be a model's
 
 
 def writer_of(checkpoint: Path) -> type[LLMOnPolicyAlgorithm | BADQ]:

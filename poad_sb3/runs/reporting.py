@@ -30,6 +30,8 @@ _QUANTITIES = {
 }
 """Columns of progress.csv that become curves, and their titles."""
 _RECORDED = "return of the recorded episodes"
+_PLACES = (".model.name", ".model.revision", ".model.commit", ".policy_kwargs.model", ".policy_kwargs.revision")
+"""Endings of facts that tell where a model was found."""
 _APART = (
     "seed",
     "sessions",
@@ -152,8 +154,10 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
         flat = [dict(_experiment(one)) for one in others]
         own = dict(_experiment(config))
         names = sorted({name for one in flat for name in one})
+        if len({one.model.get("fingerprint") for one in others}) == 1:  # the same model, perhaps in another place
+            names = [name for name in names if not name.endswith(_PLACES)]
         differ = [name for name in names if len({one.get(name) for one in flat}) > 1]
-        more = ", ".join(f"{name.rpartition('.')[2]}={own.get(name, '-')}" for name in differ)
+        more = ", ".join(f"{name.rpartition('.')[2]}={without_private(own.get(name, '-'))}" for name in differ)
         found.append(f"{config.algorithm} ({more})" if more else config.algorithm)
     return found
 

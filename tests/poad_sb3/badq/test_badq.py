@@ -34,6 +34,7 @@ from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributions.action_trie import build_trie
 from poad_sb3.distributions.base import TokenPath
+from poad_sb3.errors import NoEffectWarning
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 from poad_sb3.tabular import (
@@ -434,9 +435,15 @@ def test_an_untrained_soft_policy_is_the_reference():
     assert base == pytest.approx(model.policy.action_probabilities(text, listed), abs=1e-5)
 
 
+@pytest.mark.parametrize("given", [{"beta": 3.0}, {"reference": "uniform-actions"}, {"soft": True, "double_q": False}])
+def test_settings_of_the_other_backup_are_warned_of(given):
+    with pytest.warns(NoEffectWarning, match=r"has no effect with soft=(True|False)\. Fix: leave it out"):
+        make(**given)
+
+
 @pytest.mark.parametrize("soft", [False, True])
 def test_predict_walks_the_trie_by_q(soft):
-    model = make(soft=soft, beta=1.0, reference="uniform-actions")
+    model = make(soft=True, beta=1.0, reference="uniform-actions") if soft else make()
     randomise(model.policy.critic.online.mlp[-2], scale=3.0)
     with torch.no_grad():
         model.policy.critic.online.mlp[-2].weight.normal_(generator=torch.Generator().manual_seed(3))

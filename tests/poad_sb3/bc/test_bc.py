@@ -28,6 +28,7 @@ from poad_sb3 import (
     UnsupportedEnvError,
 )
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
+from poad_sb3.cli.bc import _successes
 from poad_sb3.common.episode_lines import reset_seed_of
 from poad_sb3.common.episodes import questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
@@ -244,6 +245,14 @@ def test_a_warm_start_has_the_log_probabilities_of_the_base(
     assert model.num_timesteps >= 16
 
 
+def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:
+    """Its inputs would be other features."""
+    model = keys(POAD, seed=5, policy_kwargs={"critic_trunk": "live"})
+    with pytest.raises(CheckpointError, match=r"Expected policy_kwargs\.critic_trunk as in .*, frozen; got live"):
+        warm_start(model, base[1])
+    warm_start(keys(GRPO, seed=5, policy_kwargs={"critic_trunk": "live"}), base[1])
+
+
 def test_whole_candidates_of_a_warm_start_are_those_of_the_same_weights(
     base: tuple[POAD, Path], demonstrations: list[Episode]
 ) -> None:
@@ -444,6 +453,11 @@ def test_a_share_is_a_probability() -> None:
         oracle_episodes(KEYS, 1, noise=1.5)
 
 
+def test_an_environment_that_tells_no_success_has_no_rate() -> None:
+    with pytest.raises(ValueError, match=r"Expected info\['success'\] of Lamp-v0 .* Fix: poad_sb3\.bc\.BC from Python"):
+        _successes([[{"env": "Lamp-v0", "success": True}], [{"env": "Lamp-v0", "success": None}]])
+
+
 # ------------------------------------------------------------------ command line
 
 SMALL = ("--set", "batch_size=8", "--set", "policy_kwargs.critic_arch=[8]")
@@ -485,6 +499,12 @@ def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
     run("bc", "--env", KEYS, "--episodes", "rl/episodes.jsonl", "--out", "again", *SHORT)
     assert json.loads(Path("again/bc.json").read_text())["episodes"] == len(steps)
     assert len(recorded_episodes("rl/episodes.jsonl")) == len(steps)
+    path = Path("rl/episodes.steps.jsonl")
+    before = path.read_text()
+    path.write_text(before.replace('"invalid":false', '"invalid":true', 1))
+    said = run("bc", "--env", KEYS, "--episodes", "rl/episodes.jsonl", "--out", "fewer", *SHORT)
+    assert f"1 of {len(steps)} episodes have invalid actions and are left out" in said
+    path.write_text(before)
     wrong = ("bc", "--env", "MultiKey-v0", "--episodes", "rl/episodes.jsonl", "--out", "none", *SHORT)
     run(*wrong, code=1)
     assert not Path("none").exists()

@@ -32,8 +32,9 @@ from poad_sb3.cli.request import Request
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.presets import PRESETS
 from poad_sb3.prompts import CompletionPrompt
+from poad_sb3.runs.loading import find_checkpoint
 from poad_sb3.runs.progress_csv import ResumableCSV
-from poad_sb3.runs.run_folder import RunConfig, RunFolder, differences
+from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder, differences
 
 ROOT = Path(poad_sb3.__file__).parents[1]
 TRAIN = ("train", ENV_ID, "--steps", str(4 * N), "--save-every", str(N), "--seed", "3", *SMALL)
@@ -615,3 +616,12 @@ def test_a_config_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert folder.read_config() is None
     folder.write_config(config)
     assert folder.read_config() == config
+
+
+def test_a_checkpoint_beside_the_config_of_a_model_is_found(straight: Path, tmp_path: Path) -> None:
+    shutil.copy(straight / "latest.zip", tmp_path / "agent.zip")
+    shutil.copy(POCKET_FOLDER / "config.json", tmp_path / "config.json")
+    assert find_checkpoint(tmp_path / "agent.zip") == (tmp_path / "agent.zip", None)
+    (tmp_path / "agent.zip").rename(tmp_path / "latest.zip")
+    with pytest.raises(RunError):
+        find_checkpoint(tmp_path)

@@ -265,6 +265,19 @@ def test_an_argument_without_effect_in_this_environment_is_refused_by_a_preset()
         POAD.from_preset("pocket/overcooked", LampEnv(), temperature=0.5)
 
 
+def test_settings_of_a_critic_are_refused_where_there_is_none() -> None:
+    critic = {"policy_kwargs": {"critic_arch": (8,)}}
+    check_arguments(POAD, critic)
+    with pytest.raises(PresetError, match=r"policy_kwargs\.critic_arch has none: the method has no critic"):
+        check_arguments(GRPO, critic)
+
+
+def test_an_argument_without_effect_is_warned_of_by_load(tmp_path: Path) -> None:
+    POAD("LLMPolicy", LampEnv(), **SMALL).save(tmp_path / "model")
+    with pytest.warns(NoEffectWarning, match="group_size=4 has no effect"):
+        POAD.load(tmp_path / "model", group_size=4)
+
+
 def test_defaults_of_a_subclass_are_settings() -> None:
     with pytest.raises(TypeError, match="in the defaults of Mine; 'gama' is none"):
         type("Mine", (POAD,), {"defaults": {"gama": 0.5}})

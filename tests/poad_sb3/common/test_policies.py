@@ -455,5 +455,11 @@ def test_the_whitening_holds_still_until_it_has_seen_twice_as_much() -> None:
 
 def test_features_without_variance_do_no_harm() -> None:
     whitening = FeatureWhitening(6)
-    whitening.observe(torch.ones(3, 6))
-    assert torch.isfinite(whitening(correlated_features(5, seed=1))).all()
+    situation = correlated_features(1, seed=1)
+    for _ in range(3):
+        whitening.observe(situation.repeat(3, 1))
+        assert torch.equal(whitening(situation), situation), "centred it would be 0, and so its value for ever"
+    shown = torch.cat([situation.repeat(9, 1), correlated_features(1, seed=4)])
+    whitening.observe(shown[9:])
+    white = whitening(shown)
+    torch.testing.assert_close((white - white.mean(0)).square().sum(1).mean(), torch.tensor(1.0), rtol=0, atol=0.01)

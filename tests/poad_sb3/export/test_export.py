@@ -22,7 +22,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from tiny_architectures import MODELS, save
 from toy import Collector, LampEnv, children_after, everything, make_agent, randomise, save_small_model, weights_of
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaForCausalLM
 from zoo import ZOO
 from zoo import save as save_zoo
 
@@ -33,7 +33,7 @@ from poad_sb3.export.export import Export, export_policy
 from poad_sb3.export.folder import MANIFEST
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.prompts import template_of
+from poad_sb3.prompts import Question, template_of
 
 export_adapter = export_policy
 export_merged = partial(export_policy, merge=True)
@@ -44,8 +44,8 @@ LAMP_WORDS = "<unk> The lamp is red green blue . You have 1 2 3 moves left press
 TRAINING: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 5e-3}
 SMALL = {"critic_arch": (8,)}
 ADAPTER_FILES = {
-    "README.md", "adapter_config.json", "adapter_model.safetensors", MANIFEST, "poad_prompt.json", "tokenizer.json",
-    "tokenizer_config.json",
+    "README.md", "adapter_config.json", "adapter_model.safetensors", "generation_config.json", MANIFEST,
+    "poad_prompt.json", "tokenizer.json", "tokenizer_config.json",
 }  # fmt: skip
 MERGED_FILES = {
     "README.md", "config.json", "generation_config.json", "model.safetensors", MANIFEST, "poad_prompt.json",
@@ -248,7 +248,9 @@ def test_the_card_says_what_it_is_and_its_code_runs(trained: POAD, tmp_path: Pat
         card = (exported.folder / "README.md").read_text()
         assert card.startswith("---\nlibrary_name: ")
         assert "base_model:" not in card, "a folder of this machine is no id"
-        assert f"| Base model | `{POCKET_FOLDER}`" in card
+        # Of a merged model, the folder of its base is nobody's business.
+        assert f"| Base model | `{'pocket' if merge else POCKET_FOLDER}`" in card
+        assert merge is not any(str(POCKET_FOLDER).encode() in data for data in contents(exported.folder).values())
         assert "| Trained by | POAD of poad_sb3, 64 environment steps |" in card
         assert f"`{trained.policy.lm.fingerprint}`" in card
         (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
@@ -265,10 +267,44 @@ def test_the_template_of_prompts_comes_along(small_folder: Path, tmp_path: Path)
     exported = export_adapter(agent, tmp_path / "out")
     written = json.loads((exported.folder / "poad_prompt.json").read_text())
     assert template_of(written) == agent.policy.lm.prompter.template
-    assert (
-        "an action is the separator (a space), its text and the end token"
-        in (exported.folder / "README.md").read_text()
+    assert "an action is the separator (`' '`), its text" in (exported.folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp_path: Path) -> None:
+    """Settings that instruct models come with would write other actions, also without sampling."""
+    kwargs = {**SMALL, "model": str(small_folder)}
+    agent = make_agent(policy_kwargs=kwargs, action_sampling="free", temperature=0.8, top_k=3, max_new_tokens=9)
+    lm = agent.policy.lm
+    lm.base.generation_config.update(repetition_penalty=5.0, top_p=0.1, eos_token_id=3)
+    exported = export_policy(agent, tmp_path / "out", merge=merge)
+    found = GenerationConfig.from_pretrained(exported.folder)
+    assert (found.do_sample, found.temperature, found.top_k, found.top_p) == (True, 0.8, 3, 1.0)
+    assert (found.eos_token_id, found.max_new_tokens) == (sorted(lm.prompter.end_tokens), 9)
+    (code,) = re.findall(r"```python\n(.*?)```", (exported.folder / "README.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("path/of/this/folder", str(exported.folder)), names)
+    prompt = torch.tensor([lm.prompt_ids(TEXT)])
+    written = names["model"].generate(prompt, do_sample=False, top_k=None, temperature=1.0)
+    (greedy,) = agent.policy.act([Question(TEXT, None)], deterministic=True)
+    assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
+
+
+def test_a_chat_of_today_is_exported_with_the_day_of_the_training(tmp_path: Path) -> None:
+    save_zoo(tmp_path / "base", "qwen2")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }} " + tokenizer.chat_template
+    tokenizer.save_pretrained(tmp_path / "base")
+    agent = make_agent(policy_kwargs={**SMALL, "model": str(tmp_path / "base")})
+    exported = export_adapter(agent, tmp_path / "out")
+    written = json.loads((exported.folder / "poad_prompt.json").read_text())
+    text = AutoTokenizer.from_pretrained(exported.folder).apply_chat_template(
+        [{"role": "system", "content": written["system"]}, {"role": "user", "content": TEXT}],
+        tokenize=False,
+        add_generation_prompt=True,
+        **written["arguments"],
     )
+    assert text.startswith(written["arguments"]["date_string"])
 
 
 @pytest.mark.matrix_after(2)
@@ -395,10 +431,8 @@ def test_what_cannot_be_merged_is_said(small_folder: Path, tmp_path: Path) -> No
             ExportError, match=r"Expected an adapter that can be merged.*Fix: if its weights are no lon"
         ):
             export_merged(one, tmp_path / "out")
-    agent = untrained(small_folder)
-    agent.policy.lm.network.get_base_model().generation_config.temperature = -1.0
-    with pytest.raises(ExportError, match=r"(?s)Expected a model that transformers can save.*generation_config"):
-        export_merged(agent, tmp_path / "out")
+    with pytest.raises(ExportError, match="Expected merge=True with check, which is about merged models"):
+        export_policy(untrained(small_folder), tmp_path / "out", check="warn")
     assert not list(tmp_path.iterdir())
 
 

@@ -48,6 +48,23 @@ def test_seeds_share_a_curve_and_other_arguments_have_their_own(folders: list[Pa
     assert {one["seed"] for one in report.episodes} == {0, 1}
 
 
+def test_a_model_in_another_place_is_the_same_and_no_home_is_shown(folders: list[Path], tmp_path: Path) -> None:
+    copies = [tmp_path / name for name in ("a", "b", "c")]
+    places = ("/home/alice/models/qwen", "/data/qwen", "/home/alice/models/qwen")
+    for number, (copy, source, place) in enumerate(zip(copies, (*folders[:2], folders[0]), places, strict=True)):
+        shutil.copytree(source, copy)
+        config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+        config["arguments"]["policy_kwargs"] = {"model": place}
+        config["model"] |= {"name": place}
+        config["warm_start"] = "/home/alice/runs/base/latest.zip" if number == 2 else None
+        (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    both = report_of_runs(copies[:2])
+    assert {one["agent"] for one in both.episodes} == {"POAD"}
+    names = [run.name for run in report_of_runs(copies).runs]
+    assert "base/latest.zip" in names[2]
+    assert not any("alice" in name or "qwen" in name for name in names)
+
+
 def test_every_quantity_has_a_column(folders: list[Path]) -> None:
     columns = (folders[0] / "progress.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert {name for name in _QUANTITIES if name.startswith("train/")} <= set(columns)
