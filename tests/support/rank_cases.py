@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "TWOSOME, candidates": ("TWOSOME", "VirtualHome-FoodPreparation-v0", {}, LISTED),
     "POAD, free": ("POAD", "VirtualHome-FoodPreparation-v0", {}, FREE),
     "POAD, SubprocVecEnv": ("POAD", "MultiKey-v0", KEYS, LISTED),
-    "GRPO, free": ("GRPO", "VirtualHome-FoodPreparation-v0", {}, {**FREE, "ratio": "sequence"}),
+    "GRPO, free": ("GRPO", "MultiKey-v0", KEYS, {**FREE, "ratio": "sequence"}),
 }
 N_ENVS = 16
 

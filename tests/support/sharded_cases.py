@@ -23,7 +23,8 @@ CASES: dict[str, dict[str, Any]] = {
     "bfloat16": {"dtype": "bfloat16"},
     "free text": {},
 }
-N_UPDATES, N_ENVS = 20, 8
+N_UPDATES = {"lora": 20, "all weights": 20, "bfloat16": 5, "free text": 3}
+N_ENVS = 8
 FREE = {"action_sampling": "free", "max_new_tokens": 16}
 """Settings of the case "free text"; its logits are made in slices, of which the ranks have different numbers."""
 SETTINGS: dict[str, Any] = {
@@ -56,11 +57,11 @@ def main() -> None:
     for name, chosen in CASES.items():
         policy_kwargs = {"max_tokens_per_forward": 256, "fsdp": size > 1, **chosen}
         envs: Any = make_envs("MultiKey-v0", {"k": 1, "d": 0}, N_ENVS) if ranks.is_first else "MultiKey-v0"
-        settings, n_updates = ({**SETTINGS, **FREE}, 3) if name == "free text" else (SETTINGS, N_UPDATES)
+        settings = {**SETTINGS, **FREE} if name == "free text" else SETTINGS
         lm_head.SLICE_LOGITS = 1 << 12 if name == "free text" else 1 << 22
         model = POAD("LLMPolicy", envs, seed=1, policy_kwargs=policy_kwargs, **settings)
         losses = Losses()
-        model.learn(n_updates * 8 * N_ENVS, callback=losses, log_interval=10**6)
+        model.learn(N_UPDATES[name] * 8 * N_ENVS, callback=losses, log_interval=10**6)
         path = folder / f"{name}.zip"
         model.save(path)
         again = POAD.load(path)  # into shards, where there are some

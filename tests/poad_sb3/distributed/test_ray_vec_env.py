@@ -143,7 +143,7 @@ def test_weights_do_not_depend_on_the_number_of_actors(kind: str, ray_envs: Call
         for name, (method, settings) in methods.items():
             more = {"n_steps": 4, "batch_size": 16, "seed": 3, "policy_kwargs": {"critic_arch": (16,)}, **settings}
             if kind == "free":
-                more |= {"max_new_tokens": 12, "n_steps": 2}
+                more |= {"max_new_tokens": 12, "n_steps": 1}
             found[name] = everything(method("LLMPolicy", env, **more).learn(3 * more["n_steps"] * env.num_envs))
         return found
 

@@ -190,12 +190,12 @@ def test_an_interrupted_launcher_ends_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_sharded_weights_learn_the_same(tmp_path: Path) -> None:
-    """Value loss, entropy and gradient norm of 20 updates; and the checkpoint loads into parts as it was."""
+    """Value loss, entropy and gradient norm of up to 20 updates; and the checkpoint loads into parts as it was."""
     script = SCRIPT.with_name("sharded_cases.py")
     alone, two = (torchrun(size, tmp_path / str(size), script=script, answer="losses.json") for size in (1, 2))
     assert set(alone) == set(two) == {"lora", "all weights", "bfloat16", "free text"}
     for name, expected in alone.items():
-        assert len(expected["losses"]) == (2 if name == "free text" else 19)
+        assert len(expected["losses"]) == {"free text": 2, "bfloat16": 4}.get(name, 19)
         for one, other in zip(expected["losses"], two[name]["losses"], strict=True):
             assert one[:2] == pytest.approx(other[:2], abs=1e-5), name
             assert one[2] == pytest.approx(other[2], rel=1e-4), name
