@@ -136,6 +136,8 @@ def _of(env_ids: Sequence[str], file: Path, console: Console) -> list[Episode]:
     if len(valid) < len(kept):
         line = f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not valid:
+        raise ValueError(f"Expected episodes of valid actions in {file}; got none. Fix: another file, or --n-episodes.")
     return valid
 
 

@@ -42,8 +42,6 @@ def export_run(
     """
     if public and repo_id is None:
         fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")
-    if check is not None and not merge:
-        fail(f"Expected --merge with --check, which is about merged models; got --check {check} alone. Fix: --merge.")
     moved = moved_model(settings)
     checkpoint, _ = found(source)
     try:

@@ -144,9 +144,7 @@ def train_run(
         fail(str(error))
     except LostRankError as error:  # before the first step
         ranks.wait_until_first_ends()
-        if ranks.is_first:
-            fail(str(error), LOST_RANK)
-        raise typer.Exit(LOST_RANK) from None  # rank 0 says it
+        fail(str(error), LOST_RANK)
 
 
 def _train(
@@ -186,7 +184,7 @@ def _train(
     rollout = model.n_steps * model.n_envs if not model.whole_episodes else 1
     n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
     progress.watch(model, model.num_timesteps + n_rollouts * rollout)
-    _learn(folder, config, model, callbacks)
+    _learn(folder, config, existing, model, callbacks)
     if not ranks.is_first:
         return
     console.print(f"{folder.path}: {model.num_timesteps} steps, {_outcome(model)}", markup=False, highlight=False)
@@ -340,7 +338,13 @@ def _warn_of_preset(config: RunConfig) -> None:
         typer.echo(f"poad: warning: preset {config.preset} is for {of_preset}; {config.env_id} is not.", err=True)
 
 
-def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, callbacks: list[BaseCallback]) -> None:
+def _learn(
+    folder: RunFolder,
+    config: RunConfig,
+    existing: RunConfig | None,
+    model: LLMOnPolicyAlgorithm,
+    callbacks: list[BaseCallback],
+) -> None:
     """Train the remaining steps, and save; on an error, show the checkpoint to resume from."""
     try:
         left = max(0, config.steps - model.num_timesteps)
@@ -353,11 +357,13 @@ def _learn(folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, ca
         current_ranks().wait_until_first_ends()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
-        is_new = current_ranks().is_first and model.num_timesteps == 0 and len(config.sessions) == 1
-        if isinstance(error, ObservationError) and is_new:
-            folder.config_file.unlink(missing_ok=True)  # settings that do not fit the environment: there is no run
+        is_first = current_ranks().is_first
+        if isinstance(error, ObservationError) and model.num_timesteps == 0 and existing is None:
+            if is_first:
+                folder.config_file.unlink(missing_ok=True)  # settings that do not fit the environment: there is no run
             fail(" ".join(str(error).split()))
-        _note_error(folder)
+        if is_first:
+            _note_error(folder)
         what = f"{type(error).__name__}: {error}"[:_LONGEST] if str(error) else type(error).__name__
         fail(f"The training stopped at step {model.num_timesteps} ({what}). {_left_over(folder)}", STOPPED)
     finally:

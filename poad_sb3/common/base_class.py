@@ -334,7 +334,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         """
         gathered = self._gathered
         if self.policy.lm.is_sharded and not self.ranks.rank_zero_only:
-            self._gathered = self._gather()
+            self._gathered = self._gather(keep=self.ranks.is_first)
         self.ranks.on_rank_zero("save", lambda: self._write(path, exclude, include))
         self._gathered = gathered
 
@@ -371,12 +371,11 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 "Expected all ranks to save a model with fsdp=True; a callback saves on rank 0 alone. "
                 "Fix: save in a rollout, where it waits for the boundary, or after learn()."
             )
-        found: dict[str, dict[str, Any]] = whole(super().get_parameters())
-        return found
+        return self._gather(keep=True)
 
-    def _gather(self) -> dict[str, dict[str, Any]]:
-        """Return what `get_parameters` does on rank 0, which writes it; the others take part and keep no weights."""
-        found: dict[str, dict[str, Any]] = whole(super().get_parameters(), keep=self.ranks.is_first)
+    def _gather(self, *, keep: bool) -> dict[str, dict[str, Any]]:
+        """Return the parameters whole; ranks that do not keep them take part only."""
+        found: dict[str, dict[str, Any]] = whole(super().get_parameters(), keep=keep)
         return found
 
     def set_parameters(

@@ -186,7 +186,8 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     if not made.normalize_advantage:
         useless["min_advantage_std"] = "advantages are not normalised"
     if not estimator.has_critic:
-        of_critic = [f"{MERGED}.{name}" for name in ModelSettings.defaults() if name.startswith("critic_")]
+        # `critic_trunk` decides on a copy of the weights in any case.
+        of_critic = [f"{MERGED}.critic_{name}" for name in ("arch", "whitening", "init")]
         useless |= dict.fromkeys(of_critic, "the method has no critic")
     return useless
 

@@ -398,7 +398,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             raise
         self._update_is_due = finished
         if self.policy.lm.is_sharded and self.ranks.on_rank_zero("waiting", lambda: len(self._waiting_saves)):
-            self._gathered = self._gather()
+            self._gathered = self._gather(keep=self.ranks.is_first)
         self.ranks.on_rank_zero("saves", self._commit_saves)
         self._gathered = None
         self._collecting = False

@@ -29,8 +29,6 @@ _TAIL = 5
 """Lines of its output that are shown of a rank that failed."""
 _STOPPED = (signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of ranks that the agent stops when another one ends; the positive one is by Ray's handler."""
-_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
-"""Signals that end the ranks with their launcher; torchrun's own."""
 _HOST = "127.0.0.1"
 _FOLDER = "poad-ranks-"
 
@@ -70,9 +68,9 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             local_addr=_HOST,
             max_restarts=0,  # an agent that starts ranks again meets the addresses of the lost ones
             logs_specs=logs,
-            # The agent would take over a SIGHUP that `nohup` has set aside.
-            signals_to_handle=",".join(name for name in _SIGNALS if not _is_ignored(name)),
         )
+        if (hangup := getattr(signal, "SIGHUP", None)) and signal.getsignal(hangup) is signal.SIG_IGN:
+            config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"  # what `nohup` ignores; torch before 2.10 handles it
         try:
             elastic_launch(config, sys.executable)("-m", "poad_sb3.cli", *arguments)
         except SignalException as error:  # the ranks have got it too, and rank 0 names the checkpoint
@@ -88,10 +86,6 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             rank = min(killed or codes)  # others may end with any code when the agent stops them
             raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error
     return 0
-
-
-def _is_ignored(name: str) -> bool:
-    return signal.getsignal(getattr(signal, name, signal.SIGTERM)) is signal.SIG_IGN
 
 
 def _reason(code: int) -> str:

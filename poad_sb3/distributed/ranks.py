@@ -78,6 +78,8 @@ class Ranks:
         before, self._is_data_parallel = self._is_data_parallel, True
         try:
             yield
+        except RankError:
+            raise
         except RuntimeError as error:
             # Exchanges within a pass are torch's (`fsdp`). Gloo's errors have no class of their own.
             if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
@@ -160,11 +162,8 @@ class Ranks:
         self._forget()
         return gathered
 
-    def meet(self, limit: timedelta = MEETING) -> None:
-        """Wait for all ranks, after work that may take each its own time; exchanges have a time-out.
-
-        Args:
-            limit: For the last rank to come.
+    def meet(self) -> None:
+        """Wait for all ranks, after work that may take each its own time, for `MEETING`; exchanges have a time-out.
 
         Raises:
             LostRankError: If one does not.
@@ -175,7 +174,7 @@ class Ranks:
         self._n_meetings += 1
         keys = [f"meeting/{self._n_meetings}/{rank}" for rank in range(self.size)]
         self._store.set(keys[self.rank], b"here")
-        end = time.monotonic() + limit.total_seconds()
+        end = time.monotonic() + MEETING.total_seconds()
         while True:
             try:
                 self._store.wait(keys, timedelta(seconds=_BEAT))  # signals are handled between two waits
@@ -184,7 +183,7 @@ class Ranks:
                     raise _gone(error) from error
                 if time.monotonic() > end:
                     raise LostRankError(
-                        f"Expected all {self.size} ranks within {limit}; rank {self.rank} waits in vain. {_RESUME}"
+                        f"Expected all {self.size} ranks within {MEETING}; rank {self.rank} waits in vain. {_RESUME}"
                     ) from error
             else:
                 return
@@ -348,12 +347,12 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
         return _current
     backend = "gloo"
     if torch.cuda.is_available():
-        if "LOCAL_RANK" not in os.environ:
+        if "LOCAL_RANK" not in os.environ and torch.cuda.device_count() > 1:
             raise RankError(
                 f"Expected LOCAL_RANK, the number of this process on its node, which chooses its GPU; got none. Fix: "
                 f"torchrun --nproc-per-node {n_procs} SCRIPT, or LOCAL_RANK=$SLURM_LOCALID under srun."
             )
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
     try:
         store, rank, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]

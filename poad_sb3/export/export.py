@@ -1,7 +1,7 @@
 """Exports of a trained agent: a PEFT adapter, or a model with the adapter merged in, to load without this package.
 
 exported = export_policy(model, "salad-adapter")
-print(exported.code)  # two lines that load it
+print(exported.code)  # Python that loads it
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Export(NamedTuple):
         folder: Where, absolute.
         n_tensors: Number of tensors.
         n_bytes: Size of all files.
-        code: Two lines of Python that load it.
+        code: Python that loads it.
         local_base: Whether an adapter's base model is a folder of this machine, absent on others.
     """
 
@@ -84,15 +84,15 @@ def export_policy(
 
     Raises:
         ExportError: If it cannot be exported, or the folder cannot be written; the folder is then unchanged. Without
-            `merge`, if the whole model was trained, so that there is no adapter. With it, if the base model is
-            quantised, or ties embeddings that were adapted; and if the written model gives other log-probabilities than
-            the policy, unless `check` is `"warn"`.
+            `merge`, if `check` is given, or the whole model was trained, so that there is no adapter. With it, if the
+            base model is quantised, or ties embeddings that were adapted; and if the written model gives other
+            log-probabilities than the policy, unless `check` is `"warn"`.
     """
     policy = _policy_of(model)
     if check is not None and not merge:
         raise ExportError(
             f"Expected merge=True with check, which is about merged models; got check={check!r} alone. "
-            "Fix: leave it out."
+            "Fix: merge=True (poad export --merge), or leave it out."
         )
     about, base = _about(model, policy, merge)
     final = Path(folder).resolve()
@@ -113,6 +113,9 @@ def export_policy(
     else:
         loader, arguments = "peft import AutoPeftModelForCausalLM", f"{str(final)!r}, dtype={about['dtype']!r}"
     code = f"from {loader}\nmodel = {loader.split()[-1]}.from_pretrained({arguments})"
+    if not merge:  # of a merged model they are loaded with it
+        code += "\nfrom transformers import GenerationConfig\n"
+        code += f"model.generation_config = GenerationConfig.from_pretrained({str(final)!r})"
     n_bytes = sum(path.stat().st_size for path in final.rglob("*") if path.is_file())
     return Export(final, n_tensors, n_bytes, code, about["is_local"] and not merge)
 

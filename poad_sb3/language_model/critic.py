@@ -17,7 +17,7 @@ _RIDGE = 1e-3
 
 
 _CONSTANT = 1e-10
-"""Features whose variance is at most this share of their squared mean are equal up to rounding."""
+"""Features whose variance is at most this share of their squared mean are equal up to float32 rounding."""
 
 
 class FeatureWhitening(nn.Module):

@@ -157,9 +157,14 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
         if len({one.model.get("fingerprint") for one in others}) == 1:  # the same model, perhaps in another place
             names = [name for name in names if not name.endswith(_PLACES)]
         differ = [name for name in names if len({one.get(name) for one in flat}) > 1]
-        more = ", ".join(f"{name.rpartition('.')[2]}={without_private(own.get(name, '-'))}" for name in differ)
+        more = ", ".join(f"{name.rpartition('.')[2]}={own.get(name, '-')}" for name in differ)
         found.append(f"{config.algorithm} ({more})" if more else config.algorithm)
-    return found
+    shown: dict[str, str] = {}
+    for label in dict.fromkeys(found):
+        hidden = without_private(label)
+        twins = sum(without_private(one) == hidden for one in shown)  # they differ in the home folder alone
+        shown[label] = f"{hidden}, {twins + 1}" if twins else hidden
+    return [shown[label] for label in found]
 
 
 def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Sequence[Path]) -> list[str]:
@@ -173,7 +178,8 @@ def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Se
 
 def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
     fields = {name: value for name, value in asdict(config).items() if name not in _APART}
-    arguments = {name: value for name, value in config.arguments.items() if name not in LAYOUT}
+    # Their number leaves results as they are; whether there are some does not.
+    arguments = {name: bool(value) if name in LAYOUT else value for name, value in config.arguments.items()}
     yield from flat_facts("run", {**fields, **arguments})
 
 

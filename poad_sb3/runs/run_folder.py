@@ -28,7 +28,7 @@ _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", 
 
 
 LAYOUT = ("generation_replicas",)
-"""Arguments that leave results as they are: a run may go on with others."""
+"""Arguments whose number, above 0, leaves results as they are: a run may go on with others."""
 
 
 class RunError(PoadError, ValueError):

@@ -12,6 +12,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from poad_sb3 import POAD
+from poad_sb3.bc import BC, oracle_episodes
 from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.distributed.sharding import whole
 from poad_sb3.language_model import lm_head
@@ -73,6 +74,10 @@ def main() -> None:
             strict=True)]  # fmt: skip
         sums = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
         found[name] = {"losses": losses.seen, "loaded": all(same) and len(same) > 4, "sums": sums}
+    model = POAD("LLMPolicy", "MultiKey-v0", seed=1, policy_kwargs={"max_tokens_per_forward": 256, "fsdp": size > 1})
+    BC(model, oracle_episodes("MultiKey-v0", 1), batch_size=64).train(1, 0)
+    weights = whole(model.policy.state_dict())
+    found["cloned"] = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
     if ranks.is_first:
         (folder / "losses.json").write_text(json.dumps(found))
     end_ranks()

@@ -221,7 +221,8 @@ def test_ranks_meet_after_unequal_work(monkeypatch: pytest.MonkeyPatch) -> None:
         return n
 
     assert in_ranks(early, late, timeout=0.2) == [1, 1]
-    (error,) = in_ranks(lambda ranks: Ranks(1, 2, dist.HashStore()).meet(timedelta(seconds=0.2)))
+    monkeypatch.setattr("poad_sb3.distributed.ranks.MEETING", timedelta(seconds=0.2))
+    (error,) = in_ranks(lambda _: Ranks(1, 2, dist.HashStore()).meet())
     assert isinstance(error, LostRankError)
     assert "Expected all 2 ranks within 0:00:00.200000; rank 1 waits in vain" in str(error)
 
@@ -232,6 +233,7 @@ def test_ranks_meet_after_unequal_work(monkeypatch: pytest.MonkeyPatch) -> None:
         (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), LostRankError),
         (dist.DistBackendError("NCCL error: remote process exited"), LostRankError),  # type: ignore[attr-defined]
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError),
+        (RankError("Rank 0 failed in a step: [gloo] Timed out"), RankError),  # is explained already
     ],
 )
 def test_an_exchange_within_a_pass_that_fails_is_a_lost_rank(error: Exception, expected: type[Exception]) -> None:

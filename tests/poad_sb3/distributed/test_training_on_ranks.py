@@ -193,7 +193,8 @@ def test_sharded_weights_learn_the_same(tmp_path: Path) -> None:
     """Value loss, entropy and gradient norm of up to 20 updates; and the checkpoint loads into parts as it was."""
     script = SCRIPT.with_name("sharded_cases.py")
     alone, two = (torchrun(size, tmp_path / str(size), script=script, answer="losses.json") for size in (1, 2))
-    assert set(alone) == set(two) == {"lora", "all weights", "bfloat16", "free text"}
+    assert set(alone) == set(two) == {"lora", "all weights", "bfloat16", "free text", "cloned"}
+    assert two.pop("cloned") == pytest.approx(alone.pop("cloned"), abs=1e-6)
     for name, expected in alone.items():
         assert len(expected["losses"]) == {"free text": 2, "bfloat16": 4}.get(name, 19)
         for one, other in zip(expected["losses"], two[name]["losses"], strict=True):

@@ -183,7 +183,7 @@ def test_the_command_exports_and_pushes(
         done = CliRunner().invoke(app, ["export", str(checkpoint), "adapter", "--push", REPOSITORY])
         first, *code, others, address = done.stdout.splitlines()  # the client has a bar on stderr
         assert first == f"{tmp_path / 'adapter'}: 16 tensors, 0.1 MB"
-        assert len(code) == 2
+        assert len(code) == 4
         assert "Others need the base model too" in others
         assert address == f"{server.proxy}/{REPOSITORY}/commit/{1:040x}"
         assert server.repositories[REPOSITORY].files == contents(Path("adapter"))
