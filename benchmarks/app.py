@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -148,7 +149,14 @@ def run(
         def watch(found: int, total: int) -> None:
             progress.update(task, completed=found, total=total)
 
-        done = measure(plan, path, n_workers=workers, workers=where, ray=ray, watch=watch)
+        try:
+            done = measure(plan, path, n_workers=workers, workers=where, ray=ray, watch=watch)
+        except KeyboardInterrupt:
+            if where is not Workers.THREADS or workers == 1:
+                raise
+            progress.stop()
+            typer.echo("benchmarks: interrupted. What was written is kept; the same command goes on.", err=True)
+            os._exit(130)  # a thread cannot be ended, and the interpreter would wait for its agent
     console().print(overview_table(load([path]), console().width))
     _say(f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there.")
     if leaderboard:
@@ -185,6 +193,8 @@ def report(
     if html is not None and (out is not None or rollout is not None):
         fail("Expected --html alone, which writes one file; got --out or --rollout too. Fix: leave one of them out.")
     folder = out or files[0].with_suffix("")
+    if not load(files):
+        fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
     written = [] if html is not None else write_report(files, folder, rollout)
     console().print(overview_table(load(files), console().width))

@@ -10,6 +10,7 @@ import inspect
 import json
 import linecache
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_PLAIN = (int, float, str, bytes, list, dict, set, tuple, deque, type(None))
 _CHANCE = "rng"
 _SHOW = "show_actions"
 
@@ -88,9 +90,10 @@ def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]
     known = sorted(one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
     check_settings(name, settings, None if takes_any else known, hints_of(factory))
     try:
-        made = factory(**settings)
+        inspect.signature(factory).bind(**settings)
     except TypeError as error:
         raise AgentError(f"Expected {name!r} to be called with {sorted(settings)}; got {error}.") from error
+    made = factory(**settings)
     if isinstance(made, Agent):
         return _described(made, name, settings, factory)
     if inspect.isclass(made) or not callable(made) or _arguments(made)[0] == 0:
@@ -107,6 +110,8 @@ def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: obj
         AgentError: If its settings cannot be written down, and read as the same again.
     """
     agent.name = getattr(agent, "name", name)
+    if not isinstance(agent.name, str):
+        raise AgentError(f"Expected a name of {name!r} that is a str; got {agent.name!r}. Fix: name = str(...).")
     agent.settings = {**settings, **getattr(agent, "settings", {}), **_source(source, agent)}
     try:
         json.dumps(agent.settings, allow_nan=False)
@@ -156,6 +161,11 @@ def _unwrapped(target: object) -> object:
     return inspect.unwrap(target) if callable(target) else target
 
 
+def _state_of(instance: object) -> dict[str, str]:
+    """Return the attributes of an object that are numbers, texts and collections of them, as texts to compare."""
+    return {name: repr(value) for name, value in getattr(instance, "__dict__", {}).items() if isinstance(value, _PLAIN)}
+
+
 class _Callable(Agent):
     """The common part of both kinds of callables."""
 
@@ -163,10 +173,25 @@ class _Callable(Agent):
         self.name, self.settings = name, {**settings, **_source(call)}
         self._call, self._draws = call, draws
         self._arguments = {key: value for key, value in settings.items() if key != _SHOW}
+        self.instance: object = None if inspect.isroutine(call) or isinstance(call, functools.partial) else call
+        self._fresh: dict[str, str] | None = None
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         if self._draws:
             self._arguments[_CHANCE] = np.random.default_rng([seed, 1])  # the environment draws from [seed]
+        begin = getattr(self.instance, "begin", None)
+        if begin is not None:
+            begin(env, seed)
+            return
+        state = _state_of(self.instance)
+        self._fresh = state if self._fresh is None else self._fresh
+        changed = [name for name in state if state[name] != self._fresh.get(name)]
+        if changed:
+            raise AgentError(
+                f"Expected {self.name!r} to begin every episode alike; its {changed[0]!r} has changed since the first, "
+                "and results would depend on the number of workers. Fix: a method begin(self, env, seed) that resets "
+                "it."
+            )
 
     def _said(self, *arguments: object) -> str:
         text = self._call(*arguments, **self._arguments)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.reports.html_report import report_of
-from benchmarks.runner.errors import BenchmarkError
+from benchmarks.runner.errors import BenchmarkError, ResultFileError
+from benchmarks.runner.results import Cell, cells_beside
 from lang_envs.report import Report
 from poad_sb3.runs.reporting import report_of_runs
 
@@ -23,19 +24,27 @@ def report_of_folder(folder: Path) -> Report:
     """Return the report of all results files and trainings in a folder and its folders.
 
     Raises:
-        BenchmarkError: If there are none, or the results files cannot be reported together.
+        BenchmarkError: If there are none.
         LangEnvsError: If a file is damaged.
     """
     files, runs, title = results_files(folder), run_folders(folder), folder.resolve().name
     if not files and not runs:
         raise BenchmarkError(f"Expected results files or trainings in {folder}; got none. Fix: name another folder.")
-    measured, trained = report_of(files, title), report_of_runs(runs, title)
+    cells: list[Cell] = []
+    kept, left_out = [], []
+    for path in files:
+        try:
+            cells += cells_beside(cells, path)
+            kept.append(path)
+        except ResultFileError as error:
+            left_out.append(f"{path.relative_to(folder)} is left out. {error}")
+    measured, trained = report_of(kept, title), report_of_runs(runs, title)
     return replace(
         measured,
         runs=[*measured.runs, *trained.runs],
         curves=trained.curves,
         episodes=[*measured.episodes, *trained.episodes],
-        about=[*(measured.about if files else ()), *trained.about],
+        about=[*(measured.about if files else ()), *trained.about, *left_out],
         tables=[*measured.tables, *(trained.tables if runs else ())],
     )
 

@@ -27,6 +27,7 @@ from lang_envs.report.statistics import (
 SETTLED = 0.05
 """A difference that equal agents show more rarely than this is more than chance."""
 _MOST_DIVISIONS = 200_000
+_AT_A_TIME = 10_000
 """Of scores into two groups; where there are more, as many are drawn."""
 
 
@@ -70,23 +71,31 @@ def rank_test(first: Floats, second: Floats) -> float:
     wins = _wins(both, both)
     n, n_first = len(both), len(first)
     member, is_drawn = _divisions(n, n_first)
-    apart = np.abs(((member @ wins) * (1 - member)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
+    apart = np.concatenate(
+        [
+            np.abs(((some @ wins) * (1 - some)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
+            for some in (member[at : at + _AT_A_TIME].astype(float) for at in range(0, len(member), _AT_A_TIME))
+        ]
+    )
     here = abs(float(_wins(first, second).mean()) - 0.5)
     n_apart = int((apart >= here - 1e-9).sum())
     return (n_apart + is_drawn) / (len(member) + is_drawn)  # of drawn divisions the observed one is another
 
 
 @lru_cache(maxsize=4)
-def _divisions(n: int, n_first: int) -> tuple[Floats, bool]:
-    """Return ways to divide n scores, 1 for each in the first group, `[ways, n]`; and whether these are drawn."""
-    is_drawn = math.comb(n, n_first) > _MOST_DIVISIONS
-    if is_drawn:
-        chosen = np.random.default_rng(SEED).permuted(np.tile(np.arange(n), (_MOST_DIVISIONS, 1)), axis=1)[:, :n_first]
-    else:
+def _divisions(n: int, n_first: int) -> tuple[NDArray[np.bool_], bool]:
+    """Return ways to divide n scores, which are in the first group, `[ways, n]`; and whether these are drawn."""
+    if math.comb(n, n_first) <= _MOST_DIVISIONS:
         chosen = np.array(list(itertools.combinations(range(n), n_first)))
-    member = np.zeros((len(chosen), n))
-    np.put_along_axis(member, chosen, 1.0, axis=1)
-    return member, is_drawn
+        member = np.zeros((len(chosen), n), dtype=bool)
+        np.put_along_axis(member, chosen, True, axis=1)
+        return member, False
+    rng, places = np.random.default_rng(SEED), np.tile(np.arange(n), (_AT_A_TIME, 1))
+    member = np.zeros((_MOST_DIVISIONS, n), dtype=bool)
+    for start in range(0, _MOST_DIVISIONS, _AT_A_TIME):
+        chosen = rng.permuted(places, axis=1)[:, :n_first]
+        np.put_along_axis(member[start : start + _AT_A_TIME], chosen, True, axis=1)
+    return member, True
 
 
 def difference(first: Floats, second: Floats) -> Estimate:

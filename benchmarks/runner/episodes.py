@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
+import numpy as np
 
 from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.errors import AgentFailedError
@@ -116,6 +118,7 @@ def play_episode(
         AgentFailedError: If the agent answers with anything but a `Decision` as the protocol has it.
     """
     observation, info = env.reset(seed=seed)
+    info = _copied(info)  # an environment may go on writing into its own
     inner: Any = env.unwrapped
     agent.records_steps = watch is not None
     agent.begin(inner, seed)
@@ -126,9 +129,10 @@ def play_episode(
     while not over:
         listed = info["admissible_actions"]
         decision = check_decision(agent.act(observation, _copied(info)))
-        fields = {} if watch is None else agent.step_fields()
+        fields = {} if watch is None else copy.deepcopy(agent.step_fields())
         shown = observation
         observation, paid, terminated, truncated, info = env.step(decision.text)
+        info = _copied(info)
         step = Step(shown, listed, decision, float(paid), terminated, truncated, observation, info)
         agent.observe(decision, observation, step.reward, terminated, truncated, _copied(info))
         if watch is not None:
@@ -161,6 +165,8 @@ def _copied(value: Any) -> Any:
     """Copy an info for the agent: its changes are neither counted nor recorded."""
     if isinstance(value, Mapping):
         return {name: _copied(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.copy()
     return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -178,6 +184,8 @@ def check_decision(answer: object) -> Decision:
         )
     if not isinstance(answer.note, str):
         raise AgentFailedError(f"Expected a note that is a str; got {type(answer.note).__name__}. Fix: str(note).")
+    if not all(isinstance(one, str) for one in (answer.credit or TokenCredit((), (), ())).tokens):
+        raise AgentFailedError("Expected the texts of tokens; got others. Fix: tokenizer.convert_ids_to_tokens(ids).")
     credit, usage = answer.credit or TokenCredit((), (), ()), answer.usage
     if not all(len(part) in (0, len(credit.tokens)) for part in credit):
         lengths = ", ".join(str(len(part)) for part in credit)

@@ -146,7 +146,7 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
         "format": FORMAT,
         "agent": agent,
         "envs": [
-            {"id": env_id, "discount": discount_of(env_id), "arguments": gym.spec(env_id).kwargs}
+            {"id": env_id, "discount": discount_of(env_id), "arguments": gym.spec(env_id.rpartition(":")[2]).kwargs}
             for env_id in plan.envs
         ],
         "env_settings": without_secrets(plan.env_settings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import threading
@@ -21,10 +22,15 @@ from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
+from lang_envs.errors import LangEnvsError
+from lang_envs.report.results import check_step
 from lang_envs.wrappers import TextAction
-from poad_sb3.common.episode_lines import discount_of
+from poad_sb3.common.episode_lines import discount_of, encode
 from poad_sb3.distributed.ray_executor import RayExecutor
+from poad_sb3.errors import PoadError
 
+_loading = threading.Lock()
+"""Transformers loads one model at a time: two threads at once may leave weights empty."""
 _AHEAD = 4
 """Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""
 
@@ -66,8 +72,21 @@ class Player:
         self._env: tuple[str, TextAction] | None = None
 
     def identity(self, seed: int) -> Identity:
-        """Name and settings of the agent of a seed."""
-        agent = self._agent_of(seed)
+        """Name and settings of the agent of a seed.
+
+        Raises:
+            AgentFailedError: If code of others fails to make it.
+        """
+        try:
+            agent = self._agent_of(seed)
+        except (LangEnvsError, PoadError, BenchmarkError, OSError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise AgentFailedError(
+                f"Expected {self.plan.agent!r} to make an agent; got {type(error).__name__}: {str(error).rstrip('.')}. "
+                "Fix: correct the cause.",
+                "".join(traceback.format_exception(error)),
+            ) from None
         return Identity(agent.name, agent.settings, agent.incidental)
 
     def play(self, job: Job, others: Sequence[Player] = ()) -> Played:
@@ -84,11 +103,13 @@ class Player:
         started = time.perf_counter()
         try:
             agent, env, discount = self._agent_of(job.seed), self._env_of(job.env), discount_of(job.env)
-            if all(one is self or one._agent is None or one._agent[1] is not agent for one in others):
+            if all(one is self or one._agent is None or _memory(one._agent[1]) is not _memory(agent) for one in others):
                 steps: list[Step] = []
                 result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
-                record = episode_record(job, self.agent_name, discount, result)
-                return Played(job, record, step_records(job, steps), time.perf_counter() - started)
+                record, lines = episode_record(job, self.agent_name, discount, result), step_records(job, steps)
+                for line in lines:
+                    check_step(json.loads(encode(line)))  # as it will be read
+                return Played(job, record, lines, time.perf_counter() - started)
         except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
             # As text: an agent's exception need not survive pickling. The message of an AgentError is enough.
             whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
@@ -108,7 +129,8 @@ class Player:
         spec, settings = self.plan.agent_of(seed)
         if self._agent is None or self._agent[0] != (spec, settings):
             self._close_agent()
-            self._agent = (spec, settings), make_agent(spec, **settings)
+            with _loading:
+                self._agent = (spec, settings), make_agent(spec, **settings)
         return self._agent[1]
 
     def _env_of(self, env_id: str) -> TextAction:
@@ -154,19 +176,14 @@ def play_all(
         yield from map(player.play, jobs)
         return
     n_workers, made = max(1, min(n_workers, len(jobs))), list[Player]()
-    arguments = (player.plan, player.agent_name)
-    executor: Executor
-    if ray is not None:
-        executor = RayExecutor(n_workers, ray, _begin_alone, arguments)
-    elif workers is Workers.THREADS:
-        executor = ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
-    else:  # spawned: no open file is inherited, least of all the lock of the results
-        executor = ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
-    waiting: deque[Future[Played]] = deque()
+    executor = _executor((player.plan, player.agent_name), n_workers, workers, ray, made)
+    waiting, waits = deque[Future[Played]](), True
     try:
         for job in jobs:
             with _interrupts_held():
                 waiting.append(executor.submit(_play_here, job))
+            if any(one.done() and one.exception() for one in waiting):
+                break  # begin no others: the run ends with it
             if len(waiting) >= _AHEAD * n_workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -176,10 +193,32 @@ def play_all(
             "Expected the worker processes to live; one of them was ended from outside or ended itself, perhaps for "
             "want of memory. Fix: fewer --workers. What was written is kept, and the same command goes on."
         ) from error
+    except KeyboardInterrupt:  # an agent may never answer, and its episode is not kept
+        waits = False
+        if isinstance(executor, ProcessPoolExecutor):
+            for process in list((executor._processes or {}).values()):
+                process.kill()
+        raise
     finally:
-        executor.shutdown(cancel_futures=True)
-        for one in made:
+        executor.shutdown(wait=waits, cancel_futures=True)
+        for one in made if waits else ():
             one.close()
+
+
+def _executor(
+    arguments: tuple[Plan, str], n_workers: int, workers: Workers, ray: str | None, made: list[Player]
+) -> Executor:
+    if ray is not None:
+        return RayExecutor(n_workers, ray, _begin_alone, arguments)
+    if workers is Workers.THREADS:
+        return ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
+    # Spawned: no open file is inherited, least of all the lock of the results.
+    return ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
+
+
+def _memory(agent: Agent) -> object:
+    """Return the object that keeps what an agent remembers: of a callable one, that itself."""
+    return getattr(agent, "instance", None) or agent
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.machine import RESULTS
+from benchmarks.runner.plan import without_incidental
 from lang_envs.report import Metric, read_results
 from poad_sb3.common.episode_lines import discount_of
 
@@ -87,18 +88,34 @@ def load(paths: Iterable[Path]) -> list[Cell]:
 
     Raises:
         ReportError: If a file is no results file.
-        ResultFileError: If one is of a training, or two files hold the same agent on the same task.
+        ResultFileError: If one is of a training, or two files hold the same agent on the same task, or different agents
+            of one name.
     """
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: list[Cell] = []
     for path in paths:
-        for cell in _cells_of(path):
-            if (cell.agent, cell.task) in cells:
-                raise ResultFileError(
-                    f"Expected every agent once on every task; got {cell.agent} on {cell.task} again in {path}. "
-                    "Fix: leave one of the files out, or run the other with --label."
-                )
-            cells[cell.agent, cell.task] = cell
-    return list(cells.values())
+        cells += cells_beside(cells, path)
+    return cells
+
+
+def cells_beside(cells: Sequence[Cell], path: Path) -> list[Cell]:
+    """Return the cells of a file that can be shown beside others; the errors are those of `load`."""
+    found = _cells_of(path)
+    known = {cell.agent: cell for cell in cells}
+    for cell in found:
+        if any((cell.agent, cell.task) == (one.agent, one.task) for one in cells):
+            raise ResultFileError(
+                f"Expected every agent once on every task; got {cell.agent} on {cell.task} again in {path}. "
+                "Fix: leave one of the files out, or run the other with --label."
+            )
+        mine, other = (
+            without_incidental({"agent": one.header["agent"]}) for one in (cell, known.get(cell.agent, cell))
+        )
+        if mine != other:
+            raise ResultFileError(
+                f"Expected one agent of each name; {cell.agent} of {path} has other settings than in another file. "
+                "Fix: leave one of the files out, or run the other with --label."
+            )
+    return found
 
 
 def _cells_of(path: Path) -> list[Cell]:

@@ -148,7 +148,8 @@ def _head(file: LineFile, header: Mapping[str, Any], *, again: bool = False) -> 
     if first is None:
         is_ours = encode(header).startswith(file.path.read_bytes())
     else:
-        is_ours = "agent" in first.record and first.record.get("content") == header.get("content")
+        is_ours = all(first.record.get(name) == header.get(name) for name in ("format", "content", "training"))
+        is_ours = is_ours and isinstance(first.record.get("agent"), Mapping)
     if not is_ours:
         raise ResultFileError(
             f"Expected a results file, or none; {file.path} begins with {file.path.read_bytes()[:60]!r}. "

@@ -6,6 +6,7 @@ Oracles of the simulated families use it; states and actions are theirs, this mo
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from itertools import count
@@ -13,6 +14,9 @@ from typing import Generic, TypeVar
 
 State = TypeVar("State", bound=Hashable)
 Cost = tuple[int, ...]
+
+_LOCK = threading.RLock()
+"""Tables are of the process: while one thread explores, another must not read half of it."""
 
 
 class PlanTable(Generic[State]):
@@ -32,20 +36,22 @@ class PlanTable(Generic[State]):
 
     def cost(self, state: State) -> Cost | None:
         """Cost of the best plan from a state; None if no plan reaches the goal."""
-        if state not in self._choices:
-            self._explore(state)
-            self._measure()
-        return self._costs.get(state)
+        with _LOCK:
+            if state not in self._choices:
+                self._explore(state)
+                self._measure()
+            return self._costs.get(state)
 
     def best(self, state: State) -> int | None:
         """Index of the first action of the best plan; None if no plan reaches the goal."""
-        total = self.cost(state)
-        if total is None:
-            return None
-        for index, (cost, after) in enumerate(self._choices[state]):
-            rest = self._costs.get(after)
-            if rest is not None and _sum(cost, rest) == total:
-                return index
+        with _LOCK:
+            total = self.cost(state)
+            if total is None:
+                return None
+            for index, (cost, after) in enumerate(self._choices[state]):
+                rest = self._costs.get(after)
+                if rest is not None and _sum(cost, rest) == total:
+                    return index
         raise AssertionError("unreachable: a state with a cost has an action that pays it")
 
     def _explore(self, start: State) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lang_envs.report.errors import ReportError
 from lang_envs.report.schemas import WrongValueError, checker_of, load_schema, shown
 
-__all__ = ["Results", "check", "read_results", "steps_file"]
+__all__ = ["Results", "check", "check_step", "read_results", "steps_file"]
 
 _PER_TOKEN = ("log_probs", "values", "token_options", "alternatives", "entropies")
 _PER_TOKEN_BY_NAME = ("advantages", "credits")
@@ -262,6 +262,20 @@ def _by_episode(file: _File) -> Iterator[list[_Line]]:
         steps.append(line)
     if steps:
         yield steps
+
+
+def check_step(record: dict[str, Any]) -> None:
+    """Check the line of a step before it is written.
+
+    Raises:
+        ReportError: If it could not be read again.
+    """
+    line = _Line(record, "the step")
+    try:
+        checker_of("step")(record)
+    except WrongValueError as error:
+        raise _refused(error.expected, error.got, error.path or "the object", line.place) from error
+    _check_lengths(line)
 
 
 def _check_lengths(line: _Line) -> None:

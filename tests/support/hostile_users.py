@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,3 +103,68 @@ class Marked(First):
 
 
 one_object = Counts()
+
+
+class Remembers:
+    """Acts by a memory of all its episodes."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, observation: str, info: Mapping[str, Any]) -> str:
+        self.n += 1
+        listed = info["admissible_actions"]
+        return str(listed[self.n % len(listed)])
+
+
+class RemembersAnEpisode(Remembers):
+    def begin(self, env: Any, seed: int) -> None:
+        self.n = 0
+
+
+remembering = RemembersAnEpisode()
+
+
+def remembers_with(*, colour: str) -> None:
+    """Cannot be made without its setting."""
+
+
+class Unmade(First):
+    def __init__(self) -> None:
+        raise KeyError("model")
+
+
+class CountsInOneDict(First):
+    """Updates and returns one dictionary."""
+
+    def begin(self, env: Any, seed: int) -> None:
+        self.fields = {"error": "step -1"}
+
+    def step_fields(self) -> Mapping[str, Any]:
+        self.fields["error"] = f"step {int(str(self.fields['error']).split()[1]) + 1}"
+        return self.fields
+
+
+class Steps(First):
+    """Has tokens that are numbers, or more options than tokens."""
+
+    def __init__(self, which: str) -> None:
+        self.which = which
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        tokens: Any = (1, 2) if self.which == "tokens" else ("a", "b")
+        return super().act(observation, info)._replace(credit=TokenCredit(tokens, (), ()))
+
+    def step_fields(self) -> Mapping[str, Any]:
+        return {"token_options": [1] * 7}
+
+
+class Hangs(First):
+    """Never answers, and leaves a file that says so."""
+
+    def __init__(self, seconds: float) -> None: ...
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
+        Path(f"hangs-{os.getpid()}-{threading.get_ident()}").touch()
+        time.sleep(1000)
+        return super().act(observation, info)

@@ -54,8 +54,7 @@ export function numbersOf(episode, t, colour, advantages, settings) {
   return episode.entropies && episode.entropies[t];
 }
 
-const isForced = (episode, t, j) =>
-  episode.options ? episode.options[t][j] === 1 : Boolean(episode.logProbs) && episode.logProbs[t][j] === 0;
+const isForced = (episode, t, j) => Boolean(episode.options) && episode.options[t][j] === 1;
 
 function painted(node, value, scale, isSigned) {
   const { background, ink } = diverging(value / scale);

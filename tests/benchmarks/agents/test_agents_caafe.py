@@ -35,6 +35,9 @@ class Model:
     def __init__(self, *said: str) -> None:
         self.said, self.asked = said, []
 
+    def begin(self, env: object, seed: int) -> None:
+        """Keep what was asked in earlier episodes."""
+
     def __call__(self, prompt: str) -> str:
         self.asked.append(prompt)
         return self.said[min(len(self.asked), len(self.said)) - 1]

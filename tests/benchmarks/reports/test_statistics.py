@@ -145,6 +145,19 @@ def test_three_seeds_against_three_cannot_settle_anything() -> None:
     assert rank_test(np.arange(3.0), np.arange(3.0) + 10) == pytest.approx(0.1)
 
 
+def test_many_seeds_take_little_memory() -> None:
+    import tracemalloc
+
+    first, second = np.random.default_rng(0).normal(size=(2, 100))
+    tracemalloc.start()
+    try:
+        rank_test(first, second + 0.1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 400e6  # arrays of all divisions were 1 GB
+
+
 def test_many_divisions_are_sampled() -> None:
     first, second = (np.random.default_rng(n).normal(size=12) for n in (1, 2))
     found = stats.permutation_test((first, second + 0.3), lambda x, y: (x[:, None] > y).mean() - 0.5, rng=0).pvalue

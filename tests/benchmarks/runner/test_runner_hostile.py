@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import sys
@@ -16,11 +17,12 @@ from rich.console import Console
 
 from benchmarks.agents import AgentError, make_agent
 from benchmarks.reports.credit_picture import credit_picture
+from benchmarks.reports.folders import report_of_folder
 from benchmarks.reports.html_report import write_html
 from benchmarks.reports.report import improvements, markdown_tables, overview_table, write_report
 from benchmarks.reports.rollouts import Rollout, RolloutStep, read_rollout
 from benchmarks.reports.statistics import probability_of_improvement
-from benchmarks.runner.errors import AgentFailedError, BenchmarkError
+from benchmarks.runner.errors import AgentFailedError, BenchmarkError, ResultFileError
 from benchmarks.runner.files import write_picture
 from benchmarks.runner.lines import read_lines
 from benchmarks.runner.plan import Plan, header_of
@@ -99,6 +101,78 @@ def test_an_agent_without_name_or_settings_has_those_of_its_place() -> None:
         agent = make_agent(f"hostile_users:{name}")
         assert agent.name == f"hostile_users:{name}"
         assert "source_sha256" in agent.settings
+
+
+def test_a_callable_that_remembers_is_refused(tmp_path: Path) -> None:
+    """Its episodes would depend on each other, and on the number of workers."""
+    with pytest.raises(AgentFailedError, match=r"to begin every episode alike; its 'n' has changed .*begin\(self"):
+        measure(_plan("Remembers"), tmp_path / "bad.jsonl")
+    files = [tmp_path / f"{n}.jsonl" for n in (1, 2)]
+    for n, path in enumerate(files, start=1):
+        measure(_plan("RemembersAnEpisode"), path, n_workers=n, workers=Workers.THREADS)
+    assert _episodes(files[0]) == _episodes(files[1])
+    with pytest.raises(BenchmarkError, match="Expected an agent of its own for every thread"):
+        measure(_plan("remembering", envs=(KITCHEN,)), tmp_path / "shared.jsonl", n_workers=3, workers=Workers.THREADS)
+
+
+def test_a_record_of_its_own_is_a_copy(tmp_path: Path) -> None:
+    measure(_plan("CountsInOneDict", steps=True, episodes=1), tmp_path / "own.jsonl")
+    steps = [line.record for line in read_lines(tmp_path / "own.steps.jsonl")][1:]
+    assert [step["error"] for step in steps] == [f"step {n}" for n in range(len(steps))]
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("tokens", "Expected the texts of tokens; got others"),
+        ("options", r"as many entries as in tokens in token_options .*got 7"),
+    ],
+)
+def test_steps_that_could_not_be_read_again_are_not_written(which: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match=message):
+        measure(_plan("Steps", agent_settings={"which": which}, steps=True), tmp_path / "bad.jsonl")
+
+
+def test_an_agent_that_cannot_be_made_shows_why(tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match=r"'hostile_users:Unmade' to make an agent; got KeyError: 'model'"):
+        measure(_plan("Unmade"), tmp_path / "bad.jsonl")
+    with pytest.raises(AgentError, match=r"to be called with \[\]; got missing a required .*'colour'"):
+        make_agent("hostile_users:remembers_with")
+
+
+def test_only_a_results_file_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"agent": "smith", "precious": 1}\n')
+    with pytest.raises(ResultFileError, match="Expected a results file, or none"):
+        measure(_plan("First"), path)
+    assert "precious" in path.read_text()
+
+
+def test_different_agents_of_one_name_are_no_row(tmp_path: Path) -> None:
+    for name, temper in (("a", "calm"), ("b", "wild")):
+        plan = Plan("runner_users:Valued", (KEYS if name == "a" else KITCHEN,), 1, 1, agent_settings={"temper": temper})
+        measure(plan, tmp_path / f"{name}.jsonl")
+    paths = sorted(tmp_path.glob("?.jsonl"))
+    with pytest.raises(ResultFileError, match=r"Expected one agent of each name; valued of .* Fix: .*--label"):
+        load(paths)
+    report = report_of_folder(tmp_path)
+    assert {one.agent for one in report.scores} == {"valued"}
+    assert "b.jsonl is left out. Expected one agent of each name" in report.about[-1]
+
+
+def test_an_id_may_name_its_module(tmp_path: Path) -> None:
+    (tmp_path / "own_doors.py").write_text(
+        "import gymnasium as gym\nfrom lang_envs.envs.multikey.env import MultiKeyEnv\n"
+        "gym.register('Own/Doors-v0', MultiKeyEnv, max_episode_steps=9)\n"
+    )
+    sys.path.append(str(tmp_path))
+    try:
+        importlib.import_module("own_doors")
+        for n, path in enumerate((tmp_path / "1.jsonl", tmp_path / "2.jsonl"), start=1):
+            measure(Plan("random", ("own_doors:Own/Doors-v0",), 2, 1), path, n_workers=n, workers=Workers.THREADS)
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert _episodes(tmp_path / "1.jsonl") == _episodes(tmp_path / "2.jsonl")
 
 
 def test_settings_that_are_no_json_are_refused() -> None:  # they would be others in every process

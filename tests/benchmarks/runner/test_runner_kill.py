@@ -144,3 +144,18 @@ def test_ctrl_c_ends_a_run_between_two_episodes(undisturbed: Path, tmp_path: Pat
     assert b"Traceback" not in errors
     assert undisturbed.read_bytes().startswith(path.read_bytes())
     assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("where", ["processes", "threads"])
+def test_ctrl_c_ends_a_run_whose_agent_never_answers(where: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = ("--agent", "hostile_users:Hangs", "--in", where)
+    with _start(folder, *command, group=True) as process:
+        while len(list(folder.glob("hangs-*"))) < 2:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors, errors.decode()

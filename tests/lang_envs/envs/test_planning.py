@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import gymnasium as gym
 import pytest
 from hypothesis import given, settings
@@ -25,6 +28,19 @@ def table_of(graph: Graph) -> PlanTable[int]:
 
 
 # ---------------------------------------------------------------------- small graphs
+
+
+def test_threads_share_a_table() -> None:
+    """One that came while another explored found no plan, and oracles then played the first action."""
+
+    def expand(state: int) -> list[tuple[Cost, int | None]]:
+        time.sleep(1e-4)
+        return [((1,), state - 1), ((1,), state + 1 if state else None)]
+
+    table = PlanTable(lambda state: expand(state) if -20 < state < 20 else [])
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(table.best, [19, 5, -3, 0, 7, 12, -19, 1] * 4))
+    assert found == [0, 0, 1, 1, 0, 0, 1, 0] * 4
 
 
 def test_one_action_to_the_goal() -> None:
