@@ -36,7 +36,7 @@ class Model:
         self.said, self.asked = said, []
 
     def begin(self, env: object, seed: int) -> None:
-        """Keep what was asked in earlier episodes."""
+        """Keep the prompts of earlier episodes."""
 
     def __call__(self, prompt: str) -> str:
         self.asked.append(prompt)
