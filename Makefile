@@ -34,15 +34,15 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-# Two workers on two cores: a thread each (three take as long). Tests start many processes: byte code is kept, whatever
-# the shell says.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist worksteal --durations=30
+# On two cores two workers, with a thread each. Those of the matrix wait for processes, so that there are three. Tests
+# start many processes: byte code is kept, whatever the shell says.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
 
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
-	$(PYTEST) -m "not matrix and not process and not slow"
+	$(PYTEST) -n 2 -m "not matrix and not process and not slow"
 
 test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (about 20 minutes)
-	$(PYTEST) -m "(matrix or process) and not slow"
+	$(PYTEST) -n 3 -m "(matrix or process) and not slow"
 
 check: $(VENV)/.dev ## lint, format, types and prose
 	$(BIN)/ruff check .

@@ -65,11 +65,12 @@ def test_byte_tokenizer_ids() -> None:
 
 
 def test_environment_with_a_tokenizer_folder(env_id: str, tiny_tokenizer: Path) -> None:
-    env = gym.make(env_id, tokenizer=str(tiny_tokenizer))
+    short = {"max_attempts": 1} if env_id.startswith("DataSciCoding") else {}
+    env = gym.make(env_id, tokenizer=str(tiny_tokenizer), **short)
     assert env.action_space.tokenizer == HuggingFaceTokenizer(str(tiny_tokenizer))
     _, steps = walk_from_reset(env, oracle_policy, 30, seed=0)
-    _, expected = walk_from_reset(gym.make(env_id), oracle_policy, 30, seed=0)
-    assert any(step.terminated for step in steps)
+    _, expected = walk_from_reset(gym.make(env_id, **short), oracle_policy, 30, seed=0)
+    assert any(step.terminated or step.truncated for step in steps)
     assert [step[1:5] for step in steps] == [step[1:5] for step in expected]
     phrase = oracle_policy(env, {})
     assert len(env.action_space.tokenizer.encode(phrase)) < len(ByteTokenizer().encode(phrase))

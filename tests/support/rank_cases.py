@@ -66,16 +66,15 @@ def digests(model: Any) -> dict[str, str]:
     return {name: hashlib.sha256(repr(_tensors(part)).encode()).hexdigest()[:16] for name, part in parts.items()}
 
 
-def train(name: str, ranks: Any, n_updates: int = 3, callback: Any = None) -> Any:
-    """Train a case for some updates."""
+def make(name: str, ranks: Any) -> Any:
+    """Make the algorithm of a case."""
     algorithm, env_id, env_kwargs, arguments = CASES[name]
     envs: Any = env_id
     if ranks.is_first and name.endswith("SubprocVecEnv"):
         envs = make_vec_env(env_id, 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv)
     elif ranks.is_first:
         envs = make_envs(env_id, env_kwargs, N_ENVS)
-    model = getattr(poad_sb3, algorithm)("LLMPolicy", envs, seed=3, **arguments)
-    return model.learn(n_updates * arguments["n_steps"] * model.n_envs, callback=callback)
+    return getattr(poad_sb3, algorithm)("LLMPolicy", envs, seed=3, **arguments)
 
 
 def main(names: list[str]) -> None:
@@ -83,14 +82,18 @@ def main(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     seconds = int(os.environ.get("RANK_CASES_TIMEOUT", "120"))
     ranks = start_ranks(int(os.environ.get("WORLD_SIZE", "1")), timeout=timedelta(seconds=seconds))
-    if not ranks.is_first and "RANK_CASES_STOP" in os.environ:
-        # Goes on after the others have given up, so that the launcher can end it without waiting for half a minute.
-        subprocess.Popen(["sh", "-c", f"sleep 15; kill -CONT {os.getpid()}"], start_new_session=True)
-        threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
+    if "RANK_CASES_STOP" in os.environ:
+        model = make(names[0], ranks)
+        if not ranks.is_first:
+            # Goes on after the others have given up, so that the launcher can end it without waiting for half a minute.
+            subprocess.Popen(["sh", "-c", f"sleep 15; kill -CONT {os.getpid()}"], start_new_session=True)
+            threading.Timer(2, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
+        model.learn(10**6)
     folder = Path(os.environ["RANK_CASES_OUT"])
     found = {}
     for name in names:
-        model = train(name, ranks)
+        model = make(name, ranks)
+        model.learn(3 * model.n_steps * model.n_envs)
         path = folder / "model.zip"
         model.save(path)  # by all ranks; rank 0 writes
         if ranks.is_first:

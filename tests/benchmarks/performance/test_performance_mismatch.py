@@ -74,7 +74,7 @@ def test_tokens_that_spell_no_other_pair_stay(lm: LanguageModel) -> None:
     assert retokenized(lm, [lm.end_token, lm.end_token], np.random.default_rng(0)) is None
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 def test_a_thousand_batches_of_each_kind(lm: LanguageModel) -> None:
     clean = CleanMismatch.of(clean_responses(lm, CALIBRATION_SEED).mismatch())
     pools = make_pools(lm, TEST_SEED)

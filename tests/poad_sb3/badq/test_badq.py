@@ -510,7 +510,7 @@ def mean_return(model, env, episodes=20):
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"soft": True}, {"n_steps": 1, "double_q": False, "target_update_interval": 50, "tau": 1.0}],
+    [{}, {"soft": True, "beta": 0.02}, {"n_steps": 1, "double_q": False, "target_update_interval": 50, "tau": 1.0}],
     ids=["bad", "sbad", "one step, hard target updates"],
 )
 def test_learns_the_lamp_to_the_optimum(arguments):
@@ -518,7 +518,6 @@ def test_learns_the_lamp_to_the_optimum(arguments):
         "learning_starts": 60,
         "exploration_steps": 250,
         "learning_rate": lambda left: 2e-3 * left,
-        "beta": 0.02,
     }
     model = BADQ("BADQPolicy", LampEnv(), seed=102, **{**settings, **arguments})
     assert mean_return(model, LampEnv()) < 2
