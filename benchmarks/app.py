@@ -23,7 +23,7 @@ from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.studies.app import run_study, study_names
 from benchmarks.studies.reproduce import reproduce
-from lang_envs.cli.common import console, parse_settings, require_parts, resolve
+from lang_envs.cli.common import console, language_env, parse_settings, require_parts, resolve
 from lang_envs.errors import LangEnvsError
 from poad_sb3.errors import PoadError
 
@@ -139,7 +139,11 @@ def run(
     if leaderboard and settings:
         fail("Expected tasks as registered for the leaderboard; got --env-set. Fix: leave one of the two out.")
     for env_id in env:
-        require_parts(resolve(env_id), settings)
+        registered = resolve(env_id)
+        if ray is None:
+            language_env(registered, settings).close()
+        else:  # its table may be on the nodes alone
+            require_parts(registered, settings)
     name = f"{label or agent}.{env[0]}" if len(env) == 1 else label or agent
     path = out or Path("runs/benchmarks") / f"{file_name(name)}.jsonl"
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -141,8 +142,16 @@ class Player:
 
     def _close_agent(self) -> None:
         held, self._agent = self._agent, None
-        if held is not None:
+        if held is None:
+            return
+        try:
             held[1].close()
+        except Exception as error:  # of code of others, after its episodes
+            warnings.warn(
+                f"Expected {self.plan.agent!r} to close; got {type(error).__name__}: {error}. The episodes are kept.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _close_env(self) -> None:
         held, self._env = self._env, None

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lang_envs.cli.common import counted, signed
+from lang_envs.text import printable
 from lang_envs.wrappers import TextAction
 
 _QUIT = "q"
@@ -52,6 +53,7 @@ def tell(console: Console, said: str, reward: float, total: float, info: Mapping
     else:
         outcome = "" if info.get("command_succeeded", True) else "refused by the world; "
     first, *rest = said.split("\n")
+    first = printable(first)
     action = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
     action += f" ({len(rest) + 1} lines)" if rest else ""
     console.print(Text(f"{action}: {outcome}reward {signed(reward)}, return {signed(total)}", style="yellow"))
