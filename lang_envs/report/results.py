@@ -173,10 +173,7 @@ class _File:
 
     def _checked(self, kind: str, line: _Line) -> _Line:
         """Return a line that agrees with its schema; integers that are written as 3.0 become integers."""
-        try:
-            checker_of(kind)(line.record)
-        except WrongValueError as error:
-            raise _refused(error.expected, error.got, error.path or "the object", line.place) from error
+        _check_schema(kind, line)
         if self._has_constant:
             raise ReportError(f"Expected finite numbers in {line.place}; got NaN or Infinity.")
         for name, field in load_schema(kind)["properties"].items():
@@ -271,11 +268,15 @@ def check_step(record: dict[str, Any]) -> None:
         ReportError: If it could not be read again.
     """
     line = _Line(record, "the step")
+    _check_schema("step", line)
+    _check_lengths(line)
+
+
+def _check_schema(kind: str, line: _Line) -> None:
     try:
-        checker_of("step")(record)
+        checker_of(kind)(line.record)
     except WrongValueError as error:
         raise _refused(error.expected, error.got, error.path or "the object", line.place) from error
-    _check_lengths(line)
 
 
 def _check_lengths(line: _Line) -> None:
