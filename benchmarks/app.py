@@ -197,11 +197,12 @@ def report(
     if html is not None and (out is not None or rollout is not None):
         fail("Expected --html alone, which writes one file; got --out or --rollout too. Fix: leave one of them out.")
     folder = out or files[0].with_suffix("")
-    if not load(files):
+    cells = load(files)
+    if not cells:
         fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
     written = [] if html is not None else write_report(files, folder, rollout)
-    console().print(overview_table(load(files), console().width))
+    console().print(overview_table(cells, console().width))
     for line in (*(f"  {path}" for path in written), *lines):
         _say(line)
 

@@ -85,12 +85,13 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
 
 
 def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]) -> Agent:
-    parameters = inspect.signature(factory).parameters.values()
+    signature = inspect.signature(factory)
+    parameters = signature.parameters.values()
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     known = sorted(one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
     check_settings(name, settings, None if takes_any else known, hints_of(factory))
     try:
-        inspect.signature(factory).bind(**settings)
+        signature.bind(**settings)
     except TypeError as error:
         raise AgentError(f"Expected {name!r} to be called with {sorted(settings)}; got {error}.") from error
     made = factory(**settings)
@@ -173,17 +174,17 @@ class _Callable(Agent):
         self.name, self.settings = name, {**settings, **_source(call)}
         self._call, self._draws = call, draws
         self._arguments = {key: value for key, value in settings.items() if key != _SHOW}
-        self.instance: object = None if inspect.isroutine(call) or isinstance(call, functools.partial) else call
+        self._instance: object = None if inspect.isroutine(call) or isinstance(call, functools.partial) else call
         self._fresh: dict[str, str] | None = None
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         if self._draws:
             self._arguments[_CHANCE] = np.random.default_rng([seed, 1])  # the environment draws from [seed]
-        begin = getattr(self.instance, "begin", None)
+        begin = getattr(self._instance, "begin", None)
         if begin is not None:
             begin(env, seed)
             return
-        state = _state_of(self.instance)
+        state = _state_of(self._instance)
         self._fresh = state if self._fresh is None else self._fresh
         changed = [name for name in state if state[name] != self._fresh.get(name)]
         if changed:
@@ -198,6 +199,11 @@ class _Callable(Agent):
         if not isinstance(text, str):
             raise AgentError(f"Expected {self.name!r} to return a str; got {type(text).__name__}. Fix: return text.")
         return text
+
+
+def memory_of(agent: Agent) -> object:
+    """Return the object that keeps what an agent remembers: of one around a callable object, that object."""
+    return agent._instance if isinstance(agent, _Callable) and agent._instance is not None else agent
 
 
 class _TextCallable(_Callable, TextAgent):

@@ -19,6 +19,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import Agent, AgentError
+from benchmarks.agents.callables import memory_of
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.plan import Identity, Job, Plan
@@ -104,7 +105,8 @@ class Player:
         started = time.perf_counter()
         try:
             agent, env, discount = self._agent_of(job.seed), self._env_of(job.env), discount_of(job.env)
-            if all(one is self or one._agent is None or _memory(one._agent[1]) is not _memory(agent) for one in others):
+            taken = [memory_of(one._agent[1]) for one in others if one is not self and one._agent is not None]
+            if all(one is not memory_of(agent) for one in taken):
                 steps: list[Step] = []
                 result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
                 record, lines = episode_record(job, self.agent_name, discount, result), step_records(job, steps)
@@ -223,11 +225,6 @@ def _executor(
         return ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
     # Spawned: no open file is inherited, least of all the lock of the results.
     return ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
-
-
-def _memory(agent: Agent) -> object:
-    """Return the object that keeps what an agent remembers: of a callable one, that itself."""
-    return getattr(agent, "instance", None) or agent
 
 
 @contextmanager
