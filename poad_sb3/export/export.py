@@ -189,9 +189,9 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
     commit = getattr(lm.base.config, "_commit_hash", None)
     folder = _base_folder(lm.source.model, commit, merge)
     # A merged model needs no base: its folder, with the name of a user in it, is nobody's business.
-    base = lm.source.name if folder is None else folder.as_posix()
-    if merge and folder is not None:
-        base = folder.name if Path(lm.source.name).is_dir() else lm.source.name
+    base = lm.source.name if folder is None or merge else folder.as_posix()
+    if folder is not None and Path(base).is_dir() and merge:
+        base = folder.name
     about = {
         "kind": "merged" if merge else "adapter",
         "base": base,

@@ -14,8 +14,6 @@ _MIN_DEVIATION = 1e-4
 """Of returns: where they hardly differ, the errors of the critic shall not be blown up."""
 _RIDGE = 1e-3
 """Directions with less than this share of the largest variance are noise and are not blown up."""
-
-
 _CONSTANT = 1e-10
 """Features whose variance is at most this share of their squared mean are equal up to float32 rounding."""
 
