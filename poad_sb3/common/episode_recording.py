@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,9 +19,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.files import write_bytes
 from lang_envs.wrappers import TextAction
-from lang_envs.wrappers.admissible import EpisodeContext
-from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode, moves_of, reset_seed_of, step_line
-from poad_sb3.common.episodes import text_of
+from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode
+from poad_sb3.common.episodes import EpisodeInPlay
 from poad_sb3.common.generations import token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.policies import LLMPolicy, TextPolicy
@@ -30,8 +29,6 @@ from poad_sb3.common.token_fields import knows_tokens, token_fields
 from poad_sb3.credit.estimators import Rollout
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
 from poad_sb3.errors import UnsupportedEnvError
-from poad_sb3.prompts import Question
-from poad_sb3.vec_env.text_observations import episode_context, question_of
 
 __all__ = ["EpisodeRecordingCallback"]
 
@@ -154,105 +151,91 @@ class EpisodeRecordingCallback(BaseCallback):
         return int(getattr(self.model, "group_size", 1))
 
     @torch.no_grad()
-    def _play(self) -> list[_Episode]:
+    def _play(self) -> list[_Recorded]:
         policy, cache = self._policy, ScoreCache([])  # the weights stay the same here
         spec = policy.lm.prompter.template.context_spec
         with ExitStack() as stack:
             episodes = []
             for number in range(self.n_episodes):
-                made = gym.make(self.env_id, disable_env_checker=True, **self.env_kwargs)
-                env = stack.enter_context(TextAction(made))
-                group, member = divmod(number, self._group_size)
-                reset_seed = reset_seed_of(self.env_id, self.seed, group)
-                context = episode_context(spec)
-                # As an agent of the benchmarks: the environment draws from [reset_seed].
-                rng = np.random.default_rng([reset_seed, 1, member])
-                episodes.append(_Episode(number, reset_seed, group, env, rng, context))
+                env = stack.enter_context(
+                    TextAction(gym.make(self.env_id, disable_env_checker=True, **self.env_kwargs))
+                )
+                episodes.append(_Recorded(number, self.env_id, self.seed, env, spec, self._group_size))
             playing = episodes
             while playing:
                 questions = [one.question for one in playing]
                 chosen = policy.distribution.sample(questions, [one.rng for one in playing], cache)
                 for one, question, action in zip(playing, questions, chosen, strict=True):
                     listed = one.info["admissible_actions"]
-                    one.step(question, action, token_fields(policy.distribution, question, listed, action, cache))
+                    line = one.step(action.text)
+                    line |= token_fields(policy.distribution, question, listed, action, cache)
+                    line |= code_fields(one.info, line["reward"])
+                    one.chosen.append(action)
                 playing = [one for one in playing if not one.is_over]
-                if any(len(one.steps) >= self.max_steps for one in playing):
+                if any(len(one.lines) >= self.max_steps for one in playing):
                     raise UnsupportedEnvError(f"Expected episodes of at most {self.max_steps} steps; got a longer one.")
         return episodes
 
     # ------------------------------------------------------------------ lines
 
-    def _write(self, episodes: Sequence[_Episode]) -> None:
+    def _write(self, episodes: Sequence[_Recorded]) -> None:
         values, credits = self._values(episodes), self._credits(episodes)
-        lines: list[dict[str, Any]] = []
-        step_lines: list[dict[str, Any]] = []
+        at = {"training_steps": self.model.num_timesteps}
         for one in episodes:
-            key = {"env": self.env_id, "seed": self.seed, "episode": one.number}
-            at = {"training_steps": self.model.num_timesteps}
-            lines.append({**key, **self._totals(one), **at, **({"group": one.group} if self._group_size > 1 else {})})
-            for number, step in enumerate(one.steps):
-                line = step_line(
-                    key,
-                    number,
-                    observation=step.question.text,
-                    admissible_actions=step.listed,
-                    action=step.chosen.text,
-                    info=step.info,
-                    reward=step.reward,
-                    terminated=step.terminated,
-                    truncated=step.truncated,
-                )
-                if knows_tokens(step.chosen):
-                    prompt, action = step.chosen.path[:2]
+            for number, (line, chosen) in enumerate(zip(one.lines, one.chosen, strict=True)):
+                key = one.number, number
+                if knows_tokens(chosen):
+                    prompt, action = chosen.path[:2]
                     line["tokens"] = token_texts(self._policy.lm.tokenizer, prompt, action)
-                    line["log_probs"] = step.chosen.log_probs.tolist()
-                    line["values"] = values.get((one.number, number), [])
-                is_last = number + 1 == len(one.steps)
-                if is_last:
-                    line["final_observation"] = one.text
-                line |= {**step.fields, **code_fields(step.info, step.reward)}
-                if (one.number, number) in credits:
-                    line["credits"] = {type(self.model).__name__: credits[one.number, number]}
-                if is_last and (one.number, number + 1) in values:
-                    line["final_value"] = values[one.number, number + 1][0]
-                step_lines.append({**line, **at})
+                    line["log_probs"] = chosen.log_probs.tolist()
+                    line["values"] = values.get(key, [])
+                if key in credits:
+                    line["credits"] = {type(self.model).__name__: credits[key]}
+                line |= at
+            one.lines[-1]["final_observation"] = one.context.text
+            if (one.number, len(one.lines)) in values:
+                one.lines[-1]["final_value"] = values[one.number, len(one.lines)][0]
+        lines = [
+            {**one.key, **self._totals(one), **at, **({"group": one.group} if self._group_size > 1 else {})}
+            for one in episodes
+        ]
         # The steps first: those without a line of their episode are dropped when the training goes on.
-        for path, records in ((self.steps_path, step_lines), (self.path, lines)):
+        for path, records in ((self.steps_path, [line for one in episodes for line in one.lines]), (self.path, lines)):
             data = b"".join(map(encode, records))
             with path.open("ab") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _totals(self, one: _Episode) -> dict[str, Any]:
+    def _totals(self, one: _Recorded) -> dict[str, Any]:
         discount, moves, discounted = discount_of(self.env_id), 0, 0.0
-        for step in one.steps:
-            discounted += discount**moves * step.reward
-            moves += moves_of(step.info)
-        last = one.steps[-1]
+        for line in one.lines:
+            discounted += discount**moves * line["reward"]
+            moves += line["moves"]
+        last = one.lines[-1]
         return {
             "agent": type(self.model).__name__,
             "reset_seed": one.reset_seed,
-            "return": sum(step.reward for step in one.steps),
+            "return": sum(line["reward"] for line in one.lines),
             "discounted_return": discounted,
             "discount": discount,
-            "success": bool(last.info.get("success", last.info.get("is_success", False))),
-            "steps": len(one.steps),
+            "success": bool(last["success"]),
+            "steps": len(one.lines),
             "moves": moves,
-            "invalid_actions": sum(bool(step.info.get("invalid_action", False)) for step in one.steps),
-            "terminated": last.terminated,
-            "truncated": last.truncated,
+            "invalid_actions": sum(line["invalid"] for line in one.lines),
+            "terminated": last["terminated"],
+            "truncated": last["truncated"],
         }
 
-    def _values(self, episodes: Sequence[_Episode]) -> dict[tuple[int, int], list[float]]:
+    def _values(self, episodes: Sequence[_Recorded]) -> dict[tuple[int, int], list[float]]:
         """Return the values before the tokens by episode and step, and behind the last step that of a truncated end."""
         policy = self._policy
         if not isinstance(policy, LLMPolicy) or policy.critic is None:
             return {}
-        paths = {(one.number, n): step.chosen.path for one in episodes for n, step in enumerate(one.steps)}
+        paths = {(one.number, n): chosen.path for one in episodes for n, chosen in enumerate(one.chosen)}
         for one in episodes:
-            if one.steps[-1].truncated and not one.steps[-1].terminated:
-                paths[one.number, len(one.steps)] = TokenPath(policy.distribution.prompt(one.question), (0,), ())
+            if one.lines[-1]["truncated"] and not one.lines[-1]["terminated"]:
+                paths[one.number, len(one.lines)] = TokenPath(policy.distribution.prompt(one.question), (0,), ())
         known = policy.token_values([*paths.values()])
         flat, is_whole = known.values.tolist(), getattr(self.model, "credit_level", None) == "action"
         found = {}
@@ -261,24 +244,24 @@ class EpisodeRecordingCallback(BaseCallback):
             found[key] = flat[start : start + 1] * n if is_whole else flat[start : start + n]
         return found
 
-    def _credits(self, episodes: Sequence[_Episode]) -> dict[tuple[int, int], list[float]]:
+    def _credits(self, episodes: Sequence[_Recorded]) -> dict[tuple[int, int], list[float]]:
         """Return the advantages of a method without a critic by episode and step: the episodes are its batch."""
         model = self.model
         if not isinstance(model, LLMOnPolicyAlgorithm) or model.credit.has_critic:
             return {}
-        shape = max(len(one.steps) for one in episodes), len(episodes)
+        shape = max(len(one.lines) for one in episodes), len(episodes)
         rewards, durations, lengths = np.zeros(shape), np.ones(shape), np.ones(shape, dtype=np.int64)
         counted, ends = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
         states, numbers = np.zeros(shape, dtype=np.int64), dict[Any, int]()
         state_key = model.state_key or (lambda text: text)
         for one in episodes:
-            for n, step in enumerate(one.steps):
+            for n, line in enumerate(one.lines):
                 at = n, one.number
-                rewards[at], lengths[at] = step.reward, len(step.chosen.path.action)
-                counted[at], ends[at] = True, n + 1 == len(one.steps)
-                states[at] = numbers.setdefault(state_key(step.question.text), len(numbers))
+                rewards[at], lengths[at] = line["reward"], len(one.chosen[n].path.action)
+                counted[at], ends[at] = True, n + 1 == len(one.lines)
+                states[at] = numbers.setdefault(state_key(line["observation"]), len(numbers))
                 if model.smdp_discount:
-                    durations[at] = step.info["primitive_steps"]
+                    durations[at] = line["moves"]
         advantages = model.credit.advantages(
             Rollout(
                 rewards=rewards,
@@ -356,50 +339,13 @@ class EpisodeRecordingCallback(BaseCallback):
         return {"credit": {"gamma": credit.gamma, **lambdas, "rules": rules}}
 
 
-class _Step(NamedTuple):
-    question: Question
-    listed: list[str] | None
-    chosen: SampledAction
-    fields: dict[str, Any]
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: Mapping[str, Any]
+class _Recorded(EpisodeInPlay):
+    """An episode with its sampled actions; their tokens, values and credits come to its lines when they are written."""
 
-
-class _Episode:
-    """An episode that is being played."""
-
-    def __init__(
-        self,
-        number: int,
-        reset_seed: int,
-        group: int,
-        env: TextAction,
-        rng: np.random.Generator,
-        context: EpisodeContext,
-    ) -> None:
-        self.number, self.reset_seed, self.group, self.env, self.rng = number, reset_seed, group, env, rng
-        text, self.info = env.reset(seed=reset_seed)
-        self.text = text_of(text)
-        self._context = context.begun(self.text)
-        self.steps: list[_Step] = []
-
-    @property
-    def question(self) -> Question:
-        return question_of(self.text, self.info["admissible_actions"], self.info, self._context)
-
-    @property
-    def is_over(self) -> bool:
-        return self.steps[-1].terminated or self.steps[-1].truncated
-
-    def step(self, question: Question, chosen: SampledAction, fields: dict[str, Any]) -> None:
-        listed = self.info["admissible_actions"]
-        text, reward, terminated, truncated, self.info = self.env.step(chosen.text)
-        self.text = text_of(text)
-        self._context = self._context.after(chosen.text, self.text)
-        outcome = float(reward), bool(terminated), bool(truncated), self.info
-        self.steps.append(_Step(question, listed, chosen, fields, *outcome))
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.number: int = self.key["episode"]
+        self.chosen: list[SampledAction] = []
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:

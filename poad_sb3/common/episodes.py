@@ -155,16 +155,20 @@ def _play(
 ) -> list[Episode]:
     with ExitStack() as stack:
         made = (gym.make(env_id, disable_env_checker=True, **(env_kwargs or {})) for _ in range(n_episodes))
-        playing = [
-            _Playing(number, env_id, seed, stack.enter_context(TextAction(env)), spec)
+        episodes = [
+            EpisodeInPlay(number, env_id, seed, stack.enter_context(TextAction(env)), spec)
             for number, env in enumerate(made, start=first)
         ]
-        everyone = playing
+        playing = episodes
         while playing:
             questions = [one.question for one in playing]
             actions = act([one.env for one in playing], questions, [one.rng for one in playing])
-            playing = [one for one, action in zip(playing, actions, strict=True) if not one.step(action)]
-    return [one.lines for one in everyone]
+            for one, action in zip(playing, actions, strict=True):
+                before = one.info
+                # Fields of prompts, such as the code before and after a gap.
+                one.step(action)["info"] = {name: value for name, value in before.items() if isinstance(value, str)}
+            playing = [one for one in playing if not one.is_over]
+    return [one.lines for one in episodes]
 
 
 def text_of(observation: Any) -> str:
@@ -172,44 +176,61 @@ def text_of(observation: Any) -> str:
     return str(observation["text"] if isinstance(observation, Mapping) else observation)
 
 
-class _Playing:
-    """An episode that is being played."""
+class EpisodeInPlay:
+    """An episode that is being played: its environment, generator and context, and the lines of its steps.
 
-    def __init__(self, number: int, env_id: str, seed: int, env: TextAction, spec: ContextSpec) -> None:
-        reset_seed = reset_seed_of(env_id, seed, number)
-        self.key = {"env": env_id, "seed": seed, "episode": number}
-        self.env, self.rng = env, np.random.default_rng([reset_seed, 1])
-        observation, self.info = env.reset(seed=reset_seed)
+    Args:
+        number: Of the episode.
+        env_id: Id of the environment.
+        seed: Of the episodes.
+        env: The environment, not yet reset.
+        spec: What the prompts show of the episode.
+        group_size: Episodes in a row that share a reset seed; each has a random generator of its own.
+    """
+
+    def __init__(
+        self, number: int, env_id: str, seed: int, env: TextAction, spec: ContextSpec, group_size: int = 1
+    ) -> None:
+        self.group, member = divmod(number, group_size)
+        self.reset_seed = reset_seed_of(env_id, seed, self.group)
+        self.key: dict[str, Any] = {"env": env_id, "seed": seed, "episode": number}
+        # As an agent of the benchmarks: the environment draws from [reset_seed].
+        self.env, self.rng = env, np.random.default_rng([self.reset_seed, 1, member])
+        observation, self.info = env.reset(seed=self.reset_seed)
         self.context = episode_context(spec).begun(text_of(observation))
         self.lines: Episode = []
 
     @property
     def question(self) -> Question:
+        """The question before the next step."""
         return question_of(self.context.text, admissible_actions_of(self.info), self.info, self.context)
 
-    def step(self, action: str) -> bool:
-        """Take a step; return whether it ended the episode.
+    @property
+    def is_over(self) -> bool:
+        """Whether the last step ended the episode."""
+        return bool(self.lines[-1]["terminated"] or self.lines[-1]["truncated"])
+
+    def step(self, action: str) -> dict[str, Any]:
+        """Take a step; return its line.
 
         Raises:
             EncodingError: If the action space cannot hold a listed action.
         """
-        before, text = self.info, self.context.text
-        if before["admissible_actions"] is not None:
+        before, listed = self.context.text, self.info["admissible_actions"]
+        if listed is not None:
             self.env.tokens.encode(action)  # else it would be an invalid action in silence
         observation, reward, terminated, truncated, self.info = self.env.step(action)
         self.context = self.context.after(action, text_of(observation))
         line = step_line(
             self.key,
             len(self.lines),
-            observation=text,
-            admissible_actions=before["admissible_actions"],
+            observation=before,
+            admissible_actions=listed,
             action=action,
             info=self.info,
             reward=float(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
         )
-        # Fields of prompts, such as the code before and after a gap.
-        line["info"] = {name: value for name, value in before.items() if isinstance(value, str)}
         self.lines.append(line)
-        return bool(terminated or truncated)
+        return line
