@@ -329,3 +329,12 @@ def drawing(env_id: str) -> str:
 def checks() -> str:
     """Table of the checks of `lang-envs check`."""
     return table(("check", "what it asks"), [(code(check.name), check.description) for check in CHECKS])
+
+
+def examples() -> str:
+    """Show every script of the folder `examples`."""
+    parts = []
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        title = path.stem.replace("_", " ").capitalize()
+        parts.append(f'## {title}\n\n```python title="examples/{path.name}"\n{path.read_text(encoding="utf-8")}```')
+    return "\n\n".join(parts)

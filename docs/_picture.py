@@ -88,14 +88,14 @@ def _credit(problem: TokenMDP, name: str, remark: str, level: str, gamma_token: 
 # ---------------------------------------------------------------------- drawing
 
 THEMES = {
-    "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#1a7f37", "bad": "#cf222e"},
-    "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2ea043", "bad": "#da3633"},
+    "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#0072b2", "bad": "#c2570c"},
+    "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2c74b3", "bad": "#b8691f"},
 }
 _LEFT, _CELL, _ROW, _GAP = 2.75, 0.8, 0.62, 0.14  # inches
 
 
 def draw(path: Path, theme: dict[str, str]) -> None:
-    """Draw the three rules below each other: a column for each token, green for praise and red for blame."""
+    """Draw the three rules below each other: a column for each token, blue for praise and orange for blame."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -121,15 +121,15 @@ def claims() -> str:
 
 
 def claims_summary() -> str:
-    """Table of the paper's claims, a row each: how many comparisons came out how."""
+    """Table of the paper's claims: a row for each planned comparison that has runs, one for a claim without any."""
     rows = []
     for claim, reason in _CLAIMS.items():
-        counts = Counter(row["verdict"] for row in all_comparisons() if row["claim"] == claim)
-        total, left = counts.total(), counts.pop("not run yet", 0)
-        known = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-        told = f"{known} of {total}" if known else f"not run yet ({total} planned)" if left else ""
-        rows.append((claim, told or reason or "not run yet"))
-    return table(("claim of the paper", "verdict here, in planned comparisons"), rows)
+        own = [row for row in all_comparisons() if row["claim"] == claim]
+        made = [row for row in own if row["effect"]]
+        rows += [(claim, row["task"], effect_of(row), f"{row['corrected_p']:.2g}", row["verdict"]) for row in made] or [
+            (claim, "", "", "", reason or f"not run yet ({len(own)} planned)")
+        ]
+    return table(("claim of the paper", "task", "difference of areas, 95 % interval", "corrected p", "verdict"), rows)
 
 
 # ---------------------------------------------------------------------- the protocol

@@ -58,7 +58,7 @@ def fast(rollout: Rollout, **settings: float) -> np.ndarray:
 
 
 def slow(rollout: Rollout, *, gamma: float, gae_lambda: float, gamma_token: float, gae_lambda_token: float) -> Any:
-    """The recursion of facts/algorithms.md section 3, one token after the other, from the back."""
+    """The recursion of BAD, one token after the other, from the back."""
     steps, envs, _ = rollout.values.shape
     advantages = np.zeros_like(rollout.values)
     for env in range(envs):

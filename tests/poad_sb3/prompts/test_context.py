@@ -190,8 +190,11 @@ def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
     model.learn(
         32, callback=EvalCallback(eval_env, n_eval_episodes=2, eval_freq=16, best_model_save_path=str(tmp_path))
     )
-    evaluate_policy(model, eval_env, n_eval_episodes=2)
-    evaluate_policy(model, model.get_env(), n_eval_episodes=2)
+    assert (tmp_path / "best_model.zip").exists()
+    for env in (eval_env, model.get_env()):
+        returns, lengths = evaluate_policy(model, env, n_eval_episodes=2, return_episode_rewards=True)
+        assert len(returns) == 2
+        assert all(1 <= length <= 4 for length in lengths)
 
 
 @pytest.mark.matrix

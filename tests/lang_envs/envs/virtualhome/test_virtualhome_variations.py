@@ -155,6 +155,7 @@ def test_a_state_before_the_first_reset_with_distractors_to_draw(n: int) -> None
     fresh, other = (VirtualHomeEnv(HEAT, distractors=n) for _ in range(2))
     other.reset(seed=0)
     other.set_state(fresh.get_state())
+    assert same(other.get_state(), fresh.get_state())
 
 
 @pytest.mark.parametrize("key", [key for key in KITS if "distractor" not in key and key != "everything"])
